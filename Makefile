@@ -1,0 +1,46 @@
+# The short face of the build. Presets are in CMakePresets.json; each builds into build/<preset>.
+.PHONY: all demo test bench cuda format lint clean deps
+
+all: deps
+	@cmake --preset release >build/configure.log || (cat build/configure.log; false)
+	@cmake --build --preset release
+
+# Installs what is missing; does nothing, and needs no network, when nothing is.
+deps:
+	@mkdir -p build
+	@tools/install-deps
+
+# Trains a small attention model on dates in words and draws what it attends to.
+demo: all
+	@build/release/examples/dates --save build/demo/model
+
+# What CI runs: everything, as users get it and under the address and undefined sanitizers.
+test: all
+	@ctest --preset release
+	@cmake --preset dev >build/configure.log || (cat build/configure.log; false)
+	@cmake --build --preset dev
+	@ctest --preset dev
+	@$(MAKE) --no-print-directory cuda-if-possible
+
+bench: deps
+	@tools/install-deps bench
+	@cmake --preset bench >build/configure.log || (cat build/configure.log; false)
+	@cmake --build --preset bench
+	@build/bench/heed bench --json build/bench.json
+
+cuda: deps
+	@cmake --preset cuda >build/configure.log || (cat build/configure.log; false)
+	@cmake --build --preset cuda --target heed_program
+
+cuda-if-possible:
+	@if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then $(MAKE) --no-print-directory cuda; \
+	 else echo "cuda: no nvcc on this machine, not compiled"; fi
+
+format:
+	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
+
+lint:
+	@git ls-files 'heed/*.cpp' 'apps/*.cpp' | xargs clang-tidy -p build/release --quiet
+
+clean:
+	@rm -rf build

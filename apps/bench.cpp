@@ -1,0 +1,146 @@
+// heed bench: our ops and training steps, timed beside a peer's (where one is linked in) and beside
+// the machine's measured peak, in one run.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "apps/commands.h"
+#include "bench/bench.h"
+#include "heed/base/check.h"
+#include "heed/base/parallel.h"
+#include "heed/files/atomic_file.h"
+
+namespace heed::apps {
+namespace {
+
+using namespace heed::bench;
+
+struct Options {
+  std::string only, json;
+  int most_threads = 0;
+  double seconds = 1;
+};
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The best time of one iteration, for `seconds` and at least three times.
+double best_of(const Work& work, double seconds) {
+  double best = INFINITY;
+  const double end = now() + seconds;
+  for (int i = 0; i < 3 || now() < end; ++i) {
+    const double begin = now();
+    work();
+    best = std::min(best, now() - begin);
+  }
+  return best;
+}
+
+// Ours and theirs in turn, four rounds, so that a slow minute of the machine hits both. The peer's
+// threads spin for a while after work; a pause lets them go to sleep before ours is timed.
+Result measure(const Row& row, int threads, double seconds, const Machine& machine) {
+  Result result{
+      .name = row.name, .threads = threads, .ours = INFINITY, .peer = {}, .peak_share = 0};
+  set_threads(threads);
+  peer_threads(threads);
+  const Job job = row.make();
+  const Work peer = peer_work(row.name);
+  job.work();
+  if (peer) peer();
+  constexpr int kRounds = 4;
+  for (int round = 0; round < kRounds; ++round) {
+    if (peer) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    result.ours = std::min(result.ours, best_of(job.work, seconds / kRounds));
+    if (peer)
+      result.peer = std::min(result.peer.value_or(INFINITY), best_of(peer, seconds / kRounds));
+  }
+  const double floor = std::max(job.flops / machine.flops, job.bytes / machine.bandwidth);
+  result.peak_share = floor / result.ours;
+  return result;
+}
+
+nlohmann::json to_json(const Result& r) {
+  nlohmann::json row{{"name", r.name},   {"threads", r.threads},      {"ours", r.ours * 1e3},
+                     {"peer", nullptr},  {"peer_name", peer_name()},  {"unit", "ms"},
+                     {"ratio", nullptr}, {"peak_share", r.peak_share}};
+  if (r.peer) row["peer"] = *r.peer * 1e3, row["ratio"] = *r.peer / r.ours;
+  return row;
+}
+
+void run(const Options& options) {
+  std::vector<Row> rows = train_rows();
+  for (Row& row : op_rows()) rows.push_back(std::move(row));
+  std::vector<std::string> names;
+  for (const Row& row : rows) names.push_back(row.name);
+  std::erase_if(rows, [&](const Row& r) { return r.name.find(options.only) == std::string::npos; });
+  require(!rows.empty(), unknown_name("row", options.only, names));
+  const int most = options.most_threads > 0 ? options.most_threads : threads();
+  nlohmann::json all = nlohmann::json::array();
+  const std::string peer = peer_name();
+  std::printf("peer: %s\n", peer.empty() ? "none linked in (see 'make bench')" : peer.c_str());
+  for (int count = 1; count <= most; count *= 2) {
+    const Machine machine = measure_machine(count);
+    std::printf("\n%d thread%s: %s, %.0f GFLOP/s of multiply-adds, %.1f GB/s read from memory\n",
+                count, count > 1 ? "s" : "", machine.target.c_str(), machine.flops / 1e9,
+                machine.bandwidth / 1e9);
+    std::printf("%-30s %10s %10s %7s %14s\n", "", "ours, ms", "peer, ms", "ratio", "share of peak");
+    for (const Row& row : rows) {
+      const Result r = measure(row, count, options.seconds, machine);
+      std::printf("%-30s %10.3f", r.name.c_str(), r.ours * 1e3);
+      if (r.peer)
+        std::printf(" %10.3f %7.2f", *r.peer * 1e3, *r.peer / r.ours);
+      else
+        std::printf(" %10s %7s", "-", "-");
+      std::printf(" %13.0f%%\n", 100 * r.peak_share);
+      std::fflush(stdout);
+      all.push_back(to_json(r));
+    }
+  }
+  if (std::string("memory/transformer").find(options.only) != std::string::npos) {
+    set_threads(1);
+    const double ours = double(transformer_peak_bytes()) / 1e6;
+    nlohmann::json row{{"name", "memory/transformer"},
+                       {"threads", 1},
+                       {"ours", ours},
+                       {"peer", nullptr},
+                       {"peer_name", peer},
+                       {"unit", "MB"},
+                       {"ratio", nullptr},
+                       {"peak_share", nullptr}};
+    std::printf("\n%-30s %7.1f MB", "memory/transformer", ours);
+    if (const Work work = peer_work("train/transformer")) {
+      work();
+      const double theirs = double(peer_peak_bytes(work)) / 1e6;
+      std::printf(" %7.1f MB %7.2f", theirs, theirs / ours);
+      row["peer"] = theirs, row["ratio"] = theirs / ours;
+    }
+    std::printf("\n");
+    all.push_back(row);
+  }
+  if (!options.json.empty()) write_file(options.json, all.dump(1) + "\n");
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* bench = app.add_subcommand(
+      "bench",
+      "time our ops and training steps\n"
+      "Examples:\n"
+      "  heed bench --only train/              the training steps alone\n"
+      "  heed bench --threads 1 --json b.json  one thread, figures also as JSON\n");
+  bench->add_option("--only", options->only, "only rows whose name contains this");
+  bench->add_option("--json", options->json, "write the rows to this file as well");
+  bench->add_option("--threads", options->most_threads, "at most so many threads (default: all)")
+      ->check(CLI::Range(1, 1024));
+  bench->add_option("--seconds", options->seconds, "time for each row and side")
+      ->check(CLI::PositiveNumber);
+  bench->callback([options] { run(*options); });
+}
+
+}  // namespace heed::apps

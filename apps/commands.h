@@ -1,0 +1,10 @@
+// The subcommands of the program. Each adds itself to the parser and, if it was asked for, runs.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace heed::apps {
+
+void add_bench(CLI::App& app);
+
+}  // namespace heed::apps

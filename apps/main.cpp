@@ -1,0 +1,46 @@
+// The program `heed`: parse, call the library, print. Answers go to stdout, talk to stderr; the
+// exit code is 0 on success, 1 for failures, 2 for usage.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "apps/commands.h"
+#include "heed/tensor/cuda.h"
+#include "heed/version.h"
+
+namespace {
+
+std::string version() {
+  std::string text = std::string("heed ") + heed::kVersion + "\n";
+  const heed::CudaDevices cuda = heed::cuda_devices();
+  if (!cuda.built) return text + "cuda: not built in";
+  if (cuda.names.empty()) return text + "cuda: built in, " + cuda.trouble;
+  for (const std::string& name : cuda.names) text += "cuda: " + name + "\n";
+  text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "heed: attention models, trained, run and shown\n"
+      "Examples:\n"
+      "  heed bench                 how fast this machine computes with heed\n"
+      "  heed bench --only softmax  rows whose name has 'softmax' in it\n",
+      "heed"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", version());
+  heed::apps::add_bench(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {  // --help, --version
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    std::cerr << "heed: " << e.what() << "\nRun 'heed --help' for what can be given.\n";
+    return 2;
+  } catch (const std::exception& e) {
+    std::cerr << "heed: " << e.what() << '\n';
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,46 @@
+// The yardstick: rows of work, ours beside a peer's and beside what the machine can do, in one run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/peer.h"
+
+namespace heed::bench {
+
+// What this machine can do, measured: the ceiling that shares of the peak refer to.
+struct Machine {
+  double flops = 0;      // multiply-adds in f32 of one thread, counted as two, a second
+  double bandwidth = 0;  // bytes read from memory by one thread, a second
+  std::string target;    // the instruction set in use
+};
+Machine measure_machine(int threads);
+
+// A piece of work, made ready; calling it is one iteration.
+struct Job {
+  std::string name;  // "op/softmax", "train/transformer"
+  Work work;
+  double flops = 0, bytes = 0;  // of one iteration: what the floor is made from
+};
+
+// All rows, by name; a job is made only when it is its turn, since some hold much memory.
+struct Row {
+  std::string name;
+  std::function<Job()> make;
+};
+std::vector<Row> op_rows();
+std::vector<Row> train_rows();
+
+// The most bytes our step held at a time: the Transformer's of train/transformer.
+int64_t transformer_peak_bytes();
+
+struct Result {
+  std::string name;
+  int threads = 1;
+  double ours = 0;             // seconds an iteration, the best of all rounds
+  std::optional<double> peer;  // the same of the peer
+  double peak_share = 0;       // ours as a share of the machine's peak, by the nearer ceiling
+};
+
+}  // namespace heed::bench

@@ -1,0 +1,262 @@
+// Rows for whole training steps: forward, backward, clipping, Adam. The models are written here
+// from layers and ops alone; the same sizes are in peer_torch_models.cpp.
+#include <cmath>
+#include <memory>
+
+#include "bench/bench.h"
+#include "heed/nn/recurrent.h"
+#include "heed/tensor/memory.h"
+#include "heed/training/optimizer.h"
+
+namespace heed::bench {
+namespace {
+
+Tensor some_words(int64_t batch, int64_t length, int64_t words) {
+  std::vector<Id> id(static_cast<size_t>(batch * length));
+  for (size_t i = 0; i < id.size(); ++i)
+    id[i] = static_cast<Id>(i * 7919 % static_cast<size_t>(words));
+  return ids(id, {batch, length});
+}
+
+// ---- Transformer
+// ---------------------------------------------------------------------------------
+
+constexpr int64_t kBatch = 32, kLength = 32, kWords = 8000, kSize = 256, kInner = 1024, kHeads = 4,
+                  kLayers = 3;
+constexpr double kDropout = 0.1;
+
+// softmax(Q K^T / sqrt(d)) V for each head, composed of ops.
+class Attention {
+ public:
+  explicit Attention(const Params& params)
+      : query_(params / "query", kSize, kSize),
+        key_value_(params / "key_value", kSize, 2 * kSize),
+        out_(params / "out", kSize, kSize) {}
+
+  Tensor operator()(const Tensor& x, const Tensor& memory,
+                    const std::optional<Tensor>& mask) const {
+    const auto heads = [](const Tensor& y) {  // [B, T, D] -> [B, H, T, d]
+      return transpose(reshape(y, {y.size(0), y.size(1), kHeads, kSize / kHeads}), 1, 2);
+    };
+    const Tensor kv = key_value_(memory);
+    const Tensor q = heads(query_(x) * (1 / std::sqrt(double(kSize / kHeads))));
+    const Tensor k = heads(slice(kv, 2, 0, kSize)), v = heads(slice(kv, 2, kSize, 2 * kSize));
+    Tensor scores = matmul(q, transpose(k, 2, 3));  // [B, H, Tq, Tk]
+    if (mask) scores = scores + *mask;
+    const Tensor context = transpose(matmul(softmax(scores), v), 1, 2);
+    return dropout(out_(reshape(context, x.shape())), kDropout);
+  }
+
+ private:
+  Linear query_, key_value_, out_;
+};
+
+class Layer {
+ public:
+  Layer(const Params& params, bool decoder)
+      : self_norm_(params / "self_norm", kSize),
+        ff_norm_(params / "ff_norm", kSize),
+        self_(params / "self"),
+        ff_(params / "ff", kSize, kInner) {
+    if (decoder) {
+      cross_norm_.emplace(params / "cross_norm", kSize);
+      cross_.emplace(params / "cross");
+    }
+  }
+  Tensor operator()(Tensor x, const std::optional<Tensor>& memory,
+                    const std::optional<Tensor>& mask) const {
+    const Tensor normed = self_norm_(x);
+    x = x + self_(normed, normed, mask);
+    if (memory) x = x + (*cross_)((*cross_norm_)(x), *memory, std::nullopt);
+    return x + dropout(ff_(ff_norm_(x)), kDropout);
+  }
+
+ private:
+  LayerNorm self_norm_, ff_norm_;
+  Attention self_;
+  FeedForward ff_;
+  std::optional<LayerNorm> cross_norm_;
+  std::optional<Attention> cross_;
+};
+
+class Transformer {
+ public:
+  explicit Transformer(const Params& params)
+      : source_(params / "source", kWords, kSize),
+        target_(params / "target", kWords, kSize),
+        encoder_norm_(params / "encoder_norm", kSize),
+        decoder_norm_(params / "decoder_norm", kSize),
+        output_(params / "output", kSize, kWords, Linear::Bias::no),
+        positions_(sinusoidal_positions(kLength, kSize)) {
+    for (int64_t i = 0; i < kLayers; ++i) {
+      encoder_.emplace_back(params / ("encoder" + std::to_string(i)), false);
+      decoder_.emplace_back(params / ("decoder" + std::to_string(i)), true);
+    }
+    std::vector<float> hidden(static_cast<size_t>(kLength * kLength));
+    for (int64_t q = 0; q < kLength; ++q)
+      for (int64_t k = q + 1; k < kLength; ++k)
+        hidden[static_cast<size_t>(q * kLength + k)] = -INFINITY;
+    causal_ = tensor(hidden, {kLength, kLength});
+  }
+
+  Tensor loss(const Tensor& source, const Tensor& in, const Tensor& out) const {
+    const auto embed = [&](const Embedding& table, const Tensor& id) {
+      return dropout(table(id) * std::sqrt(double(kSize)) + positions_, kDropout);
+    };
+    Tensor x = embed(source_, source);
+    for (const Layer& layer : encoder_) x = layer(x, std::nullopt, std::nullopt);
+    const Tensor memory = encoder_norm_(x);
+    Tensor y = embed(target_, in);
+    for (const Layer& layer : decoder_) y = layer(y, memory, causal_);
+    return linear_cross_entropy(decoder_norm_(y), output_.weight(), out, 0.1);
+  }
+
+ private:
+  Embedding source_, target_;
+  std::vector<Layer> encoder_, decoder_;
+  LayerNorm encoder_norm_, decoder_norm_;
+  Linear output_;
+  Tensor positions_, causal_;
+};
+
+// A step: its model, optimizer and memory.
+template <class Model>
+struct Step {
+  Params params{1};
+  Model model{params};
+  Adam adam{params, {.clip_norm = 1}};
+  std::shared_ptr<Arena> arena = Arena::make();
+  Tensor source, in, out;
+
+  void run() {
+    const UseArena use(*arena);
+    Tape tape(static_cast<uint64_t>(adam.steps()));
+    tape.backward(model.loss(source, in, out));
+    adam.step(1e-4);
+  }
+};
+
+std::shared_ptr<Step<Transformer>> transformer_step() {
+  auto step = std::make_shared<Step<Transformer>>();
+  step->source = some_words(kBatch, kLength, kWords);
+  step->in = some_words(kBatch, kLength, kWords);
+  step->out = some_words(kBatch, kLength, kWords);
+  return step;
+}
+
+Job transformer() {
+  auto step = transformer_step();
+  // Products: 6 flops for each token and weight it meets, and those of attention.
+  const double tokens = kBatch * kLength, square = double(kSize) * kSize, ff = 2.0 * kSize * kInner;
+  const double weights = kLayers * (4 * square + ff) + kLayers * (8 * square + ff) + kSize * kWords;
+  const double attention = 3.0 * kLayers * 3 * 4 * kBatch * kLength * kLength * kSize;
+  return {.name = "train/transformer",
+          .work = [step] { step->run(); },
+          .flops = 6 * tokens * weights + attention};
+}
+
+// ---- GRU with additive attention (Bahdanau et al., 2015)
+// ------------------------------------------
+
+constexpr int64_t kRnnLength = 30, kState = 256;
+
+class GruAdditive {
+ public:
+  explicit GruAdditive(const Params& params)
+      : source_(params / "source", kWords, kState),
+        target_(params / "target", kWords, kState),
+        encoder_(params / "encoder",
+                 {.cell = Cell::gru, .in = kState, .size = kState, .bidirectional = true}),
+        decoder_(params / "decoder", Cell::gru, 3 * kState, kState),
+        query_(params / "query", kState, kState, Linear::Bias::no),
+        key_(params / "key", 2 * kState, kState, Linear::Bias::no),
+        v_(params.add("v", {kState, 1}, glorot())),
+        hidden_(params / "hidden", 4 * kState, kState),
+        output_(params / "output", kState, kWords, Linear::Bias::no) {}
+
+  Tensor loss(const Tensor& source, const Tensor& in, const Tensor& out) const {
+    const int64_t batch = source.size(0), length = source.size(1), steps = in.size(1);
+    const Tensor h = encoder_(source_(source)).states;  // [B, Ts, 2 n]
+    const Tensor keys = key_(h);                        // [B, Ts, n]
+    const Tensor embedded = target_(in);
+    CellState s = decoder_.start(batch);
+    std::vector<Tensor> states, contexts;
+    for (int64_t t = 0; t < steps; ++t) {
+      const Tensor q = reshape(query_(s.h), {batch, 1, kState});
+      const Tensor score = linear(tanh(q + keys), v_);                     // [B, Ts, 1]
+      const Tensor weights = softmax(reshape(score, {batch, 1, length}));  // [B, 1, Ts]
+      const Tensor c = reshape(matmul(weights, h), {batch, 2 * kState});
+      const Tensor y = reshape(slice(embedded, 1, t, t + 1), {batch, kState});
+      s = decoder_.step(concat({y, c}, 1), s);
+      states.push_back(reshape(s.h, {batch, 1, kState}));
+      contexts.push_back(reshape(c, {batch, 1, 2 * kState}));
+    }
+    const Tensor all = concat({concat(states, 1), concat(contexts, 1), embedded}, 2);
+    return linear_cross_entropy(hidden_(all, Activation::tanh), output_.weight(), out, 0.1);
+  }
+
+ private:
+  Embedding source_, target_;
+  RecurrentStack encoder_;
+  RecurrentCell decoder_;
+  Linear query_, key_;
+  Tensor v_;
+  Linear hidden_, output_;
+};
+
+Job gru_additive() {
+  auto step = std::make_shared<Step<GruAdditive>>();
+  step->source = some_words(kBatch, kRnnLength, kWords);
+  step->in = some_words(kBatch, kRnnLength, kWords);
+  step->out = some_words(kBatch, kRnnLength, kWords);
+  const double tokens = kBatch * kRnnLength, square = double(kState) * kState;
+  // Two encoder directions 6 each, decoder 9 + 3, query 1, key 2, hidden 4, in squares of the
+  // state.
+  const double weights = 27 * square + kState * kWords;
+  return {
+      .name = "train/gru_additive", .work = [step] { step->run(); }, .flops = 6 * tokens * weights};
+}
+
+// ---- a cell alone
+// --------------------------------------------------------------------------------
+
+Job cell_alone(const std::string& name, Cell cell) {
+  struct Ready {
+    Params params{1};
+    RecurrentCell cell;
+    Tensor x;
+    std::shared_ptr<Arena> arena = Arena::make();
+    explicit Ready(Cell c) : cell(params, c, kState, kState) {}
+  };
+  auto ready = std::make_shared<Ready>(cell);
+  Random random(1);
+  ready->x = normal({kBatch, kRnnLength, kState}, 1, random);
+  return {.name = name,
+          .work =
+              [ready] {
+                const UseArena use(*ready->arena);
+                Tape tape;
+                tape.backward(sum(ready->cell(ready->x).h));
+                ready->params.clear_gradients();
+              },
+          .flops = 6.0 * kBatch * kRnnLength * 2 * kernels::gate_count(cell) * kState * kState};
+}
+
+}  // namespace
+
+std::vector<Row> train_rows() {
+  return {{"train/transformer", transformer},
+          {"train/gru_additive", gru_additive},
+          {"train/gru", [] { return cell_alone("train/gru", Cell::gru); }},
+          {"train/lstm", [] { return cell_alone("train/lstm", Cell::lstm); }}};
+}
+
+int64_t transformer_peak_bytes() {
+  auto step = transformer_step();
+  step->run();
+  step->arena->reset_peak();
+  step->run();
+  return step->arena->peak();
+}
+
+}  // namespace heed::bench

@@ -1,0 +1,360 @@
+// Elementwise kernels for the CPU: activations, arithmetic with broadcast, copies, dropout, and the
+// optimizers' updates, each one pass over memory.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "heed/base/random.h"
+#include "heed/kernels/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "heed/kernels/cpu/elementwise.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target.h, as Highway wants it.
+#include "heed/kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heed::kernels::HWY_NAMESPACE {
+
+// ---- activations
+// ---------------------------------------------------------------------------------
+
+// gelu's argument of the sigmoid: 2 sqrt(2/pi) (x + 0.044715 x^3).
+constexpr double kGelu1 = 1.5957691216057308, kGelu3 = kGelu1 * 0.044715;
+
+template <class T>
+HWY_INLINE hn::VFromD<Tag<T>> gelu_sigmoid(hn::VFromD<Tag<T>> x) {
+  const Tag<T> d;
+  const auto x2 = hn::Mul(x, x);
+  const auto c =
+      hn::MulAdd(x2, hn::Set(d, static_cast<T>(kGelu3)), hn::Set(d, static_cast<T>(kGelu1)));
+  return sigmoid_of<T>(hn::Mul(x, c));
+}
+
+template <class T>
+void apply(const Map<T>& k) {
+  using V = Vec<T>;
+  const Tag<T> d;
+  const auto map = [&](auto f) { map_array<T>(k.n, f, k.y, k.x); };
+  switch (k.f) {
+    case Unary::copy: return map([](V x) { return x; });
+    case Unary::negate: return map([](V x) { return hn::Neg(x); });
+    case Unary::exp: return map([](V x) { return exp_of(x); });
+    case Unary::log:
+      return map([](V x) {
+        // Highway's Log is for positive numbers; below them the usual answers.
+        const Tag<T> tag;
+        const auto y = hn::Log(tag, x);
+        const auto at_zero = hn::IfThenElse(hn::Eq(x, hn::Zero(tag)), hn::Neg(hn::Inf(tag)), y);
+        const auto at_inf = hn::IfThenElse(hn::Eq(x, hn::Inf(tag)), x, at_zero);
+        return hn::IfThenElse(hn::Ge(x, hn::Zero(tag)), at_inf, hn::NaN(tag));
+      });
+    case Unary::sqrt: return map([](V x) { return hn::Sqrt(x); });
+    case Unary::square: return map([](V x) { return hn::Mul(x, x); });
+    case Unary::tanh: return map([](V x) { return tanh_of(x); });
+    case Unary::sigmoid: return map([](V x) { return sigmoid_of<T>(x); });
+    case Unary::relu:
+      return map([d](V x) {
+        // A NaN stays: max(0, x) returns its second operand then.
+        return hn::Max(hn::Zero(d), x);
+      });
+    case Unary::gelu: return map([](V x) { return hn::Mul(x, gelu_sigmoid<T>(x)); });
+    case Unary::swish: return map([](V x) { return hn::Mul(x, sigmoid_of<T>(x)); });
+  }
+}
+
+template <class T>
+void apply(const MapGrad<T>& k) {
+  using V = Vec<T>;
+  const Tag<T> d;
+  const auto one = hn::Set(d, T(1));
+  const auto map = [&](auto f) { map_array<T>(k.n, f, k.dx, k.x_or_y, k.dy); };
+  switch (k.f) {
+    case Unary::copy: return map([](V, V dy) { return dy; });
+    case Unary::negate: return map([](V, V dy) { return hn::Neg(dy); });
+    case Unary::exp: return map([](V y, V dy) { return hn::Mul(dy, y); });
+    case Unary::log: return map([](V x, V dy) { return hn::Div(dy, x); });
+    case Unary::sqrt: return map([](V y, V dy) { return hn::Div(dy, hn::Add(y, y)); });
+    case Unary::square: return map([](V x, V dy) { return hn::Mul(dy, hn::Add(x, x)); });
+    case Unary::tanh:
+      return map([one](V y, V dy) { return hn::Mul(dy, hn::NegMulAdd(y, y, one)); });
+    case Unary::sigmoid: return map([](V y, V dy) { return hn::Mul(dy, hn::NegMulAdd(y, y, y)); });
+    case Unary::relu:
+      return map([d](V x, V dy) { return hn::IfThenElseZero(hn::Gt(x, hn::Zero(d)), dy); });
+    case Unary::gelu:
+      return map([d, one](V x, V dy) {
+        const auto s = gelu_sigmoid<T>(x);
+        const auto slope = hn::MulAdd(hn::Mul(x, x), hn::Set(d, static_cast<T>(3 * kGelu3)),
+                                      hn::Set(d, static_cast<T>(kGelu1)));  // of its argument
+        return hn::Mul(dy, hn::MulAdd(hn::Mul(x, slope), hn::Mul(s, hn::Sub(one, s)), s));
+      });
+    case Unary::swish:
+      return map([one](V x, V dy) {
+        const auto s = sigmoid_of<T>(x);
+        return hn::Mul(dy, hn::MulAdd(x, hn::Mul(s, hn::Sub(one, s)), s));
+      });
+  }
+}
+
+// ---- arithmetic
+// ----------------------------------------------------------------------------------
+
+// One row of c = f(a, b), where a or b may be a single number (stride 0).
+template <class T, class F>
+HWY_INLINE void zip_row(F f, int64_t n, const T* a, int64_t a_stride, const T* b, int64_t b_stride,
+                        T* c) {
+  const Tag<T> d;
+  if (a_stride != 0 && b_stride != 0) return map_range<T>(0, n, f, c, a, b);
+  if (a_stride != 0) {
+    const auto v = hn::Set(d, *b);
+    return map_range<T>(
+        0, n, [&](Vec<T> x) { return f(x, v); }, c, a);
+  }
+  const auto u = hn::Set(d, *a);
+  if (b_stride != 0)
+    return map_range<T>(
+        0, n, [&](Vec<T> y) { return f(u, y); }, c, b);
+  const T value = hn::GetLane(f(u, hn::Set(d, *b)));
+  std::fill_n(c, n, value);
+}
+
+template <class T, class F>
+void zip(const Zip<T>& k, F f) {
+  const int64_t n = k.size[k.rank - 1];
+  int64_t rows = 1;
+  for (int i = 0; i + 1 < k.rank; ++i) rows *= k.size[i];
+  if (rows == 1)  // one long row: cut it
+    return parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+      const int64_t as = k.a_stride[k.rank - 1], bs = k.b_stride[k.rank - 1];
+      zip_row<T>(f, end - begin, k.a + begin * as, as, k.b + begin * bs, bs, k.c + begin);
+    });
+  parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      int64_t rest = r, a = 0, b = 0;
+      for (int i = k.rank - 2; i >= 0; --i) {
+        const int64_t at = rest % k.size[i];
+        rest /= k.size[i];
+        a += at * k.a_stride[i];
+        b += at * k.b_stride[i];
+      }
+      zip_row<T>(f, n, k.a + a, k.a_stride[k.rank - 1], k.b + b, k.b_stride[k.rank - 1],
+                 k.c + r * n);
+    }
+  });
+}
+
+template <class T>
+void apply(const Zip<T>& k) {
+  using V = Vec<T>;
+  switch (k.f) {
+    case Binary::add: return zip(k, [](V a, V b) { return hn::Add(a, b); });
+    case Binary::subtract: return zip(k, [](V a, V b) { return hn::Sub(a, b); });
+    case Binary::multiply: return zip(k, [](V a, V b) { return hn::Mul(a, b); });
+    case Binary::divide: return zip(k, [](V a, V b) { return hn::Div(a, b); });
+  }
+}
+
+template <class T>
+void apply(const Axpby<T>& k) {
+  const Tag<T> d;
+  const auto alpha = hn::Set(d, k.alpha), beta = hn::Set(d, k.beta);
+  if (k.beta == T(0))
+    return map_array<T>(
+        k.n, [&](Vec<T> x) { return hn::Mul(alpha, x); }, k.y, k.x);
+  map_array<T>(
+      k.n, [&](Vec<T> x, Vec<T> y) { return hn::MulAdd(alpha, x, hn::Mul(beta, y)); }, k.y, k.x,
+      static_cast<const T*>(k.y));
+}
+
+template <class T>
+void apply(const Fill<T>& k) {
+  parallel_for(k.n, 4 * kGrain,
+               [&](int64_t begin, int64_t end) { std::fill(k.y + begin, k.y + end, k.value); });
+}
+
+template <class T>
+void apply(const Copy<T>& k) {
+  const int last = k.rank - 1;
+  const int64_t n = k.size[last], xs = k.x_stride[last], ys = k.y_stride[last];
+  int64_t rows = 1;
+  for (int i = 0; i < last; ++i) rows *= k.size[i];
+  parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      int64_t rest = r, x = 0, y = 0;
+      for (int i = last - 1; i >= 0; --i) {
+        const int64_t at = rest % k.size[i];
+        rest /= k.size[i];
+        x += at * k.x_stride[i];
+        y += at * k.y_stride[i];
+      }
+      if (xs == 1 && ys == 1)
+        std::copy_n(k.x + x, n, k.y + y);
+      else
+        for (int64_t j = 0; j < n; ++j) k.y[y + j * ys] = k.x[x + j * xs];
+    }
+  });
+}
+
+// ---- dropout
+// -------------------------------------------------------------------------------------
+
+// Random bits for a group of 1024 items, 16 each: 128 Philox calls, whose four words stand apart,
+// words[w * 128 + j] for call j, so that vectors of any length can store them. Item i of a group
+// has the i-th 16 bits of `words`.
+constexpr int64_t kDropoutGroup = 1024, kCalls = kDropoutGroup / 8;
+
+void philox_group(uint64_t group, uint64_t seed, uint32_t* HWY_RESTRICT words) {
+  const Tag<uint32_t> d;
+  const hn::RepartitionToWide<Tag<uint32_t>> dw;
+  const auto m0 = hn::Set(d, kPhiloxMul0), m1 = hn::Set(d, kPhiloxMul1);
+  // The upper halves of the 64-bit products.
+  const auto high = [&](auto a, auto b) {
+    const auto even = hn::BitCast(d, hn::ShiftRight<32>(hn::MulEven(a, b)));
+    const auto odd = hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(dw, a))), b);
+    return hn::OddEven(hn::BitCast(d, odd), even);
+  };
+  const uint64_t first = group * kCalls;
+  for (int64_t j = 0; j < kCalls; j += static_cast<int64_t>(hn::Lanes(d))) {
+    auto c0 = hn::Iota(d, static_cast<uint32_t>(first) + static_cast<uint32_t>(j));
+    auto c1 = hn::Set(d, static_cast<uint32_t>(first >> 32));
+    auto c2 = hn::Zero(d), c3 = hn::Zero(d);
+    uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+    for (int round = 0; round < kPhiloxRounds; ++round) {
+      const auto h0 = high(c0, m0), h1 = high(c2, m1), l0 = hn::Mul(c0, m0), l1 = hn::Mul(c2, m1);
+      c0 = hn::Xor(hn::Xor(h1, c1), hn::Set(d, k0));
+      c1 = l1;
+      c2 = hn::Xor(hn::Xor(h0, c3), hn::Set(d, k1));
+      c3 = l0;
+      k0 += kPhiloxWeyl0;
+      k1 += kPhiloxWeyl1;
+    }
+    hn::Store(c0, d, words + j);
+    hn::Store(c1, d, words + kCalls + j);
+    hn::Store(c2, d, words + 2 * kCalls + j);
+    hn::Store(c3, d, words + 3 * kCalls + j);
+  }
+}
+
+template <class T>
+void apply(const Dropout<T>& k) {
+  const T keep = T(1) / (T(1) - static_cast<T>(k.p));
+  const int32_t threshold = static_cast<int32_t>(std::lround(k.p * 65536.0));
+  static_assert(kGrain % kDropoutGroup == 0);
+  parallel_for(k.n, kGrain, [&](int64_t begin, int64_t end) {
+    HWY_ALIGN uint32_t words[kDropoutGroup / 2];
+    for (int64_t at = begin; at < end; at += kDropoutGroup) {
+      philox_group(static_cast<uint64_t>(at / kDropoutGroup), k.seed, words);
+      HWY_ALIGN uint16_t number[kDropoutGroup];
+      std::memcpy(number, words, sizeof number);
+      const int64_t n = std::min(kDropoutGroup, end - at);
+      for (int64_t i = 0; i < n; ++i)
+        k.y[at + i] = number[i] >= threshold ? k.x[at + i] * keep : T(0);
+    }
+  });
+}
+
+// ---- storage types
+// -------------------------------------------------------------------------------
+
+void ToBf16Body(const ToBf16& k) {
+  parallel_for(k.n, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) k.y[i] = bf16(k.x[i]);
+  });
+}
+void FromBf16Body(const FromBf16& k) {
+  parallel_for(k.n, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) k.y[i] = static_cast<float>(k.x[i]);
+  });
+}
+
+// ---- optimizers
+// ----------------------------------------------------------------------------------
+
+template <class T>
+void apply(const Adam<T>& k) {
+  const Tag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const double c1 = 1 - std::pow(double(k.beta1), double(k.step));
+  const double c2 = 1 - std::pow(double(k.beta2), double(k.step));
+  const auto b1 = hn::Set(d, k.beta1), b2 = hn::Set(d, k.beta2), scale = hn::Set(d, k.scale);
+  const auto a1 = hn::Set(d, T(1) - k.beta1), a2 = hn::Set(d, T(1) - k.beta2);
+  // rate/c1 * m / (sqrt(v)/sqrt(c2) + epsilon): the corrections cost nothing here.
+  const auto rate = hn::Set(d, static_cast<T>(k.rate / c1));
+  const auto root = hn::Set(d, static_cast<T>(1 / std::sqrt(c2)));
+  const auto epsilon = hn::Set(d, k.epsilon), keep = hn::Set(d, T(1) - k.rate * k.decay);
+  const auto step = [&](int64_t i, auto load, auto store) {
+    const auto g = hn::Mul(load(k.grad + i), scale);
+    const auto m = hn::MulAdd(b1, load(k.m + i), hn::Mul(a1, g));
+    const auto v = hn::MulAdd(b2, load(k.v + i), hn::Mul(a2, hn::Mul(g, g)));
+    const auto below = hn::MulAdd(hn::Sqrt(v), root, epsilon);
+    const auto w = hn::NegMulAdd(rate, hn::Div(m, below), hn::Mul(keep, load(k.w + i)));
+    store(m, k.m + i);
+    store(v, k.v + i);
+    store(w, k.w + i);
+  };
+  parallel_for(k.n, kGrain, [&](int64_t begin, int64_t end) {
+    int64_t i = begin;
+    for (; i + lanes <= end; i += lanes)
+      step(
+          i, [&](const T* p) { return hn::LoadU(d, p); },
+          [&](auto v, T* p) { hn::StoreU(v, d, p); });
+    if (const size_t rest = static_cast<size_t>(end - i); rest > 0)
+      step(
+          i, [&](const T* p) { return load_part<T>(p, rest); },
+          [&](auto v, T* p) { store_part<T>(v, p, rest); });
+  });
+}
+
+template <class T>
+void apply(const Sgd<T>& k) {
+  const Tag<T> d;
+  const auto rate = hn::Set(d, k.rate * k.scale);
+  if (k.momentum == T(0))
+    return map_array<T>(
+        k.n, [&](Vec<T> g, Vec<T> w) { return hn::NegMulAdd(rate, g, w); }, k.w, k.grad,
+        static_cast<const T*>(k.w));
+  parallel_for(k.n, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      k.v[i] = k.momentum * k.v[i] + k.grad[i] * k.scale;
+      k.w[i] -= k.rate * k.v[i];
+    }
+  });
+}
+
+HEED_KERNEL_BODIES(Map)
+HEED_KERNEL_BODIES(MapGrad)
+HEED_KERNEL_BODIES(Zip)
+HEED_KERNEL_BODIES(Axpby)
+HEED_KERNEL_BODIES(Fill)
+HEED_KERNEL_BODIES(Copy)
+HEED_KERNEL_BODIES(Dropout)
+HEED_KERNEL_BODIES(Adam)
+HEED_KERNEL_BODIES(Sgd)
+
+}  // namespace heed::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heed::kernels {
+
+HEED_KERNEL_RUN(Map)
+HEED_KERNEL_RUN(MapGrad)
+HEED_KERNEL_RUN(Zip)
+HEED_KERNEL_RUN(Axpby)
+HEED_KERNEL_RUN(Fill)
+HEED_KERNEL_RUN(Copy)
+HEED_KERNEL_RUN(Dropout)
+HEED_KERNEL_RUN(Adam)
+HEED_KERNEL_RUN(Sgd)
+
+HWY_EXPORT(ToBf16Body);
+HWY_EXPORT(FromBf16Body);
+void run(Cpu, const ToBf16& k) { HWY_DYNAMIC_DISPATCH(ToBf16Body)(k); }
+void run(Cpu, const FromBf16& k) { HWY_DYNAMIC_DISPATCH(FromBf16Body)(k); }
+
+bool gradient_reads_result(Unary f) {
+  return f == Unary::exp || f == Unary::sqrt || f == Unary::tanh || f == Unary::sigmoid;
+}
+
+}  // namespace heed::kernels
+#endif

@@ -1,0 +1,370 @@
+// Matrix products for the CPU (docs/decisions/matrix-products.md says why they are ours).
+//
+// The form of Goto and van de Geijn (2008, "Anatomy of high-performance matrix multiplication"): b
+// is packed into panels of NR columns; a tile of MR x NR sums stays in registers while the product
+// runs down k; a is read where it stands (or, transposed, packed strip by strip). k is cut at
+// kDepth, and the parts are added to c in rising order. So every element of c is summed in one
+// order that depends on k alone: neither the size of the batch nor the threads change a bit of it.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "heed/kernels/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "heed/kernels/cpu/gemm.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target.h, as Highway wants it.
+#include "heed/kernels/cpu/simd-inl.h"
+
+#ifndef HEED_KERNELS_CPU_GEMM_ONCE
+#define HEED_KERNELS_CPU_GEMM_ONCE
+namespace heed::kernels {
+
+constexpr int64_t kDepth = 256;     // k of a packed block
+constexpr int64_t kColumns = 1024;  // most columns packed at a time: kDepth * kColumns f32 = 1 MiB
+constexpr int64_t kTileColumns = 256;  // columns of a thread's piece of work
+
+// Memory that a thread keeps for packing; it grows and is never given back.
+template <class T>
+class Scratch {
+ public:
+  T* at_least(int64_t count) {
+    if (count > count_) {
+      data_.reset(static_cast<T*>(::operator new(static_cast<size_t>(count) * sizeof(T), kAlign)));
+      count_ = count;
+    }
+    return data_.get();
+  }
+
+ private:
+  static constexpr std::align_val_t kAlign{64};
+  struct Free {
+    void operator()(T* p) const { ::operator delete(p, kAlign); }
+  };
+  int64_t count_ = 0;
+  std::unique_ptr<T, Free> data_;
+};
+
+template <class T>
+T* scratch_for_b(int64_t count) {
+  thread_local Scratch<T> scratch;
+  return scratch.at_least(count);
+}
+template <class T>
+T* scratch_for_a(int64_t count) {
+  thread_local Scratch<T> scratch;
+  return scratch.at_least(count);
+}
+
+}  // namespace heed::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace heed::kernels::HWY_NAMESPACE {
+
+// The register tile: MR rows of two vectors. 14 x 2 sums fill the 32 registers of AVX-512 (and
+// leave room for b and a), 6 x 2 the 16 of AVX2.
+#if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
+constexpr int kMr = 14;
+#else
+constexpr int kMr = 6;
+#endif
+constexpr int kVectors = 2;
+template <class T>
+constexpr int64_t kNr = kVectors* HWY_LANES(T);
+
+// c[M x NR] (+)= alpha * a[M x k] b[k x NR]. Element (i, p) of a is a[i * a_row + p * a_col]; rows
+// of b lie b_row apart. Three rows share a pointer: x86 can add a stride once or twice by itself.
+template <int M, class T>
+HWY_INLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t a_row, int64_t a_col,
+                     const T* HWY_RESTRICT b, int64_t b_row, T* HWY_RESTRICT c, int64_t c_row,
+                     T alpha, bool add) {
+  const Tag<T> d;
+  constexpr int kLanes = HWY_LANES(T);
+  Vec<T> sum[M][kVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i)
+    for (int j = 0; j < kVectors; ++j) sum[i][j] = hn::Zero(d);
+  constexpr int kPointers = (M + 2) / 3;
+  const T* rows[kPointers];
+#pragma GCC unroll 8
+  for (int g = 0; g < kPointers; ++g) rows[g] = a + 3 * g * a_row;
+#pragma GCC unroll 4
+  for (int64_t p = 0; p < k; ++p) {
+    Vec<T> bv[kVectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) bv[j] = hn::LoadU(d, b + j * kLanes);
+    b += b_row;
+#pragma GCC unroll 16
+    for (int i = 0; i < M; ++i) {
+      const auto av = hn::Set(d, rows[i / 3][(i % 3) * a_row]);
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) sum[i][j] = hn::MulAdd(av, bv[j], sum[i][j]);
+    }
+#pragma GCC unroll 8
+    for (int g = 0; g < kPointers; ++g) rows[g] += a_col;
+  }
+  const auto factor = hn::Set(d, alpha);
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i)
+    for (int j = 0; j < kVectors; ++j) {
+      T* at = c + i * c_row + j * kLanes;
+      const auto v =
+          add ? hn::MulAdd(factor, sum[i][j], hn::LoadU(d, at)) : hn::Mul(factor, sum[i][j]);
+      hn::StoreU(v, d, at);
+    }
+}
+
+template <class T>
+struct Strip {  // rows of a, as tile() reads them
+  const T* a;
+  int64_t row, col;
+};
+
+// A tile of `m` <= kMr rows: the right instantiation, found by halving the rest.
+template <int M, class T>
+HWY_INLINE void tile_of(int64_t m, int64_t k, Strip<T> a, const T* b, int64_t b_row, T* c,
+                        int64_t c_row, T alpha, bool add) {
+  if constexpr (M == 1) {
+    tile<1>(k, a.a, a.row, a.col, b, b_row, c, c_row, alpha, add);
+  } else {
+    if (m == M) return tile<M>(k, a.a, a.row, a.col, b, b_row, c, c_row, alpha, add);
+    tile_of<M - 1>(m, k, a, b, b_row, c, c_row, alpha, add);
+  }
+}
+
+// b[k x n] to panels of NR columns, each k * NR long, the last filled up with zeros.
+template <class T>
+void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out) {
+  const Tag<T> d;
+  constexpr int64_t nr = kNr<T>, lanes = HWY_LANES(T);
+  if (b.col == 1 && n == nr) {
+    for (int64_t p = 0; p < k; ++p)
+      for (int64_t j = 0; j < nr; j += lanes)
+        hn::Store(hn::LoadU(d, b.data + p * b.row + j), d, out + p * nr + j);
+  } else if (b.col == 1) {
+    for (int64_t p = 0; p < k; ++p) {
+      std::copy_n(b.data + p * b.row, n, out + p * nr);
+      std::fill(out + p * nr + n, out + (p + 1) * nr, T(0));
+    }
+  } else {
+    // Transposed: read 8 rows of b^T side by side, so that each cache line is used up at once.
+    for (int64_t p0 = 0; p0 < k; p0 += 16) {
+      const int64_t p1 = std::min(k, p0 + 16);
+      for (int64_t j = 0; j < n; ++j) {
+        const T* column = b.data + j * b.col;
+        for (int64_t p = p0; p < p1; ++p) out[p * nr + j] = column[p];
+      }
+    }
+    if (n < nr)
+      for (int64_t p = 0; p < k; ++p) std::fill(out + p * nr + n, out + (p + 1) * nr, T(0));
+  }
+}
+
+// Rows [row0, row1) of `a` in strips of `height`, for one block of k: as they stand or, transposed,
+// packed strip after strip.
+template <class T>
+Strip<T> rows_of(Matrix<const T> a, int64_t row0, int64_t row1, int64_t height, int64_t k0,
+                 int64_t k) {
+  const T* data = a.data + row0 * a.row + k0 * a.col;
+  if (a.col == 1 && a.row * static_cast<int64_t>(sizeof(T)) % 4096 != 0) return {data, a.row, 1};
+  if (a.col == 1) {
+    // Rows a multiple of 4096 bytes apart would all fall into one set of the first-level cache.
+    const int64_t apart = k + 16;
+    T* const copy = scratch_for_a<T>((row1 - row0) * apart);
+    for (int64_t i = 0; i < row1 - row0; ++i) std::copy_n(data + i * a.row, k, copy + i * apart);
+    return {copy, apart, 1};
+  }
+  T* const packed = scratch_for_a<T>((row1 - row0) * k);
+  T* out = packed;
+  for (int64_t row = row0; row < row1; row += height) {
+    const int64_t m = std::min(height, row1 - row);
+    const T* in = data + (row - row0);
+    if (m == kMr)  // a size the compiler knows
+      for (int64_t p = 0; p < k; ++p, out += kMr) std::memcpy(out, in + p * a.col, kMr * sizeof(T));
+    else
+      for (int64_t p = 0; p < k; ++p, out += m) std::copy_n(in + p * a.col, m, out);
+  }
+  return {packed, 1, 0};
+}
+
+// bias and activation for rows of c that are still in the cache.
+template <class T>
+void finish_rows(const Matmul<T>& g, T* c, int64_t row0, int64_t row1, int64_t col0, int64_t col1) {
+  using V = Vec<T>;
+  const Tag<T> d;
+  const int64_t n = col1 - col0;
+  for (int64_t i = row0; i < row1; ++i) {
+    T* y = c + i * g.c.row + col0;
+    const T* x = y;
+    const auto with = [&](auto f) {
+      if (g.bias)
+        map_range<T>(
+            0, n, [&](V v, V b) { return f(hn::Add(v, b)); }, y, x, g.bias + col0);
+      else
+        map_range<T>(0, n, f, y, x);
+    };
+    switch (g.activation) {
+      case Activation::none: with([](V v) { return v; }); break;
+      case Activation::relu: with([d](V v) { return hn::Max(hn::Zero(d), v); }); break;
+      case Activation::tanh: with([](V v) { return tanh_of(v); }); break;
+      case Activation::sigmoid: with([](V v) { return sigmoid_of<T>(v); }); break;
+      case Activation::gelu:
+        with([d](V v) {
+          const auto c1 = hn::Set(d, static_cast<T>(1.5957691216057308));
+          const auto c3 = hn::Set(d, static_cast<T>(1.5957691216057308 * 0.044715));
+          return hn::Mul(v, sigmoid_of<T>(hn::Mul(v, hn::MulAdd(hn::Mul(v, v), c3, c1))));
+        });
+        break;
+    }
+  }
+}
+
+// One block of k for rows [row0, row1) and columns [col0, col1) of c. `panels` holds b packed from
+// column `base` on, or is null: then b is read where it stands.
+template <class T>
+void multiply_tile(const Matmul<T>& g, const T* a_data, const T* b_data, T* c, const T* panels,
+                   int64_t base, int64_t k0, int64_t row0, int64_t row1, int64_t col0,
+                   int64_t col1) {
+  constexpr int64_t nr = kNr<T>;
+  const int64_t k = std::min(kDepth, g.k - k0);
+  const bool add = k0 > 0 || g.accumulate;
+  const int64_t height = chunk_count(row1 - row0, chunk_count(row1 - row0, kMr));  // even strips
+  const Strip<T> rows = rows_of<T>({a_data, g.a.row, g.a.col}, row0, row1, height, k0, k);
+  for (int64_t j = col0; j < col1; j += nr) {  // a panel of b stays in the first-level cache
+    const int64_t n = std::min(nr, col1 - j);
+    const T* panel = panels ? panels + (j - base) * k : b_data + k0 * g.b.row + j;
+    int64_t panel_row = panels ? nr : g.b.row;
+    HWY_ALIGN T edge_b[kDepth * kNr<T>];
+    if (!panels && n < nr) {
+      pack_panel<T>(k, n, {panel, g.b.row, 1}, edge_b);
+      panel = edge_b;
+      panel_row = nr;
+    }
+    for (int64_t i = row0; i < row1; i += height) {
+      const int64_t m = std::min(height, row1 - i);
+      const Strip<T> strip = rows.col == 1 ? Strip<T>{rows.a + (i - row0) * rows.row, rows.row, 1}
+                                           : Strip<T>{rows.a + (i - row0) * k, 1, m};
+      T* at = c + i * g.c.row + j;
+      if (n == nr) {
+        tile_of<kMr>(m, k, strip, panel, panel_row, at, g.c.row, g.alpha, add);
+        continue;
+      }
+      // The right edge: a whole tile beside, then the columns that exist.
+      HWY_ALIGN T edge_c[kMr * kNr<T>];
+      for (int64_t r = 0; r < m && add; ++r) std::copy_n(at + r * g.c.row, n, edge_c + r * nr);
+      tile_of<kMr>(m, k, strip, panel, panel_row, edge_c, nr, g.alpha, add);
+      for (int64_t r = 0; r < m; ++r) std::copy_n(edge_c + r * nr, n, at + r * g.c.row);
+    }
+  }
+  const bool last = k0 + kDepth >= g.k;
+  if (last && (g.bias || g.activation != Activation::none))
+    finish_rows(g, c, row0, row1, col0, col1);
+}
+
+// One product, on all threads.
+template <class T>
+void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
+  constexpr int64_t nr = kNr<T>;
+  // Few rows: packing b would cost as much as the product. A transposed b must be packed.
+  const bool direct = !g.packed_b && g.m <= 48 && g.b.col == 1;
+  const int64_t rows_of_tile = kMr * (g.m >= 16 * kMr ? 8 : 4);
+  const int64_t row_tiles = chunk_count(g.m, rows_of_tile);
+  for (int64_t k0 = 0; k0 < g.k; k0 += kDepth) {
+    const int64_t k = std::min(kDepth, g.k - k0);
+    for (int64_t col0 = 0; col0 < g.n; col0 += kColumns) {
+      const int64_t n = std::min(kColumns, g.n - col0);
+      const T* panels = nullptr;
+      if (g.packed_b) {
+        panels = g.packed_b + k0 * chunk_count(g.n, nr) * nr + col0 * k;
+      } else if (!direct) {
+        T* packed = scratch_for_b<T>(kDepth * (chunk_count(n, nr) * nr));
+        const int64_t panel_count = chunk_count(n, nr);
+        parallel_for(panel_count, std::max<int64_t>(1, kGrain / (k * nr)),
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t q = begin; q < end; ++q) {
+                         const int64_t j = col0 + q * nr;
+                         pack_panel<T>(k, std::min(nr, g.n - j),
+                                       {b + k0 * g.b.row + j * g.b.col, g.b.row, g.b.col},
+                                       packed + q * nr * k);
+                       }
+                     });
+        panels = packed;
+      }
+      // Narrow pieces where there are few rows, so that there is work for every thread.
+      const int64_t width = row_tiles >= 4 ? kTileColumns : 2 * nr;
+      const int64_t col_tiles = chunk_count(n, width);
+      parallel_for(row_tiles * col_tiles, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) {
+          // Down the rows first: a piece of b stays in the second-level cache.
+          const int64_t row = t % row_tiles * rows_of_tile, col = col0 + t / row_tiles * width;
+          multiply_tile(g, a, b, c, panels, col0, k0, row, std::min(g.m, row + rows_of_tile), col,
+                        std::min(col0 + n, col + width));
+        }
+      });
+    }
+  }
+}
+
+template <class T>
+void apply(const Matmul<T>& g) {
+  const int64_t batch = g.outer * g.inner;
+  if (g.m == 0 || g.n == 0 || batch == 0) return;
+  const auto item = [&](int64_t q) {
+    const int64_t i = q / g.inner, j = q % g.inner;
+    T* c = g.c.data + i * g.c_batch.outer + j * g.c_batch.inner;
+    if (g.k == 0) {  // an empty sum
+      for (int64_t r = 0; r < g.m && !g.accumulate; ++r) std::fill_n(c + r * g.c.row, g.n, T(0));
+      finish_rows(g, c, 0, g.m, 0, g.n);
+      return;
+    }
+    multiply_one(g, g.a.data + i * g.a_batch.outer + j * g.a_batch.inner,
+                 g.b.data + i * g.b_batch.outer + j * g.b_batch.inner, c);
+  };
+  if (batch < 4) {  // each item on all threads
+    for (int64_t q = 0; q < batch; ++q) item(q);
+    return;
+  }
+  // Items side by side, each on one thread (parallel_for inside runs alone).
+  const int64_t cost = std::max<int64_t>(1, g.m * g.n * g.k);
+  parallel_for(batch, std::max<int64_t>(1, (1 << 18) / cost), [&](int64_t begin, int64_t end) {
+    for (int64_t q = begin; q < end; ++q) item(q);
+  });
+}
+
+template <class T>
+void apply(const PackMatrix<T>& p) {
+  constexpr int64_t nr = kNr<T>;
+  const int64_t panels = chunk_count(p.n, nr);
+  for (int64_t k0 = 0; k0 < p.k; k0 += kDepth) {
+    const int64_t k = std::min(kDepth, p.k - k0);
+    T* out = p.packed + k0 * panels * nr;
+    parallel_for(panels, std::max<int64_t>(1, kGrain / (k * nr)), [&](int64_t begin, int64_t end) {
+      for (int64_t q = begin; q < end; ++q)
+        pack_panel<T>(k, std::min(nr, p.n - q * nr),
+                      {p.b.data + k0 * p.b.row + q * nr * p.b.col, p.b.row, p.b.col},
+                      out + q * nr * k);
+    });
+  }
+}
+
+HEED_KERNEL_BODIES(Matmul)
+HEED_KERNEL_BODIES(PackMatrix)
+
+}  // namespace heed::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heed::kernels {
+
+HEED_KERNEL_RUN(Matmul)
+HEED_KERNEL_RUN(PackMatrix)
+
+// The widest panel of any instruction set: two vectors of 16.
+int64_t packed_size(int64_t k, int64_t n) { return k * chunk_count(n, 32) * 32; }
+
+}  // namespace heed::kernels
+#endif

@@ -1,0 +1,148 @@
+// The pointwise part of recurrent cells on the CPU: everything of a step that is not a matrix
+// product, forward and backward, in one pass. Formulas and gate orders: kernels.h.
+#include <algorithm>
+#include <vector>
+
+#include "heed/kernels/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "heed/kernels/cpu/recurrent.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target.h, as Highway wants it.
+#include "heed/kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heed::kernels::HWY_NAMESPACE {
+
+// Calls body(load, store, j) for every vector of a row of n; at the end of the row load and store
+// touch only what exists.
+template <class T, class Body>
+HWY_INLINE void for_vectors(int64_t n, Body body) {
+  const Tag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t j = 0;
+  for (; j + lanes <= n; j += lanes)
+    body([d](const T* p) { return hn::LoadU(d, p); }, [d](Vec<T> v, T* p) { hn::StoreU(v, d, p); },
+         j);
+  if (const size_t rest = static_cast<size_t>(n - j); rest > 0)
+    body([rest](const T* p) { return load_part<T>(p, rest); },
+         [rest](Vec<T> v, T* p) { store_part<T>(v, p, rest); }, j);
+}
+
+template <class T>
+void apply(const CellStep<T>& k) {
+  const int64_t n = k.n;
+  parallel_for(k.rows, row_grain(8 * n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T *x = k.x + i * k.x_row, *u = k.u + i * k.u_row, *h = k.h + i * k.h_row;
+      T *h_new = k.h_new + i * k.h_new_row, *kept = k.gates + i * k.gates_row;
+      if (k.live && !k.live[i]) {
+        std::copy_n(h, n, h_new);
+        if (k.cell == Cell::lstm) std::copy_n(k.c + i * k.c_row, n, k.c_new + i * k.c_new_row);
+        std::fill_n(kept, kept_gates(k.cell) * n, T(0));
+        continue;
+      }
+      for_vectors<T>(n, [&](auto load, auto store, int64_t j) {
+        const auto in = [&](int gate) {
+          return hn::Add(load(x + gate * n + j), load(u + gate * n + j));
+        };
+        if (k.cell == Cell::rnn) {
+          const auto y = tanh_of(in(0));
+          store(y, kept + j);
+          store(y, h_new + j);
+        } else if (k.cell == Cell::gru) {
+          const auto r = sigmoid_of<T>(in(0)), z = sigmoid_of<T>(in(1));
+          const auto uc = load(u + 2 * n + j);
+          const auto c = tanh_of(hn::MulAdd(r, uc, load(x + 2 * n + j)));
+          store(r, kept + j);
+          store(z, kept + n + j);
+          store(c, kept + 2 * n + j);
+          store(uc, kept + 3 * n + j);
+          store(hn::MulAdd(z, hn::Sub(load(h + j), c), c), h_new + j);
+        } else {
+          const auto gi = sigmoid_of<T>(in(0)), gf = sigmoid_of<T>(in(1));
+          const auto gg = tanh_of(in(2)), go = sigmoid_of<T>(in(3));
+          const auto c = hn::MulAdd(gf, load(k.c + i * k.c_row + j), hn::Mul(gi, gg));
+          store(gi, kept + j);
+          store(gf, kept + n + j);
+          store(gg, kept + 2 * n + j);
+          store(go, kept + 3 * n + j);
+          store(c, k.c_new + i * k.c_new_row + j);
+          store(hn::Mul(go, tanh_of(c)), h_new + j);
+        }
+      });
+    }
+  });
+}
+
+template <class T>
+void apply(const CellStepGrad<T>& k) {
+  const Tag<T> d;
+  const auto one = hn::Set(d, T(1));
+  const int64_t n = k.n;
+  const auto tanh_slope = [&](Vec<T> y) { return hn::NegMulAdd(y, y, one); };
+  const auto sigmoid_slope = [&](Vec<T> y) { return hn::NegMulAdd(y, y, y); };
+  parallel_for(k.rows, row_grain(8 * n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T *kept = k.gates + i * k.gates_row, *dh_new = k.dh_new + i * k.dh_new_row;
+      const T* dc_new = k.dc_new ? k.dc_new + i * k.dc_new_row : nullptr;
+      T *dx = k.dx + i * k.dx_row, *du = k.du ? k.du + i * k.du_row : nullptr;
+      T *dh = k.dh + i * k.dh_row, *dc = k.dc ? k.dc + i * k.dc_row : nullptr;
+      if (k.live && !k.live[i]) {
+        std::copy_n(dh_new, n, dh);
+        if (dc && dc_new) std::copy_n(dc_new, n, dc);
+        if (dc && !dc_new) std::fill_n(dc, n, T(0));
+        std::fill_n(dx, gate_count(k.cell) * n, T(0));
+        if (du) std::fill_n(du, gate_count(k.cell) * n, T(0));
+        continue;
+      }
+      for_vectors<T>(n, [&](auto load, auto store, int64_t j) {
+        const auto dy = load(dh_new + j);
+        const auto both = [&](Vec<T> g, int gate) {
+          store(g, dx + gate * n + j);
+          if (du) store(g, du + gate * n + j);
+        };
+        if (k.cell == Cell::rnn) {
+          both(hn::Mul(dy, tanh_slope(load(kept + j))), 0);
+          store(hn::Zero(d), dh + j);
+        } else if (k.cell == Cell::gru) {
+          const auto r = load(kept + j), z = load(kept + n + j), c = load(kept + 2 * n + j);
+          const auto h = load(k.h + i * k.h_row + j);
+          const auto da = hn::Mul(hn::Mul(dy, hn::Sub(one, z)), tanh_slope(c));  // candidate's
+          both(hn::Mul(hn::Mul(da, load(kept + 3 * n + j)), sigmoid_slope(r)), 0);
+          both(hn::Mul(hn::Mul(dy, hn::Sub(h, c)), sigmoid_slope(z)), 1);
+          store(da, dx + 2 * n + j);
+          store(hn::Mul(da, r), du + 2 * n + j);
+          store(hn::Mul(dy, z), dh + j);
+        } else {
+          const auto gi = load(kept + j), gf = load(kept + n + j), gg = load(kept + 2 * n + j),
+                     go = load(kept + 3 * n + j);
+          const auto tc = tanh_of(load(k.c_new + i * k.c_new_row + j));
+          auto dcell = hn::Mul(hn::Mul(dy, go), tanh_slope(tc));
+          if (dc_new) dcell = hn::Add(dcell, load(dc_new + j));
+          both(hn::Mul(hn::Mul(dcell, gg), sigmoid_slope(gi)), 0);
+          both(hn::Mul(hn::Mul(dcell, load(k.c + i * k.c_row + j)), sigmoid_slope(gf)), 1);
+          both(hn::Mul(hn::Mul(dcell, gi), tanh_slope(gg)), 2);
+          both(hn::Mul(hn::Mul(dy, tc), sigmoid_slope(go)), 3);
+          store(hn::Mul(dcell, gf), dc + j);
+          store(hn::Zero(d), dh + j);
+        }
+      });
+    }
+  });
+}
+
+HEED_KERNEL_BODIES(CellStep)
+HEED_KERNEL_BODIES(CellStepGrad)
+
+}  // namespace heed::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heed::kernels {
+
+HEED_KERNEL_RUN(CellStep)
+HEED_KERNEL_RUN(CellStepGrad)
+
+}  // namespace heed::kernels
+#endif

@@ -1,0 +1,430 @@
+// Kernels that work row by row on the CPU: sums, softmax, norms, cross entropy, table look-ups. A
+// row is always the work of one thread, and what is summed over rows is summed in chunks whose
+// borders do not depend on the threads.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "heed/kernels/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "heed/kernels/cpu/rows.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target.h, as Highway wants it.
+#include "heed/kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heed::kernels::HWY_NAMESPACE {
+
+// ---- sums and maxima
+// -----------------------------------------------------------------------------
+
+template <class T>
+void apply(const SumSquares<T>& k) {
+  std::vector<double> part(static_cast<size_t>(chunk_count(k.n, kGrain)));
+  parallel_for(k.n, kGrain, [&](int64_t begin, int64_t end) {
+    part[static_cast<size_t>(begin / kGrain)] = sum_range<T>(
+        end - begin, [](Vec<T> x) { return hn::Mul(x, x); }, k.x + begin);
+  });
+  *k.sum = 0;
+  for (const double p : part) *k.sum += p;
+}
+
+// y[j] += x[j].
+template <class T>
+HWY_INLINE void add_row(int64_t n, const T* x, T* y) {
+  map_range<T>(
+      0, n, [](Vec<T> a, Vec<T> b) { return hn::Add(a, b); }, y, x, static_cast<const T*>(y));
+}
+
+// Adds up `count` partial rows of n (partial[c * n + j]) into y, in rising order.
+template <class T>
+void add_partials(int64_t count, int64_t n, T scale, const T* partial, T* y) {
+  const Tag<T> d;
+  parallel_for(n, 1024, [&](int64_t begin, int64_t end) {
+    const int64_t width = end - begin;
+    std::copy_n(partial + begin, width, y + begin);
+    for (int64_t c = 1; c < count; ++c) add_row(width, partial + c * n + begin, y + begin);
+    const auto factor = hn::Set(d, scale);
+    if (scale != T(1))
+      map_range<T>(
+          begin, end, [&](Vec<T> v) { return hn::Mul(factor, v); }, y, static_cast<const T*>(y));
+  });
+}
+
+template <class T>
+void apply(const Sum<T>& k) {
+  if (k.n == 0) {
+    std::fill_n(k.y, k.outer * k.inner, T(0));
+    return;
+  }
+  if (k.inner == 1)
+    return parallel_for(k.outer, row_grain(k.n), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        k.y[i] = k.scale * sum_range<T>(
+                               k.n, [](Vec<T> x) { return x; }, k.x + i * k.n);
+    });
+  // Sums down columns. Few outer items: cut the rows into chunks with a partial sum each.
+  const int64_t grain = std::max<int64_t>(16, row_grain(k.inner));
+  if (k.outer == 1 && k.n > grain) {
+    const int64_t chunks = chunk_count(k.n, grain);
+    std::vector<T> partial(static_cast<size_t>(chunks * k.inner));
+    parallel_for(k.n, grain, [&](int64_t begin, int64_t end) {
+      T* sum = partial.data() + begin / grain * k.inner;
+      std::copy_n(k.x + begin * k.inner, k.inner, sum);
+      for (int64_t i = begin + 1; i < end; ++i) add_row(k.inner, k.x + i * k.inner, sum);
+    });
+    return add_partials(chunks, k.inner, k.scale, partial.data(), k.y);
+  }
+  parallel_for(k.outer, row_grain(k.n * k.inner), [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o)
+      add_partials(k.n, k.inner, k.scale, k.x + o * k.n * k.inner, k.y + o * k.inner);
+  });
+}
+
+template <class T>
+void apply(const Max<T>& k) {
+  parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* x = k.x + i * k.n;
+      const T most = max_range(k.n, x);
+      int64_t at = 0;
+      while (at + 1 < k.n && !(x[at] == most || (most != most && x[at] != x[at]))) ++at;
+      k.value[i] = most;
+      k.index[i] = static_cast<Id>(at);
+    }
+  });
+}
+
+// Keeps the k best so far in falling order; a vector of candidates is looked into only if one of
+// them beats the worst of these. NaN never wins.
+template <class T>
+void top_k_row(int64_t n, int64_t count, const T* x, T* value, Id* index) {
+  const Tag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  std::fill_n(value, count, -std::numeric_limits<T>::infinity());
+  std::fill_n(index, count, Id{-1});
+  int64_t filled = 0;
+  const auto offer = [&](int64_t j) {
+    if (x[j] != x[j] || (filled == count && !(x[j] > value[count - 1]))) return;
+    int64_t at = filled < count ? filled++ : count - 1;
+    for (; at > 0 && x[j] > value[at - 1]; --at)
+      value[at] = value[at - 1], index[at] = index[at - 1];
+    value[at] = x[j];
+    index[at] = static_cast<Id>(j);
+  };
+  int64_t j = 0;
+  for (; j < std::min(n, count); ++j) offer(j);
+  for (; j + lanes <= n; j += lanes) {
+    const auto worst =
+        hn::Set(d, filled == count ? value[count - 1] : -std::numeric_limits<T>::max());
+    if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Gt(hn::LoadU(d, x + j), worst))))
+      for (int64_t l = 0; l < lanes; ++l) offer(j + l);
+  }
+  for (; j < n; ++j) offer(j);
+}
+
+template <class T>
+void apply(const TopK<T>& k) {
+  parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      top_k_row(k.n, k.k, k.x + i * k.n, k.value + i * k.k, k.index + i * k.k);
+  });
+}
+
+// ---- softmax
+// -------------------------------------------------------------------------------------
+
+// y = exp(x - shift); returns the sum. y may be x.
+template <class T>
+HWY_INLINE T exp_row(int64_t n, T shift, const T* x, T* y) {
+  const Tag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto m = hn::Set(d, shift);
+  auto s0 = hn::Zero(d), s1 = s0;
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const auto a = exp_of(hn::Sub(hn::LoadU(d, x + i), m));
+    const auto b = exp_of(hn::Sub(hn::LoadU(d, x + i + lanes), m));
+    hn::StoreU(a, d, y + i);
+    hn::StoreU(b, d, y + i + lanes);
+    s0 = hn::Add(s0, a);
+    s1 = hn::Add(s1, b);
+  }
+  for (; i < n; i += lanes) {
+    const size_t rest = static_cast<size_t>(std::min(lanes, n - i));
+    const auto a = exp_of(hn::Sub(load_part<T>(x + i, rest), m));
+    store_part<T>(a, y + i, rest);
+    s0 = hn::Add(s0, hn::IfThenElseZero(hn::FirstN(d, rest), a));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
+}
+
+// The sum of exp(x - shift).
+template <class T>
+HWY_INLINE T sum_exp(int64_t n, T shift, const T* x) {
+  const auto m = hn::Set(Tag<T>(), shift);
+  return sum_range<T>(
+      n, [&](Vec<T> v) { return exp_of(hn::Sub(v, m)); }, x);
+}
+
+template <class T>
+void apply(const Softmax<T>& k) {
+  const Tag<T> d;
+  parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* x = k.x + i * k.n;
+      T* y = k.y + i * k.n;
+      const T most = max_range(k.n, x);
+      if (most == -std::numeric_limits<T>::infinity()) {  // nothing to choose from
+        std::fill_n(y, k.n, k.log ? most : T(0));
+      } else if (k.log) {
+        const auto shift = hn::Set(d, most + std::log(sum_exp(k.n, most, x)));
+        map_range<T>(
+            0, k.n, [&](Vec<T> v) { return hn::Sub(v, shift); }, y, x);
+      } else {
+        const auto factor = hn::Set(d, T(1) / exp_row(k.n, most, x, y));
+        map_range<T>(
+            0, k.n, [&](Vec<T> v) { return hn::Mul(v, factor); }, y, static_cast<const T*>(y));
+      }
+    }
+  });
+}
+
+template <class T>
+void apply(const SoftmaxGrad<T>& k) {
+  const Tag<T> d;
+  using V = Vec<T>;
+  parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* y = k.y + i * k.n;
+      const T* dy = k.dy + i * k.n;
+      T* dx = k.dx + i * k.n;
+      if (k.log) {
+        const auto sum = hn::Set(d, sum_range<T>(
+                                        k.n, [](V g) { return g; }, dy));
+        map_range<T>(
+            0, k.n, [&](V v, V g) { return hn::NegMulAdd(exp_of(v), sum, g); }, dx, y, dy);
+      } else {
+        const auto sum = hn::Set(d, sum_range<T>(
+                                        k.n, [](V v, V g) { return hn::Mul(v, g); }, y, dy));
+        map_range<T>(
+            0, k.n, [&](V v, V g) { return hn::Mul(v, hn::Sub(g, sum)); }, dx, y, dy);
+      }
+    }
+  });
+}
+
+// ---- norms
+// ---------------------------------------------------------------------------------------
+
+template <class T>
+void apply(const Norm<T>& k) {
+  const Tag<T> d;
+  using V = Vec<T>;
+  parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* x = k.x + i * k.n;
+      T* y = k.y + i * k.n;
+      const T count = static_cast<T>(k.n);
+      const T mean = k.centered ? sum_range<T>(
+                                      k.n, [](V v) { return v; }, x) /
+                                      count
+                                : T(0);
+      const auto m = hn::Set(d, mean);
+      const T squares = sum_range<T>(
+          k.n,
+          [&](V v) {
+            const auto c = hn::Sub(v, m);
+            return hn::Mul(c, c);
+          },
+          x);
+      const T r = T(1) / std::sqrt(squares / count + k.epsilon);
+      const auto factor = hn::Set(d, r);
+      if (k.centered)
+        map_range<T>(
+            0, k.n, [&](V v, V g, V b) { return hn::MulAdd(hn::Mul(hn::Sub(v, m), factor), g, b); },
+            y, x, k.gain, k.bias);
+      else
+        map_range<T>(
+            0, k.n, [&](V v, V g) { return hn::Mul(hn::Mul(v, factor), g); }, y, x, k.gain);
+      k.mean[i] = mean;
+      k.r[i] = r;
+    }
+  });
+}
+
+// With xh = (x - mean) r and g = dy gain:  dx = r (g - mean(g) - xh mean(g xh)); RMS norm has no
+// mean(g). dgain = sum over rows of dy xh, dbias of dy: one partial row for each chunk.
+template <class T>
+void apply(const NormGrad<T>& k) {
+  const Tag<T> d;
+  using V = Vec<T>;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t grain = std::max<int64_t>(32, row_grain(k.n)), chunks = chunk_count(k.rows, grain);
+  std::vector<T> partial(static_cast<size_t>(2 * chunks * k.n));
+  const T count = static_cast<T>(k.n);
+  parallel_for(k.rows, grain, [&](int64_t begin, int64_t end) {
+    T* dgain = partial.data() + begin / grain * k.n;
+    T* dbias = dgain + chunks * k.n;
+    for (int64_t i = begin; i < end; ++i) {
+      const T *x = k.x + i * k.n, *dy = k.dy + i * k.n;
+      const auto m = hn::Set(d, k.mean[i]), r = hn::Set(d, k.r[i]);
+      const auto hat = [&](V v) { return hn::Mul(hn::Sub(v, m), r); };
+      auto s0 = hn::Zero(d), s1 = s0;  // sums of g and of g xh
+      const auto gather = [&](V v, V dv, V gain, V dg, V db, auto&& store) {
+        const auto xh = hat(v), g = hn::Mul(dv, gain);
+        s0 = hn::Add(s0, g);
+        s1 = hn::MulAdd(g, xh, s1);
+        store(hn::MulAdd(dv, xh, dg), hn::Add(dv, db));
+      };
+      int64_t j = 0;
+      for (; j + lanes <= k.n; j += lanes)
+        gather(hn::LoadU(d, x + j), hn::LoadU(d, dy + j), hn::LoadU(d, k.gain + j),
+               hn::LoadU(d, dgain + j), hn::LoadU(d, dbias + j), [&](V dg, V db) {
+                 hn::StoreU(dg, d, dgain + j);
+                 hn::StoreU(db, d, dbias + j);
+               });
+      if (const size_t rest = static_cast<size_t>(k.n - j); rest > 0)
+        gather(load_part<T>(x + j, rest), load_part<T>(dy + j, rest),
+               load_part<T>(k.gain + j, rest), load_part<T>(dgain + j, rest),
+               load_part<T>(dbias + j, rest), [&](V dg, V db) {
+                 store_part<T>(dg, dgain + j, rest);
+                 store_part<T>(db, dbias + j, rest);
+               });
+      const T mean_g = k.centered ? hn::GetLane(hn::SumOfLanes(d, s0)) / count : T(0);
+      const auto a = hn::Set(d, mean_g);
+      const auto b = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, s1)) / count);
+      map_range<T>(
+          0, k.n,
+          [&](V v, V dv, V gain) {
+            return hn::Mul(r, hn::NegMulAdd(hat(v), b, hn::MulSub(dv, gain, a)));
+          },
+          k.dx + i * k.n, x, dy, k.gain);
+    }
+  });
+  add_partials(chunks, k.n, T(1), partial.data(), k.dgain);
+  if (k.dbias) add_partials(chunks, k.n, T(1), partial.data() + chunks * k.n, k.dbias);
+}
+
+// ---- cross entropy
+// -------------------------------------------------------------------------------
+
+template <class T>
+void apply(const CrossEntropy<T>& k) {
+  const Tag<T> d;
+  const T e = k.smoothing, share = e / static_cast<T>(k.n);
+  parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* x = k.logits + i * k.n;
+      T* dx = k.d_logits ? k.d_logits + i * k.n : nullptr;
+      const Id target = k.target[i];
+      if (target < 0) {
+        k.loss[i] = 0;
+        if (dx) std::fill_n(dx, k.n, T(0));
+        continue;
+      }
+      const T most = max_range(k.n, x), x_target = x[target];
+      // sum_j (x_j - most), wanted for the smoothing alone; before dx overwrites x.
+      const auto m = hn::Set(d, most);
+      const T below = e == T(0) ? T(0)
+                                : sum_range<T>(
+                                      k.n, [&](Vec<T> v) { return hn::Sub(v, m); }, x);
+      const T sum = dx ? exp_row(k.n, most, x, dx) : sum_exp(k.n, most, x);
+      const T log_sum = std::log(sum);
+      // -log p_j = log_sum - (x_j - most)
+      k.loss[i] = (T(1) - e) * (log_sum - (x_target - most)) +
+                  (e == T(0) ? T(0) : e * log_sum - share * below);
+      if (!dx) continue;
+      const auto factor = hn::Set(d, k.scale / sum), less = hn::Set(d, k.scale * share);
+      map_range<T>(
+          0, k.n, [&](Vec<T> v) { return hn::MulSub(v, factor, less); }, dx,
+          static_cast<const T*>(dx));
+      dx[target] -= k.scale * (T(1) - e);
+    }
+  });
+}
+
+// ---- tables
+// --------------------------------------------------------------------------------------
+
+template <class T>
+void apply(const Gather<T>& k) {
+  parallel_for(k.count, row_grain(k.n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) std::copy_n(k.table + k.id[i] * k.n, k.n, k.y + i * k.n);
+  });
+}
+
+// Columns are shared out, not rows: each thread adds its columns of all rows, in rising order.
+template <class T>
+void apply(const ScatterAdd<T>& k) {
+  const int64_t grain = std::max<int64_t>(64, k.n / 8);
+  parallel_for(k.n, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = 0; i < k.count; ++i)
+      add_row(end - begin, k.x + i * k.n + begin, k.table + k.id[i] * k.n + begin);
+  });
+}
+
+template <class T>
+void apply(const Rotary<T>& k) {
+  const int64_t half = k.n / 2;
+  // The angles of a position are the same for all sentences and heads: made once.
+  std::vector<T> turns(static_cast<size_t>(2 * k.length * half));
+  T *cosine = turns.data(), *sine = cosine + k.length * half;
+  for (int64_t t = 0; t < k.length; ++t)
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(k.first + t) *
+                           std::pow(static_cast<double>(k.base), -2.0 * double(i) / double(k.n));
+      cosine[t * half + i] = static_cast<T>(std::cos(angle));
+      sine[t * half + i] = static_cast<T>(k.backward ? -std::sin(angle) : std::sin(angle));
+    }
+  parallel_for(k.batch * k.length, row_grain(k.heads * k.n), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      for (int64_t h = 0; h < k.heads; ++h) {
+        const T* x = k.x + (r * k.heads + h) * k.n;
+        T* y = k.y + (r * k.heads + h) * k.n;
+        const T *c = cosine + r % k.length * half, *s = sine + r % k.length * half;
+        for (int64_t i = 0; i < half; ++i) {
+          const T a = x[i], b = x[i + half];
+          y[i] = a * c[i] - b * s[i];
+          y[i + half] = a * s[i] + b * c[i];
+        }
+      }
+  });
+}
+
+HEED_KERNEL_BODIES(SumSquares)
+HEED_KERNEL_BODIES(Sum)
+HEED_KERNEL_BODIES(Max)
+HEED_KERNEL_BODIES(TopK)
+HEED_KERNEL_BODIES(Softmax)
+HEED_KERNEL_BODIES(SoftmaxGrad)
+HEED_KERNEL_BODIES(Norm)
+HEED_KERNEL_BODIES(NormGrad)
+HEED_KERNEL_BODIES(CrossEntropy)
+HEED_KERNEL_BODIES(Gather)
+HEED_KERNEL_BODIES(ScatterAdd)
+HEED_KERNEL_BODIES(Rotary)
+
+}  // namespace heed::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heed::kernels {
+
+HEED_KERNEL_RUN(SumSquares)
+HEED_KERNEL_RUN(Sum)
+HEED_KERNEL_RUN(Max)
+HEED_KERNEL_RUN(TopK)
+HEED_KERNEL_RUN(Softmax)
+HEED_KERNEL_RUN(SoftmaxGrad)
+HEED_KERNEL_RUN(Norm)
+HEED_KERNEL_RUN(NormGrad)
+HEED_KERNEL_RUN(CrossEntropy)
+HEED_KERNEL_RUN(Gather)
+HEED_KERNEL_RUN(ScatterAdd)
+HEED_KERNEL_RUN(Rotary)
+
+}  // namespace heed::kernels
+#endif

@@ -1,0 +1,193 @@
+// Vector pieces that the CPU kernels share: exp, tanh and friends, loads at the end of a row, loops
+// over arrays. Included once for each instruction set (hence no #pragma once; Highway's toggle).
+//
+// Error bounds, in units in the last place of an f32, measured over all inputs with stride by
+// kernels_test.cpp: exp 1, tanh 2, sigmoid 2. Results below the smallest normal number are 0. In
+// f64 exp and tanh are Highway's (1 and 4 ulp).
+#if defined(HEED_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEED_KERNELS_CPU_SIMD_INL_H_
+#undef HEED_KERNELS_CPU_SIMD_INL_H_
+#else
+#define HEED_KERNELS_CPU_SIMD_INL_H_
+#endif
+
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
+
+#include "heed/base/parallel.h"
+#include "heed/kernels/kernels.h"
+
+// In the target's namespace: the two types of a kernel whose body is apply(const Name<T>&).
+#define HEED_KERNEL_BODIES(Name)                     \
+  void Name##F32(const Name<float>& k) { apply(k); } \
+  void Name##F64(const Name<double>& k) { apply(k); }
+
+// Once, outside: run() picks the body for the best instruction set of this machine.
+#define HEED_KERNEL_RUN(Name)                                                 \
+  HWY_EXPORT(Name##F32);                                                      \
+  HWY_EXPORT(Name##F64);                                                      \
+  void run(Cpu, const Name<float>& k) { HWY_DYNAMIC_DISPATCH(Name##F32)(k); } \
+  void run(Cpu, const Name<double>& k) { HWY_DYNAMIC_DISPATCH(Name##F64)(k); }
+
+HWY_BEFORE_NAMESPACE();
+namespace heed::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class T>
+using Tag = hn::ScalableTag<T>;
+template <class T>
+using Vec = hn::Vec<Tag<T>>;
+
+// Items a thread takes at a time where the work is a few operations each.
+constexpr int64_t kGrain = 16384;
+
+// The rows a thread takes at a time when a row has n items.
+inline int64_t row_grain(int64_t n) { return n <= 0 ? 1 : (kGrain + n - 1) / n; }
+
+// e^x = 2^n e^r, |r| <= ln(2)/2: `two_n` receives the bits n << 23, the result is e^r - 1.
+// Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits of the sum.
+HWY_INLINE Vec<float> exp_parts(Vec<float> x, hn::Vec<hn::RebindToSigned<Tag<float>>>& n_bits) {
+  const Tag<float> d;
+  const hn::RebindToSigned<Tag<float>> di;
+  const auto magic = hn::Set(d, 12582912.0f);
+  const auto t = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
+  const auto n = hn::Sub(t, magic);
+  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+  n_bits = hn::ShiftLeft<23>(hn::BitCast(di, t));
+  auto p = hn::Set(d, 1.9875691500e-4f);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
+  return hn::MulAdd(p, hn::Mul(r, r), r);
+}
+
+HWY_INLINE Vec<float> exp_of(Vec<float> x) {
+  const Tag<float> d;
+  const hn::RebindToSigned<Tag<float>> di;
+  hn::Vec<decltype(di)> n_bits;
+  const auto y = hn::Add(exp_parts(x, n_bits), hn::Set(d, 1.0f));
+  // 2^n by adding to the exponent; within the limits below it neither wraps nor leaves the normals.
+  const auto scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, y), n_bits));
+  const auto low = hn::Lt(x, hn::Set(d, -87.3365479f)), high = hn::Gt(x, hn::Set(d, 88.7228317f));
+  return hn::IfThenElse(high, hn::Inf(d), hn::IfThenZeroElse(low, scaled));
+}
+HWY_INLINE Vec<double> exp_of(Vec<double> x) {
+  const Tag<double> d;
+  // Highway's Exp makes 0 of a NaN.
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+}
+
+// tanh|x| = e / (e + 2) with e = exp(2|x|) - 1, which keeps all digits near 0.
+HWY_INLINE Vec<float> tanh_of(Vec<float> x) {
+  const Tag<float> d;
+  const hn::RebindToSigned<Tag<float>> di;
+  // The constant first: of two operands, x86 returns the second if one is a NaN.
+  const auto magnitude = hn::Min(hn::Set(d, 9.02f), hn::Abs(x));
+  hn::Vec<decltype(di)> n_bits;
+  const auto p = exp_parts(hn::Add(magnitude, magnitude), n_bits);
+  const auto two_n = hn::BitCast(d, hn::Add(n_bits, hn::Set(di, 0x3F800000)));
+  const auto e = hn::MulAdd(two_n, p, hn::Sub(two_n, hn::Set(d, 1.0f)));
+  return hn::CopySign(hn::Div(e, hn::Add(e, hn::Set(d, 2.0f))), x);
+}
+HWY_INLINE Vec<double> tanh_of(Vec<double> x) {
+  const Tag<double> d;
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Tanh(d, x));
+}
+
+template <class T>
+HWY_INLINE hn::VFromD<Tag<T>> sigmoid_of(hn::VFromD<Tag<T>> x) {
+  const Tag<T> d;
+  const auto one = hn::Set(d, T(1));
+  return hn::Div(one, hn::Add(one, exp_of(hn::Neg(x))));
+}
+
+// The first `count` lanes of memory, zeros behind: never reads past the end of an array.
+template <class T>
+HWY_INLINE Vec<T> load_part(const T* p, size_t count) {
+  const Tag<T> d;
+  HWY_ALIGN T lanes[HWY_LANES(T)] = {};
+  for (size_t i = 0; i < count; ++i) lanes[i] = p[i];
+  return hn::Load(d, lanes);
+}
+template <class T>
+HWY_INLINE void store_part(Vec<T> v, T* p, size_t count) {
+  const Tag<T> d;
+  HWY_ALIGN T lanes[HWY_LANES(T)];
+  hn::Store(v, d, lanes);
+  for (size_t i = 0; i < count; ++i) p[i] = lanes[i];
+}
+
+// y[i] = f(x[i], ...) over an array, on all threads.
+template <class T, class F, class... In>
+HWY_INLINE void map_range(int64_t begin, int64_t end, F f, T* y, const In*... x) {
+  const Tag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = begin;
+  for (; i + lanes <= end; i += lanes) hn::StoreU(f(hn::LoadU(d, x + i)...), d, y + i);
+  if (i < end) {
+    const size_t rest = static_cast<size_t>(end - i);
+    store_part<T>(f(load_part<T>(x + i, rest)...), y + i, rest);
+  }
+}
+template <class T, class F, class... In>
+HWY_INLINE void map_array(int64_t n, F f, T* y, const In*... x) {
+  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { map_range(begin, end, f, y, x...); });
+}
+
+// The sum of f(x[i]...) over a row, in four chains; the order depends on n alone.
+template <class T, class F, class... In>
+HWY_INLINE T sum_range(int64_t n, F f, const In*... x) {
+  const Tag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    s0 = hn::Add(s0, f(hn::LoadU(d, x + i)...));
+    s1 = hn::Add(s1, f(hn::LoadU(d, x + i + lanes)...));
+    s2 = hn::Add(s2, f(hn::LoadU(d, x + i + 2 * lanes)...));
+    s3 = hn::Add(s3, f(hn::LoadU(d, x + i + 3 * lanes)...));
+  }
+  for (; i + lanes <= n; i += lanes) s0 = hn::Add(s0, f(hn::LoadU(d, x + i)...));
+  if (i < n) {
+    // f of the zeros behind the end need not be 0: keep the lanes that exist.
+    const auto last = f(load_part<T>(x + i, static_cast<size_t>(n - i))...);
+    s1 = hn::Add(s1, hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(n - i)), last));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+}
+
+// NaN if there is one: a maximum that hides a NaN would hide a broken model.
+template <class T>
+HWY_INLINE T max_range(int64_t n, const T* x) {
+  const Tag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto lowest = hn::Neg(hn::Inf(d));
+  auto m0 = lowest, m1 = lowest;
+  auto sound = hn::Zero(d);  // stays 0 unless a NaN or an infinity is met
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const auto a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + i + lanes);
+    m0 = hn::Max(a, m0);
+    m1 = hn::Max(b, m1);
+    sound = hn::MulAdd(hn::Add(a, b), hn::Zero(d), sound);
+  }
+  m0 = hn::Max(m0, m1);
+  T m = hn::GetLane(hn::MaxOfLanes(d, m0));
+  for (; i < n; ++i) {
+    if (x[i] > m || x[i] != x[i]) m = x[i];
+    if (m != m) return m;
+  }
+  if (HWY_UNLIKELY(!(hn::GetLane(hn::SumOfLanes(d, sound)) == T(0))))
+    for (int64_t j = 0; j < n; ++j)
+      if (x[j] != x[j]) return x[j];
+  return m;
+}
+
+}  // namespace heed::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle

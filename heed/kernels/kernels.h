@@ -1,0 +1,377 @@
+// Every kernel: its arguments as a struct, then the devices and types that run it. This list of
+// run() lines is the support matrix; nothing is registered anywhere else.
+//
+// Kernels trust their arguments: sizes were checked by the op that launches them. Arrays do not
+// overlap unless a comment says that they may. `T` is float or double.
+#pragma once
+
+#include "heed/kernels/view.h"
+
+namespace heed::kernels {
+
+// Declares the two types that every CPU kernel has: f32 for work, f64 for checks.
+#define HEED_CPU_KERNEL(Name)        \
+  void run(Cpu, const Name<float>&); \
+  void run(Cpu, const Name<double>&)
+
+// ---- elementwise
+// ---------------------------------------------------------------------------------
+
+enum class Unary { copy, negate, exp, log, sqrt, square, tanh, sigmoid, relu, gelu, swish };
+// gelu is the tanh form: x * sigmoid(1.595769 (x + 0.044715 x^3)). swish is x * sigmoid(x).
+
+// y = f(x). y may be x.
+template <class T>
+struct Map {
+  Unary f;
+  int64_t n;
+  const T* x;
+  T* y;
+};
+HEED_CPU_KERNEL(Map);
+
+// dx = dy * f'(x). What the derivative is made from: x for negate, log, square, relu, gelu, swish;
+// y = f(x) for exp, sqrt, tanh, sigmoid. dx may be dy.
+template <class T>
+struct MapGrad {
+  Unary f;
+  int64_t n;
+  const T* x_or_y;
+  const T* dy;
+  T* dx;
+};
+HEED_CPU_KERNEL(MapGrad);
+bool gradient_reads_result(Unary f);  // true: MapGrad wants y
+
+enum class Binary { add, subtract, multiply, divide };
+
+// c = f(a, b) over `size`, each operand with its own strides; a stride of 0 repeats it. c is
+// contiguous. The last stride of a and of b is 0 or 1.
+template <class T>
+struct Zip {
+  Binary f;
+  int rank;
+  int64_t size[kMaxRank], a_stride[kMaxRank], b_stride[kMaxRank];
+  const T* a;
+  const T* b;
+  T* c;
+};
+HEED_CPU_KERNEL(Zip);
+
+// y = alpha * x + beta * y; with beta 0, y need not hold numbers.
+template <class T>
+struct Axpby {
+  int64_t n;
+  T alpha;
+  const T* x;
+  T beta;
+  T* y;
+};
+HEED_CPU_KERNEL(Axpby);
+
+template <class T>
+struct Fill {
+  int64_t n;
+  T value;
+  T* y;
+};
+HEED_CPU_KERNEL(Fill);
+
+// y = x, each with any strides, over `size`.
+template <class T>
+struct Copy {
+  int rank;
+  int64_t size[kMaxRank], x_stride[kMaxRank], y_stride[kMaxRank];
+  const T* x;
+  T* y;
+};
+HEED_CPU_KERNEL(Copy);
+
+// Storage types: y = x, rounded to nearest even.
+struct ToBf16 {
+  int64_t n;
+  const float* x;
+  bf16* y;
+};
+struct FromBf16 {
+  int64_t n;
+  const bf16* x;
+  float* y;
+};
+void run(Cpu, const ToBf16&);
+void run(Cpu, const FromBf16&);
+
+// y = x / (1 - p) where the i-th 16-bit random number of `seed` is at least p * 65536, else 0. The
+// numbers come in groups of 1024: words [4][128], word w of Philox call 128 * group + j at [w][j].
+// Applied to dy it is its own gradient: the mask is never stored. y may be x.
+template <class T>
+struct Dropout {
+  int64_t n;
+  float p;
+  uint64_t seed;
+  const T* x;
+  T* y;
+};
+HEED_CPU_KERNEL(Dropout);
+
+// One step of Adam (Kingma and Ba, 2015) or, with decay, AdamW (Loshchilov and Hutter, 2019):
+//   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,
+//   w = w - rate * (m / (1-b1^t) / (sqrt(v / (1-b2^t)) + epsilon) + decay * w),  g = grad * scale.
+template <class T>
+struct Adam {
+  int64_t n;
+  const T* grad;
+  T *w, *m, *v;
+  T rate, beta1, beta2, epsilon, decay, scale;
+  int64_t step;  // t, from 1
+};
+HEED_CPU_KERNEL(Adam);
+
+// w = w - rate * v with v = momentum * v + grad * scale (momentum 0: plain descent, v unused).
+template <class T>
+struct Sgd {
+  int64_t n;
+  const T* grad;
+  T *w, *v;
+  T rate, momentum, scale;
+};
+HEED_CPU_KERNEL(Sgd);
+
+// ---- rows
+// ----------------------------------------------------------------------------------------
+
+// *sum = the sum of x[i]^2, in double, chunk by chunk in a fixed order. *max = the largest |x[i]|
+// (NaN if one is NaN).
+template <class T>
+struct SumSquares {
+  int64_t n;
+  const T* x;
+  double* sum;
+};
+HEED_CPU_KERNEL(SumSquares);
+
+// y[outer, inner] = scale * the sum over the middle axis of x[outer, n, inner].
+template <class T>
+struct Sum {
+  int64_t outer, n, inner;
+  T scale;
+  const T* x;
+  T* y;
+};
+HEED_CPU_KERNEL(Sum);
+
+// The largest of each row and where it stands (the first of equals).
+template <class T>
+struct Max {
+  int64_t rows, n;
+  const T* x;
+  T* value;
+  Id* index;
+};
+HEED_CPU_KERNEL(Max);
+
+// The k largest of each row in falling order, and where they stand; of equals the first.
+template <class T>
+struct TopK {
+  int64_t rows, n, k;
+  const T* x;
+  T* value;
+  Id* index;
+};
+HEED_CPU_KERNEL(TopK);
+
+// y = softmax(x) or log softmax(x) by row. A row of -inf alone gives zeros (softmax) or -inf. y may
+// be x.
+template <class T>
+struct Softmax {
+  int64_t rows, n;
+  bool log;
+  const T* x;
+  T* y;
+};
+HEED_CPU_KERNEL(Softmax);
+
+// dx from y = softmax(x): y (dy - sum(dy y)); from y = log softmax(x): dy - exp(y) sum(dy). dx may
+// be dy.
+template <class T>
+struct SoftmaxGrad {
+  int64_t rows, n;
+  bool log;
+  const T* y;
+  const T* dy;
+  T* dx;
+};
+HEED_CPU_KERNEL(SoftmaxGrad);
+
+// y = (x - mean) * r * gain + bias by row, r = 1 / sqrt(variance + epsilon); without `centered`
+// (RMS norm) the mean is taken as 0 and there is no bias. `mean` and `r` are kept for the gradient.
+template <class T>
+struct Norm {
+  int64_t rows, n;
+  bool centered;
+  T epsilon;
+  const T* x;
+  const T* gain;
+  const T* bias;  // null unless centered
+  T* y;
+  T *mean, *r;  // [rows]
+};
+HEED_CPU_KERNEL(Norm);
+
+// dx, and the sums over rows dgain and dbias (null unless centered).
+template <class T>
+struct NormGrad {
+  int64_t rows, n;
+  bool centered;
+  const T *x, *gain, *mean, *r, *dy;
+  T *dx, *dgain, *dbias;
+};
+HEED_CPU_KERNEL(NormGrad);
+
+// Cross entropy with label smoothing e, and its gradient, in one pass over the logits; the
+// probabilities are never kept. For each row, with target t (t < 0: the row does not count),
+//   loss = -(1-e) log p_t - e/n sum_j log p_j,   d_logits = scale * (p - (1-e) 1_t - e/n).
+// d_logits may be logits, or null.
+template <class T>
+struct CrossEntropy {
+  int64_t rows, n;
+  T smoothing, scale;
+  const T* logits;
+  const Id* target;
+  T* loss;  // [rows]
+  T* d_logits;
+};
+HEED_CPU_KERNEL(CrossEntropy);
+
+// y[i] = table[id[i]], rows of n.
+template <class T>
+struct Gather {
+  int64_t count, n;
+  const T* table;
+  const Id* id;
+  T* y;
+};
+HEED_CPU_KERNEL(Gather);
+
+// table[id[i]] += x[i], for i in rising order (the same bits on any number of threads).
+template <class T>
+struct ScatterAdd {
+  int64_t count, n, table_rows;
+  const T* x;
+  const Id* id;
+  T* table;
+};
+HEED_CPU_KERNEL(ScatterAdd);
+
+// Rotary positions (Su et al., 2021): each pair (x_i, x_{i+n/2}) of a row at position p is turned
+// by p * base^(-2i/n); `backward` turns the other way, which is the gradient. Row (b, t, h) of
+// x[batch, length, heads, n] is at position first + t.
+template <class T>
+struct Rotary {
+  int64_t batch, length, heads, n, first;
+  T base;
+  bool backward;
+  const T* x;
+  T* y;
+};
+HEED_CPU_KERNEL(Rotary);
+
+// ---- matrix products
+// -----------------------------------------------------------------------------
+
+enum class Activation { none, relu, gelu, tanh, sigmoid };
+
+// c = f(alpha * a b + bias) or, with `accumulate`, c = c + alpha * a b, for each item of a batch
+// [outer, inner]; a [m, k], b [k, n], c [m, n] with unit column stride. An element of c is summed
+// in an order that depends on k alone: the same bits whatever m, n, the batch or the threads.
+template <class T>
+struct Matmul {
+  int64_t m, n, k;
+  Matrix<const T> a, b;
+  Matrix<T> c;
+  T alpha = 1;
+  bool accumulate = false;
+  const T* bias = nullptr;  // [n]
+  Activation activation = Activation::none;
+  int64_t outer = 1, inner = 1;
+  BatchStride a_batch, b_batch, c_batch;
+  const T* packed_b = nullptr;  // b as PackMatrix left it; then b.data is not read
+};
+HEED_CPU_KERNEL(Matmul);
+
+// b [k, n] laid out as the product reads it, for a matrix that is used many times.
+template <class T>
+struct PackMatrix {
+  int64_t k, n;
+  Matrix<const T> b;
+  T* packed;  // packed_size(k, n) long
+};
+HEED_CPU_KERNEL(PackMatrix);
+int64_t packed_size(int64_t k, int64_t n);
+
+// ---- recurrent cells
+// ----------------------------------------------------------------------------- One step for a
+// batch of rows of n. Where `live` is 0 the state passes unchanged: the sentence is over. Rows of
+// every array lie `*_row` apart, so that they can be slices of [B, T, n].
+
+enum class Cell { rnn, gru, lstm };
+constexpr int gate_count(Cell cell) { return cell == Cell::rnn ? 1 : cell == Cell::gru ? 3 : 4; }
+
+// The gates hold x W + b (input part) and h U (state part) before, and activated gates after.
+//   rnn:  h' = tanh(x + u)
+//   gru:  r = s(x_r + u_r), z = s(x_z + u_z), c = tanh(x_c + r (u_c + b_c)), h' = (1-z) c + z h
+//   lstm: i, f, o = s(x + u), g = tanh(x_g + u_g), c' = f c + i g, h' = o tanh(c')
+// Gate order: gru r z c, lstm i f g o. The state part comes with its own bias added, b_c included.
+template <class T>
+struct CellStep {
+  Cell cell;
+  int64_t rows, n;
+  const T* x;  // [rows, gates * n]
+  int64_t x_row;
+  const T* u;  // [rows, gates * n]
+  int64_t u_row;
+  const T* h;  // [rows, n]
+  int64_t h_row;
+  const T* c;  // lstm: [rows, n]
+  int64_t c_row;
+  const uint8_t* live;  // [rows], or null: all live
+  T* h_new;
+  int64_t h_new_row;
+  T* c_new;
+  int64_t c_new_row;
+  T* gates;  // kept for the gradient: activated gates, and for gru u_c behind them: [rows, kept *
+             // n]
+  int64_t gates_row;
+};
+HEED_CPU_KERNEL(CellStep);
+constexpr int kept_gates(Cell cell) { return cell == Cell::rnn ? 1 : 4; }
+
+// The way back: from dh' (and dc') to the gradients of both gate parts and of h (only what does not
+// go through h U) and c.
+template <class T>
+struct CellStepGrad {
+  Cell cell;
+  int64_t rows, n;
+  const T* gates;
+  int64_t gates_row;
+  const T* h;
+  int64_t h_row;
+  const T *c, *c_new;
+  int64_t c_row, c_new_row;
+  const uint8_t* live;
+  const T* dh_new;
+  int64_t dh_new_row;
+  const T* dc_new;  // lstm, or null: zero
+  int64_t dc_new_row;
+  T* dx;  // [rows, gates * n]
+  int64_t dx_row;
+  T* du;  // [rows, gates * n]; for rnn and lstm equal to dx: may be null
+  int64_t du_row;
+  T* dh;
+  int64_t dh_row;
+  T* dc;
+  int64_t dc_row;
+};
+HEED_CPU_KERNEL(CellStepGrad);
+
+}  // namespace heed::kernels

@@ -1,0 +1,47 @@
+#include "heed/nn/layers.h"
+
+#include <cmath>
+#include <vector>
+
+namespace heed {
+
+Linear::Linear(const Params& params, int64_t in, int64_t out, Bias bias)
+    : weight_(params.add("weight", {in, out}, glorot())) {
+  if (bias == Bias::yes) bias_ = params.add("bias", {out}, constant(0));
+}
+
+Tensor Linear::operator()(const Tensor& x, Activation f) const {
+  return linear(x, weight_, bias_, f);
+}
+
+Embedding::Embedding(const Params& params, int64_t words, int64_t size)
+    : table_(params.add("table", {words, size},
+                        normal_values(1 / std::sqrt(static_cast<double>(size))))) {}
+
+LayerNorm::LayerNorm(const Params& params, int64_t size)
+    : gain_(params.add("gain", {size}, constant(1))),
+      bias_(params.add("bias", {size}, constant(0))) {}
+
+RmsNorm::RmsNorm(const Params& params, int64_t size)
+    : gain_(params.add("gain", {size}, constant(1))) {}
+
+FeedForward::FeedForward(const Params& params, int64_t size, int64_t inner, Activation f)
+    : inner_(params / "inner", size, inner),
+      outer_(params / "outer", inner, size),
+      activation_(f) {}
+
+Tensor sinusoidal_positions(int64_t length, int64_t size, int64_t first, Type type) {
+  require(size % 2 == 0, "sinusoidal_positions: wants an even size, given ", size);
+  const int64_t half = size / 2;
+  std::vector<double> values(static_cast<size_t>(length * size));
+  for (int64_t t = 0; t < length; ++t)
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle =
+          static_cast<double>(first + t) * std::pow(10000.0, -2.0 * double(i) / double(size));
+      values[static_cast<size_t>(t * size + i)] = std::sin(angle);
+      values[static_cast<size_t>(t * size + half + i)] = std::cos(angle);
+    }
+  return tensor(values, {length, size}, type);
+}
+
+}  // namespace heed

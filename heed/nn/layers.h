@@ -1,0 +1,72 @@
+// Layers that know nothing of attention: each holds its parameters and is called like a function.
+#pragma once
+
+#include <optional>
+
+#include "heed/nn/module.h"
+#include "heed/ops/ops.h"
+
+namespace heed {
+
+// f(x W + b).
+class Linear {
+ public:
+  enum class Bias { yes, no };
+  Linear(const Params& params, int64_t in, int64_t out, Bias bias = Bias::yes);
+  Tensor operator()(const Tensor& x, Activation f = Activation::none) const;
+  const Tensor& weight() const { return weight_; }
+
+ private:
+  Tensor weight_;  // [in, out]
+  std::optional<Tensor> bias_;
+};
+
+// A vector for each word. Tied (Press and Wolf, 2017), the same table also scores words at the
+// output: logits = x E^T.
+class Embedding {
+ public:
+  Embedding(const Params& params, int64_t words, int64_t size);
+  Tensor operator()(const Tensor& id) const { return embedding(table_, id); }
+  // The output weights [D, V] that belong to the table: its transpose, a view.
+  Tensor output_weight() const { return transpose(table_, 0, 1); }
+  const Tensor& table() const { return table_; }
+
+ private:
+  Tensor table_;  // [V, D]
+};
+
+class LayerNorm {
+ public:
+  LayerNorm(const Params& params, int64_t size);
+  Tensor operator()(const Tensor& x) const { return layer_norm(x, gain_, bias_); }
+
+ private:
+  Tensor gain_, bias_;
+};
+
+class RmsNorm {
+ public:
+  RmsNorm(const Params& params, int64_t size);
+  Tensor operator()(const Tensor& x) const { return rms_norm(x, gain_); }
+
+ private:
+  Tensor gain_;
+};
+
+// Two linear maps with an activation between (Vaswani et al., 2017, eq. 2).
+class FeedForward {
+ public:
+  FeedForward(const Params& params, int64_t size, int64_t inner, Activation f = Activation::relu);
+  Tensor operator()(const Tensor& x) const { return outer_(inner_(x, activation_)); }
+
+ private:
+  Linear inner_, outer_;
+  Activation activation_;
+};
+
+// Positions [T, D] from `first` on: sines and cosines of falling frequency (Vaswani et al., 2017,
+// section 3.5), the sines in the first half, the cosines in the second. Learned positions are an
+// Embedding of position numbers; rotary ones are the op rotary().
+Tensor sinusoidal_positions(int64_t length, int64_t size, int64_t first = 0, Type type = Type::f32);
+
+}  // namespace heed

@@ -1,0 +1,61 @@
+// Parameters by name, and how they are filled at first.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heed/ops/tape.h"
+#include "heed/tensor/tensor.h"
+
+namespace heed {
+
+// The first values of a parameter.
+using Initializer = std::function<Tensor(const Shape&, Random&, Type)>;
+
+// Uniform in +-sqrt(6 / (rows + columns)) (Glorot and Bengio, 2010): for weights [in, out].
+Initializer glorot();
+Initializer normal_values(double deviation);
+Initializer uniform_values(double bound);
+Initializer constant(double value);
+// Each square block of columns an orthogonal matrix (Saxe et al., 2014): for weights from state to
+// state, [n, G n].
+Initializer orthogonal();
+
+struct Parameter {
+  std::string name;
+  Tensor value;  // its leaf() holds the gradient
+};
+
+// All parameters of a model, in the order they were added. A handle with a prefix: params /
+// "encoder" is the same set, seen by a part whose names all begin with "encoder.".
+class Params {
+ public:
+  explicit Params(uint64_t seed, Type type = Type::f32);
+
+  // The part with this name.
+  Params operator/(const std::string& part) const;
+
+  // A new parameter. Throws Error if the name is taken. Its numbers depend on the seed and its full
+  // name alone, so that a change elsewhere in a model does not change them.
+  Tensor add(const std::string& name, const Shape& shape, const Initializer& init) const;
+
+  const std::vector<Parameter>& all() const { return set_->parameters; }
+  // The parameter with this full name. Throws Error that names the nearest.
+  const Parameter& at(const std::string& name) const;
+  int64_t count() const;  // numbers in all parameters
+  // Forgets all gradients.
+  void clear_gradients() const;
+
+ private:
+  struct Set {
+    uint64_t seed;
+    Type type;
+    std::vector<Parameter> parameters;
+  };
+  std::shared_ptr<Set> set_;
+  std::string prefix_;
+};
+
+}  // namespace heed

@@ -1,0 +1,75 @@
+#include "heed/nn/recurrent.h"
+
+namespace heed {
+
+RecurrentCell::RecurrentCell(const Params& params, Cell cell, int64_t in, int64_t size)
+    : cell_(cell),
+      input_(params / "input", in, kernels::gate_count(cell) * size),
+      u_(params.add("u", {size, kernels::gate_count(cell) * size}, orthogonal())),
+      bias_(params.add("u_bias", {kernels::gate_count(cell) * size}, constant(0))) {}
+
+CellState RecurrentCell::start(int64_t batch) const {
+  CellState state{.h = zeros({batch, size()}, u_.type())};
+  if (cell_ == Cell::lstm) state.c = zeros({batch, size()}, u_.type());
+  return state;
+}
+
+RecurrentStates RecurrentCell::operator()(const Tensor& x, const CellOptions& options) const {
+  require(x.rank() == 3, "recurrent cell: wants x [B, T, D], given ", x.shape());
+  const CellState first = options.start ? *options.start : start(x.size(0));
+  return recurrent({.cell = cell_,
+                    .x = input_(x),
+                    .u = u_,
+                    .bias = bias_,
+                    .h = first.h,
+                    .c = first.c,
+                    .lengths = options.lengths,
+                    .backward = options.backward});
+}
+
+CellState RecurrentCell::step(const Tensor& x, const CellState& state) const {
+  const int64_t batch = x.size(0);
+  const RecurrentStates after = (*this)(reshape(x, {batch, 1, x.size(1)}), {.start = state});
+  CellState next{.h = reshape(after.h, {batch, size()})};
+  if (after.c) next.c = reshape(*after.c, {batch, size()});
+  return next;
+}
+
+RecurrentStack::RecurrentStack(const Params& params, const Sizes& sizes) : sizes_(sizes) {
+  require(sizes.layers >= 1, "recurrent stack: wants at least one layer, given ", sizes.layers);
+  int64_t in = sizes.in;
+  for (int64_t layer = 0; layer < sizes.layers; ++layer) {
+    const Params part = params / std::to_string(layer);
+    cells_.emplace_back(part / "forward", sizes.cell, in, sizes.size);
+    if (sizes.bidirectional) cells_.emplace_back(part / "backward", sizes.cell, in, sizes.size);
+    in = sizes.bidirectional ? 2 * sizes.size : sizes.size;
+  }
+}
+
+RecurrentStack::Output RecurrentStack::operator()(const Tensor& x,
+                                                  std::span<const Id> lengths) const {
+  const int64_t batch = x.size(0), length = x.size(1), directions = sizes_.bidirectional ? 2 : 1;
+  Output out{.states = x, .finals = {}};
+  for (size_t i = 0; i < cells_.size(); i += static_cast<size_t>(directions)) {
+    const Tensor in = i == 0 ? x : dropout(out.states, sizes_.dropout);
+    std::vector<Tensor> states;
+    for (int64_t direction = 0; direction < directions; ++direction) {
+      const bool backward = direction == 1;
+      const RecurrentCell& cell = cells_[i + static_cast<size_t>(direction)];
+      const RecurrentStates s = cell(in, {.lengths = lengths, .backward = backward});
+      states.push_back(s.h);
+      // A sentence that is over keeps its state, so the last step's is every sentence's last.
+      const int64_t last = backward ? 0 : length - 1;
+      const auto final_of = [&](const Tensor& all) {
+        return reshape(slice(all, 1, last, last + 1), {batch, sizes_.size});
+      };
+      CellState final{.h = final_of(s.h)};
+      if (s.c) final.c = final_of(*s.c);
+      out.finals.push_back(final);
+    }
+    out.states = directions == 2 ? concat(states, 2) : states[0];
+  }
+  return out;
+}
+
+}  // namespace heed

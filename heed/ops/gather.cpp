@@ -1,0 +1,68 @@
+// Table look-ups and positions.
+#include "heed/ops/ops.h"
+#include "heed/tensor/dispatch.h"
+
+namespace heed {
+
+Tensor embedding(const Tensor& table, const Tensor& id) {
+  require(table.rank() == 2 && table.contiguous(),
+          "embedding: the table wants shape [V, D], given ", table.shape());
+  require(id.type() == Type::i32 && id.contiguous(), "embedding: wants ids, given ",
+          name(id.type()));
+  for (const Id i : std::span(id.data<Id>(), static_cast<size_t>(id.count())))
+    require(i >= 0 && i < table.size(0), "embedding: id ", i, " in a table of ", table.size(0));
+  require(id.rank() < kernels::kMaxRank, "embedding: ids of shape ", id.shape());
+  std::vector<int64_t> sizes(id.shape().begin(), id.shape().end());
+  sizes.push_back(table.size(1));
+  Tensor y(Shape(sizes), table.type());
+  launch("embedding", table, [&]<class T>() {
+    return kernels::Gather<T>{.count = id.count(),
+                              .n = table.size(1),
+                              .table = table.data<T>(),
+                              .id = id.data<Id>(),
+                              .y = y.data<T>()};
+  });
+  return record("embedding", {&table}, y, [id, shape = table.shape()](const Tensor& grad) {
+    const Tensor dy = contiguous(grad);
+    Tensor dtable = zeros(shape, dy.type());
+    launch("embedding", dy, [&]<class T>() {
+      return kernels::ScatterAdd<T>{.count = id.count(),
+                                    .n = shape[1],
+                                    .table_rows = shape[0],
+                                    .x = dy.data<T>(),
+                                    .id = id.data<Id>(),
+                                    .table = dtable.data<T>()};
+    });
+    return Grads{dtable};
+  });
+}
+
+namespace {
+
+Tensor turned(const Tensor& given, int64_t first, double base, bool backward) {
+  const Tensor x = contiguous(given);
+  Tensor y = empty_like(x);
+  launch("rotary", x, [&]<class T>() {
+    return kernels::Rotary<T>{.batch = x.size(0),
+                              .length = x.size(1),
+                              .heads = x.size(2),
+                              .n = x.size(3),
+                              .first = first,
+                              .base = static_cast<T>(base),
+                              .backward = backward,
+                              .x = x.data<T>(),
+                              .y = y.data<T>()};
+  });
+  return y;
+}
+
+}  // namespace
+
+Tensor rotary(const Tensor& x, int64_t first, double base) {
+  require(x.rank() == 4 && x.size(3) % 2 == 0, "rotary: wants [B, T, H, d] with even d, given ",
+          x.shape());
+  return record("rotary", {&x}, turned(x, first, base, false),
+                [first, base](const Tensor& dy) { return Grads{turned(dy, first, base, true)}; });
+}
+
+}  // namespace heed

@@ -1,0 +1,163 @@
+// Matrix products and their gradients: for c = a b, da = dc b^T and db = a^T dc. Transposes are
+// views, so all three are the same kernel.
+#include <algorithm>
+
+#include "heed/ops/ops.h"
+#include "heed/ops/products.h"
+#include "heed/tensor/dispatch.h"
+
+namespace heed {
+namespace {
+
+// The kernel wants one of the last two strides to be 1.
+Tensor usable(const Tensor& x) {
+  const bool fine = x.stride(-1) == 1 || x.stride(-2) == 1 || x.size(-1) == 1 || x.size(-2) == 1;
+  return fine ? x : contiguous(x);
+}
+
+template <class T>
+kernels::Matrix<const T> matrix(const Tensor& x) {
+  int64_t row = x.stride(-2), col = x.stride(-1);
+  // The stride of an axis of size 1 means nothing; give it one the kernel understands.
+  if (x.size(-1) == 1 && row != 1)
+    col = 1;
+  else if (x.size(-2) == 1 && col != 1)
+    row = 1;
+  return {x.data<T>(), row, col};
+}
+
+kernels::BatchStride batch_stride(const Tensor& x) {
+  return {.outer = x.rank() > 3 ? x.stride(-4) : 0, .inner = x.rank() > 2 ? x.stride(-3) : 0};
+}
+
+// a b as a new tensor, not recorded.
+Tensor product(const char* op, const Tensor& a, const Tensor& b,
+               const ProductOptions& options = {}) {
+  Shape shape = a.shape();
+  shape[a.rank() - 1] = b.size(-1);
+  Tensor c(shape, a.type());
+  multiply(op, a, b, c, options);
+  return c;
+}
+
+// [..., K] as one matrix [rows, K].
+Tensor as_rows(const Tensor& x) { return reshape(x, {-1, x.size(-1)}); }
+
+Tensor turned(const Tensor& x) { return transpose(x, -1, -2); }
+
+// db = a^T dc, laid out as b is: the gradient of a transposed view is one too.
+Tensor right_gradient(const char* op, const Tensor& a, const Tensor& dc, const Tensor& b) {
+  const bool b_turned = b.stride(-1) != 1 && b.stride(-2) == 1;
+  return b_turned ? turned(product(op, turned(dc), a)) : product(op, turned(a), dc);
+}
+
+}  // namespace
+
+void multiply(const char* op, const Tensor& a_given, const Tensor& b_given, const Tensor& c,
+              const ProductOptions& options) {
+  const Tensor a = usable(a_given), b = usable(b_given);
+  launch(op, a, [&]<class T>() {
+    return kernels::Matmul<T>{.m = a.size(-2),
+                              .n = b.size(-1),
+                              .k = a.size(-1),
+                              .a = matrix<T>(a),
+                              .b = matrix<T>(b),
+                              .c = {c.data<T>(), c.stride(-2)},
+                              .accumulate = options.accumulate,
+                              .bias = options.bias ? options.bias->data<T>() : nullptr,
+                              .activation = options.activation,
+                              .outer = a.rank() > 3 ? a.size(-4) : 1,
+                              .inner = a.rank() > 2 ? a.size(-3) : 1,
+                              .a_batch = batch_stride(a),
+                              .b_batch = batch_stride(b),
+                              .c_batch = batch_stride(c),
+                              .packed_b = options.packed_b ? options.packed_b->data<T>() : nullptr};
+  });
+}
+
+Tensor packed(const char* op, const Tensor& given) {
+  const Tensor b = usable(given);
+  Tensor out({kernels::packed_size(b.size(0), b.size(1))}, b.type());
+  launch(op, b, [&]<class T>() {
+    return kernels::PackMatrix<T>{
+        .k = b.size(0), .n = b.size(1), .b = matrix<T>(b), .packed = out.data<T>()};
+  });
+  return out;
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  require(a.rank() >= 2 && b.rank() >= 2 && a.rank() <= 4, "matmul: wants 2 to 4 axes: a is ",
+          a.shape(), ", b is ", b.shape());
+  require(a.type() == b.type(), "matmul: types differ: a is ", name(a.type()), ", b is ",
+          name(b.type()));
+  require(a.size(-1) == b.size(-2), "matmul: inner sizes differ: a is ", a.shape(), ", b is ",
+          b.shape());
+  if (b.rank() == 2 && a.rank() > 2) {
+    Shape shape = a.shape();
+    shape[a.rank() - 1] = b.size(-1);
+    return reshape(matmul(as_rows(a), b), shape);
+  }
+  require(
+      a.rank() == b.rank() && std::equal(a.shape().begin(), a.shape().end() - 2, b.shape().begin()),
+      "matmul: axes before the last two differ: a is ", a.shape(), ", b is ", b.shape());
+  const bool da = tracked(a), db = tracked(b);
+  return record("matmul", {&a, &b}, product("matmul", a, b),
+                [a = a.detached(), b = b.detached(), da, db](const Tensor& dy) {
+                  Grads grads(2);
+                  if (da) grads[0] = product("matmul", dy, turned(b));
+                  if (db) grads[1] = right_gradient("matmul", a, dy, b);
+                  return grads;
+                });
+}
+
+Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>& bias,
+              Activation f) {
+  require(given.rank() >= 1 && w.rank() == 2 && given.size(-1) == w.size(0),
+          "linear: inner sizes differ: x is ", given.shape(), ", w is ", w.shape());
+  require(given.type() == w.type(), "linear: types differ: x is ", name(given.type()), ", w is ",
+          name(w.type()));
+  require(!bias || (bias->rank() == 1 && bias->size(0) == w.size(1) && bias->contiguous()),
+          "linear: bias wants shape [", w.size(1), "], given ", bias ? bias->shape() : Shape{});
+  const Tensor x = as_rows(given);
+  const bool activated = f != Activation::none;
+  // The derivative of tanh and sigmoid is made from the result; those of relu and gelu from what
+  // went in, which relu's result can stand in for, having the same sign.
+  const bool needs_input = f == Activation::gelu && (tracked(x) || tracked(w));
+  Tensor y =
+      product("linear", x, w, {.bias = bias, .activation = needs_input ? Activation::none : f});
+  Tensor kept;
+  if (activated) kept = y;
+  if (needs_input) {
+    const NoTape off;
+    y = gelu(y);
+  }
+  Shape shape = given.shape();
+  shape[given.rank() - 1] = w.size(1);
+  const bool dx = tracked(x), dw = tracked(w), dbias = bias && tracked(*bias);
+  y = record("linear", {&x, &w, bias ? &*bias : nullptr}, y,
+             [x = x.detached(), w = w.detached(), kept, f, dx, dw, dbias](const Tensor& given_dy) {
+               Tensor dy = contiguous(given_dy);
+               if (f != Activation::none) {
+                 constexpr kernels::Unary unary[] = {kernels::Unary::copy, kernels::Unary::relu,
+                                                     kernels::Unary::gelu, kernels::Unary::tanh,
+                                                     kernels::Unary::sigmoid};
+                 Tensor through = empty_like(dy);
+                 launch("linear", dy, [&]<class T>() {
+                   return kernels::MapGrad<T>{.f = unary[static_cast<size_t>(f)],
+                                              .n = dy.count(),
+                                              .x_or_y = kept.data<T>(),
+                                              .dy = dy.data<T>(),
+                                              .dx = through.data<T>()};
+                 });
+                 dy = through;
+               }
+               Grads grads(3);
+               if (dx) grads[0] = product("linear", dy, turned(w));
+               if (dw) grads[1] = right_gradient("linear", x, dy, w);
+               if (dbias) grads[2] = sum(dy, 0);
+               return grads;
+             });
+  return reshape(y, shape);
+}
+
+}  // namespace heed

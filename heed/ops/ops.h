@@ -1,0 +1,145 @@
+// Every differentiable function of tensors, by family: read it like a glossary.
+//
+// All of them check shapes and types, throw Error with the op's name, what was given and what was
+// wanted, and record their gradient on the open tape (tape.h). Values in, value out; nothing is
+// changed in place unless a comment says so. `axis` may be negative, counting from the end.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "heed/kernels/kernels.h"
+#include "heed/ops/tape.h"
+#include "heed/tensor/tensor.h"
+
+namespace heed {
+
+using kernels::Activation;
+using kernels::Cell;
+
+// ---- elementwise
+// --------------------------------------------------------------------------------- Shapes are
+// broadcast as in NumPy: aligned at the last axis, a size of 1 is repeated.
+
+Tensor operator+(const Tensor& a, const Tensor& b);
+Tensor operator-(const Tensor& a, const Tensor& b);
+Tensor operator*(const Tensor& a, const Tensor& b);
+Tensor operator/(const Tensor& a, const Tensor& b);
+Tensor operator*(const Tensor& x, double factor);
+Tensor operator*(double factor, const Tensor& x);
+Tensor operator+(const Tensor& x, double term);
+Tensor operator-(const Tensor& x);
+
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor square(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor relu(const Tensor& x);
+Tensor gelu(const Tensor& x);   // the tanh form
+Tensor swish(const Tensor& x);  // x * sigmoid(x)
+
+// Zero with probability p, else x / (1 - p); the numbers drawn are a function of the seed alone.
+Tensor dropout(const Tensor& x, double p, uint64_t seed);
+// The same in training, that is while a tape is open, with a seed drawn from the tape; else x.
+Tensor dropout(const Tensor& x, double p);
+
+// x with another type: f32 and bf16, f32 and f64. The gradient is cast back.
+Tensor cast(const Tensor& x, Type type);
+
+// ---- shape
+// --------------------------------------------------------------------------------------- reshape,
+// transpose and slice are views where they can be: no numbers move.
+
+// The same numbers in another shape; one size may be -1, which is then computed.
+Tensor reshape(const Tensor& x, const Shape& shape);
+Tensor transpose(const Tensor& x, int axis_a, int axis_b);
+// Items [begin, end) of an axis.
+Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);
+// Joined along an axis; all other sizes equal.
+Tensor concat(std::span<const Tensor> parts, int axis);
+Tensor concat(std::initializer_list<Tensor> parts, int axis);
+// x itself if its numbers lie in row-major order, else a copy in which they do.
+Tensor contiguous(const Tensor& x);
+
+// ---- matrix products
+// -----------------------------------------------------------------------------
+
+// The product over the last two axes: a [..., M, K], b [..., K, N] -> [..., M, N]. The axes before
+// are equal in a and b, or b has none (one matrix for all). Transposed views cost no copy.
+Tensor matmul(const Tensor& a, const Tensor& b);
+
+// f(x w + bias): x [..., K], w [K, N], bias [N] -> [..., N].
+Tensor linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias = std::nullopt,
+              Activation f = Activation::none);
+
+// ---- rows: functions of the last axis
+// ------------------------------------------------------------
+
+// A row of -inf alone gives zeros.
+Tensor softmax(const Tensor& x);
+Tensor log_softmax(const Tensor& x);
+
+// (x - mean) / sqrt(variance + epsilon) * gain + bias.
+Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsilon = 1e-5);
+// x / sqrt(mean of squares + epsilon) * gain (Zhang and Sennrich, 2019).
+Tensor rms_norm(const Tensor& x, const Tensor& gain, double epsilon = 1e-6);
+
+// The mean over the rows that count of the cross entropy with label smoothing (Szegedy et al.,
+// 2016): logits [..., V], target [...] ids; a negative target does not count. The probabilities are
+// never kept. Logits that are moved in and seen by nobody else are overwritten: no second [.., V]
+// array.
+Tensor cross_entropy(Tensor logits, const Tensor& target, double smoothing = 0);
+
+// cross_entropy(linear(x, w)) without ever holding all logits: a slab of rows at a time is
+// computed, turned into its gradient and used up. x [..., D], w [D, V].
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& target,
+                            double smoothing = 0);
+
+Tensor sum(const Tensor& x, int axis);  // the axis disappears
+Tensor mean(const Tensor& x, int axis);
+Tensor sum(const Tensor& x);  // of all numbers: shape []
+Tensor mean(const Tensor& x);
+
+struct Ranked {
+  Tensor values;   // [..., k]
+  Tensor indices;  // [..., k] ids
+};
+// The k largest of each row in falling order. No gradient.
+Ranked top_k(const Tensor& x, int64_t k);
+// Where the largest of each row stands: [...] ids. No gradient.
+Tensor arg_max(const Tensor& x);
+
+// ---- tables
+// --------------------------------------------------------------------------------------
+
+// table [V, D], id [...] -> [..., D].
+Tensor embedding(const Tensor& table, const Tensor& id);
+
+// Rotary positions: x [B, T, H, d], turned by the angle of position first + t.
+Tensor rotary(const Tensor& x, int64_t first = 0, double base = 10000);
+
+// ---- recurrent cells (fused; the composed forms are in recurrent.cpp)
+// ----------------------------
+
+// A whole sequence, or one step of a decoder with T = 1. Formulas: kernels.h.
+struct Recurrent {
+  Cell cell = Cell::gru;
+  Tensor x;                      // [B, T, G n]: x W + b, computed for all steps at once
+  Tensor u;                      // [n, G n]
+  Tensor bias;                   // [G n]: of the state part
+  Tensor h;                      // [B, n]: the state before the first step
+  std::optional<Tensor> c = {};  // [B, n]: lstm's cell
+  std::span<const Id> lengths =
+      {};                 // [B]: behind its end a sentence keeps its state. None: all are T
+  bool backward = false;  // from the last step to the first
+};
+struct RecurrentStates {
+  Tensor h;                 // [B, T, n]: the state after each step
+  std::optional<Tensor> c;  // [B, T, n]: lstm's cell
+};
+RecurrentStates recurrent(const Recurrent& r);
+
+}  // namespace heed

@@ -1,0 +1,25 @@
+// Products into a given tensor, for ops that are made of several (cross entropy, recurrent cells).
+// Nothing here is recorded; the caller checks shapes.
+#pragma once
+
+#include <optional>
+
+#include "heed/ops/ops.h"
+
+namespace heed {
+
+struct ProductOptions {
+  bool accumulate = false;  // c += a b instead of c = a b
+  std::optional<Tensor> bias = {};
+  Activation activation = Activation::none;
+  std::optional<Tensor> packed_b = {};  // b as packed() left it
+};
+
+// c = f(a b + bias): a [.., M, K], b [.., K, N], c [.., M, N] whose last stride is 1; 2 to 4 axes.
+void multiply(const char* op, const Tensor& a, const Tensor& b, const Tensor& c,
+              const ProductOptions& options = {});
+
+// b [K, N] laid out as products read it: worth it for a matrix that is used many times.
+Tensor packed(const char* op, const Tensor& b);
+
+}  // namespace heed

@@ -1,0 +1,272 @@
+// Functions of the last axis: softmax, norms, cross entropy, sums, ranks.
+#include <algorithm>
+#include <cmath>
+
+#include "heed/ops/ops.h"
+#include "heed/ops/products.h"
+#include "heed/tensor/dispatch.h"
+
+namespace heed {
+namespace {
+
+int64_t rows_of(const Tensor& x) { return x.size(-1) == 0 ? 0 : x.count() / x.size(-1); }
+
+void require_rows(const char* op, const Tensor& x) {
+  require(x.rank() >= 1, op, ": wants at least one axis, given shape ", x.shape());
+}
+
+Tensor softmax_of(const char* op, const Tensor& given, bool log) {
+  require_rows(op, given);
+  const Tensor x = contiguous(given);
+  Tensor y = empty_like(x);
+  launch(op, x, [&]<class T>() {
+    return kernels::Softmax<T>{
+        .rows = rows_of(x), .n = x.size(-1), .log = log, .x = x.data<T>(), .y = y.data<T>()};
+  });
+  return record(op, {&x}, y, [op, y, log](const Tensor& grad) {
+    const Tensor dy = contiguous(grad);
+    Tensor dx = empty_like(dy);
+    launch(op, dy, [&]<class T>() {
+      return kernels::SoftmaxGrad<T>{.rows = rows_of(y),
+                                     .n = y.size(-1),
+                                     .log = log,
+                                     .y = y.data<T>(),
+                                     .dy = dy.data<T>(),
+                                     .dx = dx.data<T>()};
+    });
+    return Grads{dx};
+  });
+}
+
+void require_row_vector(const char* op, const char* what, const Tensor& v, const Tensor& x) {
+  require(v.rank() == 1 && v.size(0) == x.size(-1) && v.type() == x.type() && v.contiguous(), op,
+          ": ", what, " wants shape [", x.size(-1), "] and type ", name(x.type()), ", given ",
+          v.shape(), " ", name(v.type()));
+}
+
+Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tensor* bias,
+            double epsilon) {
+  require_rows(op, given);
+  require_row_vector(op, "gain", gain, given);
+  if (bias) require_row_vector(op, "bias", *bias, given);
+  const Tensor x = contiguous(given);
+  const int64_t rows = rows_of(x);
+  Tensor y = empty_like(x), mean_kept({rows}, x.type()), r({rows}, x.type());
+  const bool centered = bias != nullptr;
+  launch(op, x, [&]<class T>() {
+    return kernels::Norm<T>{.rows = rows,
+                            .n = x.size(-1),
+                            .centered = centered,
+                            .epsilon = static_cast<T>(epsilon),
+                            .x = x.data<T>(),
+                            .gain = gain.data<T>(),
+                            .bias = bias ? bias->data<T>() : nullptr,
+                            .y = y.data<T>(),
+                            .mean = mean_kept.data<T>(),
+                            .r = r.data<T>()};
+  });
+  return record(
+      op, {&x, &gain, bias}, y,
+      [op, x = x.detached(), gain = gain.detached(), mean_kept, r, centered](const Tensor& grad) {
+        const Tensor dy = contiguous(grad);
+        Tensor dx = empty_like(x), dgain = empty_like(gain), dbias = empty_like(gain);
+        launch(op, x, [&]<class T>() {
+          return kernels::NormGrad<T>{.rows = rows_of(x),
+                                      .n = x.size(-1),
+                                      .centered = centered,
+                                      .x = x.data<T>(),
+                                      .gain = gain.data<T>(),
+                                      .mean = mean_kept.data<T>(),
+                                      .r = r.data<T>(),
+                                      .dy = dy.data<T>(),
+                                      .dx = dx.data<T>(),
+                                      .dgain = dgain.data<T>(),
+                                      .dbias = centered ? dbias.data<T>() : nullptr};
+        });
+        Grads grads{dx, dgain, std::nullopt};
+        if (centered) grads[2] = dbias;
+        return grads;
+      });
+}
+
+// How many targets count; every target must be a row of the vocabulary or negative.
+int64_t counted(const char* op, const Tensor& target, int64_t rows, int64_t vocabulary) {
+  require(target.type() == Type::i32 && target.contiguous(), op, ": targets must be ids, given ",
+          name(target.type()));
+  require(target.count() == rows, op, ": ", rows, " rows of logits, ", target.count(), " targets");
+  int64_t count = 0;
+  for (const Id id : std::span(target.data<Id>(), static_cast<size_t>(rows))) {
+    require(id < vocabulary, op, ": target ", id, " in a vocabulary of ", vocabulary);
+    count += id >= 0;
+  }
+  return count;
+}
+
+void require_smoothing(const char* op, double smoothing) {
+  require(smoothing >= 0 && smoothing < 1, op, ": smoothing must be in [0, 1), given ", smoothing);
+}
+
+Tensor scaled_sum(const Tensor& x, double scale) {
+  const NoTape off;
+  return sum(x) * scale;
+}
+
+// A number times a saved gradient; the usual number is 1, and then nothing is computed.
+Tensor times(const Tensor& saved, const Tensor& dy) {
+  return dy.item() == 1 ? saved : saved * dy.item();
+}
+
+}  // namespace
+
+Tensor softmax(const Tensor& x) { return softmax_of("softmax", x, false); }
+Tensor log_softmax(const Tensor& x) { return softmax_of("log_softmax", x, true); }
+
+Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsilon) {
+  return norm("layer_norm", x, gain, &bias, epsilon);
+}
+Tensor rms_norm(const Tensor& x, const Tensor& gain, double epsilon) {
+  return norm("rms_norm", x, gain, nullptr, epsilon);
+}
+
+Tensor cross_entropy(Tensor logits, const Tensor& target, double smoothing) {
+  require_rows("cross_entropy", logits);
+  require_smoothing("cross_entropy", smoothing);
+  const bool wants_grad = tracked(logits), overwrite = logits.sole_owner() && logits.contiguous();
+  const Tensor x = contiguous(logits);
+  const int64_t rows = rows_of(x), count = counted("cross_entropy", target, rows, x.size(-1));
+  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, count));
+  Tensor losses({rows}, x.type()), d_logits;
+  if (wants_grad) d_logits = overwrite ? x.detached() : empty_like(x);
+  launch("cross_entropy", x, [&]<class T>() {
+    return kernels::CrossEntropy<T>{.rows = rows,
+                                    .n = x.size(-1),
+                                    .smoothing = static_cast<T>(smoothing),
+                                    .scale = static_cast<T>(scale),
+                                    .logits = x.data<T>(),
+                                    .target = target.data<Id>(),
+                                    .loss = losses.data<T>(),
+                                    .d_logits = wants_grad ? d_logits.data<T>() : nullptr};
+  });
+  return record("cross_entropy", {&logits}, scaled_sum(losses, scale),
+                [d_logits](const Tensor& dy) { return Grads{times(d_logits, dy)}; });
+}
+
+Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& target,
+                            double smoothing) {
+  const char* const op = "linear_cross_entropy";
+  require(given.rank() >= 1 && w.rank() == 2 && given.size(-1) == w.size(0), op,
+          ": inner sizes differ: x is ", given.shape(), ", w is ", w.shape());
+  require_smoothing(op, smoothing);
+  const Tensor x = reshape(given, {-1, given.size(-1)});
+  const int64_t rows = x.size(0), vocabulary = w.size(1);
+  const int64_t count = counted(op, target, rows, vocabulary);
+  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, count));
+  const bool wants_x = tracked(x), wants_w = tracked(w);
+  Tensor losses({rows}, x.type()), dx, dw;
+  if (wants_x) dx = empty_like(x);
+  const bool w_turned = w.stride(1) != 1;  // a tied embedding: its gradient is laid out as it is
+  if (wants_w) dw = Tensor(w_turned ? Shape{vocabulary, w.size(0)} : w.shape(), w.type());
+  constexpr int64_t kSlab = 256;  // rows whose logits exist at a time
+  Tensor logits({std::min(kSlab, rows), vocabulary}, x.type());
+  for (int64_t at = 0; at < rows; at += kSlab) {
+    const int64_t n = std::min(kSlab, rows - at);
+    const Tensor x_slab = slice(x.detached(), 0, at, at + n), slab = slice(logits, 0, 0, n);
+    multiply(op, x_slab, w.detached(), slab);
+    launch(op, x, [&]<class T>() {
+      return kernels::CrossEntropy<T>{.rows = n,
+                                      .n = vocabulary,
+                                      .smoothing = static_cast<T>(smoothing),
+                                      .scale = static_cast<T>(scale),
+                                      .logits = slab.data<T>(),
+                                      .target = target.data<Id>() + at,
+                                      .loss = losses.data<T>() + at,
+                                      .d_logits = wants_x || wants_w ? slab.data<T>() : nullptr};
+    });
+    if (wants_x) multiply(op, slab, transpose(w.detached(), 0, 1), slice(dx, 0, at, at + n));
+    if (wants_w && w_turned)
+      multiply(op, transpose(slab, 0, 1), x_slab, dw, {.accumulate = at > 0});
+    else if (wants_w)
+      multiply(op, transpose(x_slab, 0, 1), slab, dw, {.accumulate = at > 0});
+  }
+  if (wants_w && w_turned) dw = transpose(dw, 0, 1);
+  Tensor loss = scaled_sum(losses, scale);
+  return record(op, {&x, &w}, loss, [dx, dw](const Tensor& dy) {
+    Grads grads(2);
+    if (dx.defined()) grads[0] = times(dx, dy);
+    if (dw.defined()) grads[1] = times(dw, dy);
+    return grads;
+  });
+}
+
+Tensor sum(const Tensor& given, int given_axis) {
+  require(given_axis >= -given.rank() && given_axis < given.rank(), "sum: axis ", given_axis,
+          " of shape ", given.shape());
+  const int axis = given_axis < 0 ? given_axis + given.rank() : given_axis;
+  const Tensor x = contiguous(given);
+  int64_t outer = 1, inner = 1;
+  std::vector<int64_t> sizes;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i < axis) outer *= x.size(i);
+    if (i > axis) inner *= x.size(i);
+    if (i != axis) sizes.push_back(x.size(i));
+  }
+  Tensor y(Shape(sizes), x.type());
+  launch("sum", x, [&]<class T>() {
+    return kernels::Sum<T>{.outer = outer,
+                           .n = x.size(axis),
+                           .inner = inner,
+                           .scale = 1,
+                           .x = x.data<T>(),
+                           .y = y.data<T>()};
+  });
+  return record("sum", {&x}, y, [from = x.shape(), axis](const Tensor& dy) {
+    Shape kept = from;
+    kept[axis] = 1;
+    // Repeated along the axis: adding zeros of the full shape broadcasts it.
+    return Grads{reshape(dy, kept) + zeros(from, dy.type())};
+  });
+}
+
+Tensor mean(const Tensor& x, int axis) {
+  const Tensor total = sum(x, axis);
+  return total * (1.0 / static_cast<double>(std::max<int64_t>(1, x.size(axis))));
+}
+
+Tensor sum(const Tensor& x) { return sum(reshape(x, {x.count()}), 0); }
+Tensor mean(const Tensor& x) { return mean(reshape(x, {x.count()}), 0); }
+
+Ranked top_k(const Tensor& given, int64_t k) {
+  require_rows("top_k", given);
+  require(k >= 1 && k <= given.size(-1), "top_k: wanted ", k, " of rows of ", given.size(-1));
+  const Tensor x = contiguous(given);
+  Shape shape = x.shape();
+  shape[x.rank() - 1] = k;
+  Ranked out{.values = Tensor(shape, x.type()), .indices = Tensor(shape, Type::i32)};
+  launch("top_k", x, [&]<class T>() {
+    return kernels::TopK<T>{.rows = rows_of(x),
+                            .n = x.size(-1),
+                            .k = k,
+                            .x = x.data<T>(),
+                            .value = out.values.data<T>(),
+                            .index = out.indices.data<Id>()};
+  });
+  return out;
+}
+
+Tensor arg_max(const Tensor& given) {
+  require_rows("arg_max", given);
+  require(given.size(-1) > 0, "arg_max: rows are empty: shape ", given.shape());
+  const Tensor x = contiguous(given);
+  const Shape shape(std::span(x.shape().begin(), static_cast<size_t>(x.rank() - 1)));
+  Tensor values(shape, x.type()), indices(shape, Type::i32);
+  launch("arg_max", x, [&]<class T>() {
+    return kernels::Max<T>{.rows = rows_of(x),
+                           .n = x.size(-1),
+                           .x = x.data<T>(),
+                           .value = values.data<T>(),
+                           .index = indices.data<Id>()};
+  });
+  return indices;
+}
+
+}  // namespace heed

@@ -1,0 +1,101 @@
+#include "heed/ops/tape.h"
+
+#include <atomic>
+
+#include "heed/ops/ops.h"
+#include "heed/tensor/dispatch.h"
+
+namespace heed {
+namespace {
+
+thread_local Tape* open_tape = nullptr;
+
+std::atomic<uint64_t> tapes_made = 0;
+
+// sum + grad, in place where nobody else can see the sum.
+Tensor added(Tensor sum, const Tensor& given) {
+  if (!sum.sole_owner() || !sum.contiguous()) return sum + given;
+  const Tensor grad = contiguous(given);
+  launch("backward", sum, [&]<class T>() {
+    return kernels::Axpby<T>{
+        .n = sum.count(), .alpha = 1, .x = grad.data<T>(), .beta = 1, .y = sum.data<T>()};
+  });
+  return sum;
+}
+
+}  // namespace
+
+Tape::Tape(uint64_t seed) : number_(++tapes_made), previous_(open_tape), random_(seed) {
+  open_tape = this;
+}
+Tape::~Tape() { open_tape = previous_; }
+Tape* Tape::current() { return open_tape; }
+
+NoTape::NoTape() : previous_(open_tape) { open_tape = nullptr; }
+NoTape::~NoTape() { open_tape = previous_; }
+
+bool tracked(const Tensor& x) {
+  return open_tape && (x.leaf() || x.slot().tape == open_tape->number_);
+}
+
+Tensor as_parameter(Tensor x) {
+  x.set_leaf(std::make_shared<Leaf>());
+  return x;
+}
+
+Tensor record_on_tape(const char* op, Inputs inputs, Tensor y, Backward backward) {
+  Tape& tape = *open_tape;
+  Tape::Record made{.op = op, .shape = y.shape(), .inputs = {}, .backward = std::move(backward)};
+  for (const Tensor* x : inputs) {
+    Tape::Input to;
+    if (x && x->slot().tape == tape.number_) to.index = x->slot().index;
+    if (x) to.leaf = x->leaf();
+    made.inputs.push_back(std::move(to));
+  }
+  y = y.detached();  // a view of a parameter is not itself the parameter
+  y.set_slot({.tape = tape.number_, .index = static_cast<int64_t>(tape.records_.size())});
+  tape.records_.push_back(std::move(made));
+  return y;
+}
+
+void Tape::backward(const Tensor& loss) {
+  require(loss.count() == 1, "backward: the loss must be a single number, given shape ",
+          loss.shape());
+  require(loss.slot().tape == number_,
+          "backward: the loss was not recorded on this tape; it depends on no parameter, or was "
+          "computed before the tape was opened");
+  const NoTape off;
+  std::vector<Tensor> grads(records_.size());
+  grads[static_cast<size_t>(loss.slot().index)] = full(loss.shape(), 1, loss.type());
+  while (!records_.empty()) {
+    Record made = std::move(records_.back());
+    records_.pop_back();
+    Tensor dy = std::move(grads.back());
+    grads.pop_back();
+    if (!dy.defined()) continue;  // the loss does not depend on it
+    require(dy.shape() == made.shape, "backward: gradient of ", made.op, " has shape ", dy.shape(),
+            ", its result ", made.shape);
+    Grads back = made.backward(dy);
+    dy = {};
+    made.backward = nullptr;  // what it kept is free to be reused from here on
+    HEED_ASSERT(back.size() == made.inputs.size());
+    for (size_t i = 0; i < back.size(); ++i) {
+      const Input& to = made.inputs[i];
+      if (!back[i]) continue;
+      Tensor grad = std::move(*back[i]);
+      back[i].reset();
+      if (to.leaf) {
+        auto& sum = to.leaf->grad;
+        if (sum)
+          *sum = added(std::move(*sum), grad);
+        else
+          sum = std::make_shared<Tensor>(std::move(grad));
+      } else if (to.index >= 0) {
+        Tensor& sum = grads[static_cast<size_t>(to.index)];
+        sum = sum.defined() ? added(std::move(sum), grad) : std::move(grad);
+      }
+    }
+  }
+}
+
+}  // namespace heed

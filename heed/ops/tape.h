@@ -1,0 +1,103 @@
+// The tape: what was computed, so that gradients can be computed back.
+//
+//   Tape tape;                        // from here on, ops of this thread are recorded
+//   Tensor loss = model.loss(batch);
+//   tape.backward(loss);              // every parameter's leaf now holds its gradient
+//
+// A tape is a list that only grows; its order is already topological, so backward is one loop from
+// the end. While it runs nothing is recorded, and each record is dropped as soon as it has been
+// used, with the tensors it kept. With no tape open, record() returns at once.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "heed/tensor/tensor.h"
+
+namespace heed {
+
+// One gradient for each input of an op, in order; none where the input is not tracked.
+using Grads = std::vector<std::optional<Tensor>>;
+
+// From the gradient of an op's result to those of its inputs.
+using Backward = std::function<Grads(const Tensor& dy)>;
+
+// What an op was made from. A null pointer stands for an input that was left out.
+using Inputs = std::span<const Tensor* const>;
+
+class Tape {
+ public:
+  // Becomes the thread's current tape. What is drawn while it is open (dropout) is a function of
+  // the seed: a trainer derives it from the step.
+  explicit Tape(uint64_t seed = 0);
+  ~Tape();  // the one before becomes current again
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  // Adds d loss / d p to the leaf of every parameter p that `loss`, a single number, depends on.
+  // The tape is empty afterwards. Throws Error if the loss was not recorded here.
+  void backward(const Tensor& loss);
+
+  // The open tape of this thread, or null.
+  static Tape* current();
+  Random& random() { return random_; }
+
+ private:
+  friend bool tracked(const Tensor&);
+  friend Tensor record_on_tape(const char*, Inputs, Tensor, Backward);
+
+  struct Input {  // where an input's gradient goes: a record of this tape, a leaf, or nowhere
+    int64_t index = -1;
+    std::shared_ptr<Leaf> leaf;
+  };
+  struct Record {
+    const char* op;
+    Shape shape;
+    std::vector<Input> inputs;
+    Backward backward;
+  };
+
+  uint64_t number_;
+  Tape* previous_;
+  Random random_;
+  std::vector<Record> records_;
+};
+
+// Does an open tape follow this tensor? Only then is its gradient worth computing.
+bool tracked(const Tensor& x);
+
+Tensor record_on_tape(const char* op, Inputs inputs, Tensor y, Backward backward);
+
+// Notes that y was made from `inputs`; `backward` keeps what it captures until the way back.
+// Returns y, which is from then on tracked if one of the inputs is.
+template <class F>
+Tensor record(const char* op, Inputs inputs, Tensor y, F&& backward) {
+  for (const Tensor* x : inputs)
+    if (x && tracked(*x))
+      return record_on_tape(op, inputs, std::move(y), std::forward<F>(backward));
+  return y;
+}
+template <class F>
+Tensor record(const char* op, std::initializer_list<const Tensor*> inputs, Tensor y, F&& backward) {
+  return record(op, Inputs(inputs.begin(), inputs.size()), std::move(y), std::forward<F>(backward));
+}
+
+// Makes `x` a parameter: its gradient gathers in its leaf. Copies share the leaf.
+Tensor as_parameter(Tensor x);
+
+// While it lives, nothing is recorded on this thread.
+class NoTape {
+ public:
+  NoTape();
+  ~NoTape();
+  NoTape(const NoTape&) = delete;
+  NoTape& operator=(const NoTape&) = delete;
+
+ private:
+  Tape* previous_;
+};
+
+}  // namespace heed

@@ -1,0 +1,45 @@
+// Where a tensor lives and what its numbers are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "heed/kernels/view.h"
+
+namespace heed {
+
+enum class Device : uint8_t { cpu, cuda };
+
+// f32 for work, f64 for checks, bf16 for storage, i32 for ids.
+enum class Type : uint8_t { f32, f64, bf16, i32 };
+
+constexpr const char* name(Device d) { return d == Device::cpu ? "cpu" : "cuda"; }
+constexpr const char* name(Type t) {
+  constexpr const char* names[] = {"f32", "f64", "bf16", "i32"};
+  return names[static_cast<size_t>(t)];
+}
+constexpr size_t size_of(Type t) {
+  constexpr size_t sizes[] = {4, 8, 2, 4};
+  return sizes[static_cast<size_t>(t)];
+}
+
+template <class T>
+constexpr Type type_of();
+template <>
+constexpr Type type_of<float>() {
+  return Type::f32;
+}
+template <>
+constexpr Type type_of<double>() {
+  return Type::f64;
+}
+template <>
+constexpr Type type_of<bf16>() {
+  return Type::bf16;
+}
+template <>
+constexpr Type type_of<Id>() {
+  return Type::i32;
+}
+
+}  // namespace heed

@@ -1,0 +1,166 @@
+#include "heed/tensor/tensor.h"
+
+#include <algorithm>
+
+#include "heed/tensor/dispatch.h"
+#include "heed/tensor/memory.h"
+
+namespace heed {
+
+Shape::Shape(std::initializer_list<int64_t> sizes)
+    : Shape(std::span<const int64_t>(sizes.begin(), sizes.size())) {}
+
+Shape::Shape(std::span<const int64_t> sizes) : rank_(static_cast<int>(sizes.size())) {
+  require(sizes.size() <= size_.size(), "shape: at most ", size_.size(), " axes, given ",
+          sizes.size());
+  std::copy(sizes.begin(), sizes.end(), size_.begin());
+}
+
+int64_t Shape::count() const {
+  int64_t product = 1;
+  for (const int64_t size : *this) product *= size;
+  return product;
+}
+
+bool Shape::operator==(const Shape& other) const {
+  return std::equal(begin(), end(), other.begin(), other.end());
+}
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  out << '[';
+  for (int i = 0; i < shape.rank(); ++i) out << (i ? ", " : "") << shape[i];
+  return out << ']';
+}
+
+Shape row_major(const Shape& shape) {
+  Shape stride = shape;
+  int64_t step = 1;
+  for (int i = shape.rank() - 1; i >= 0; --i) {
+    stride[i] = step;
+    step *= shape[i];
+  }
+  return stride;
+}
+
+Tensor::Tensor(const Shape& shape, Type type)
+    : shape_(shape), stride_(row_major(shape)), type_(type) {
+  for (const int64_t size : shape) require(size >= 0, "tensor: negative size in ", shape);
+  auto arena = current_arena().shared_from_this();
+  void* block = arena->allocate(static_cast<size_t>(count()) * size_of(type));
+  storage_ = std::shared_ptr<void>(block, [arena](void* p) { arena->release(p); });
+}
+
+bool Tensor::contiguous() const {
+  int64_t step = 1;
+  for (int i = rank() - 1; i >= 0; --i) {
+    if (shape_[i] != 1 && stride_[i] != step) return false;
+    step *= shape_[i];
+  }
+  return true;
+}
+
+double Tensor::item() const {
+  require(count() == 1, "item: wanted a tensor of one number, given shape ", shape_);
+  return values()[0];
+}
+
+std::vector<double> Tensor::values() const {
+  std::vector<double> out;
+  out.reserve(static_cast<size_t>(count()));
+  const auto visit = [&]<class T>(const T* p) {
+    const auto walk = [&](auto&& self, int axis, int64_t at) -> void {
+      if (axis == rank()) {
+        if constexpr (std::is_same_v<T, bf16>)
+          out.push_back(static_cast<double>(static_cast<float>(p[at])));
+        else
+          out.push_back(static_cast<double>(p[at]));
+        return;
+      }
+      for (int64_t i = 0; i < shape_[axis]; ++i) self(self, axis + 1, at + i * stride_[axis]);
+    };
+    walk(walk, 0, 0);
+  };
+  switch (type_) {
+    case Type::f32: visit(data<float>()); break;
+    case Type::f64: visit(data<double>()); break;
+    case Type::bf16: visit(data<bf16>()); break;
+    case Type::i32: visit(data<Id>()); break;
+  }
+  return out;
+}
+
+Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) const {
+  Tensor y = detached();
+  y.shape_ = shape;
+  y.stride_ = strides;
+  y.offset_ += offset;
+  return y;
+}
+
+Tensor Tensor::detached() const {
+  Tensor y = *this;
+  y.slot_ = {};
+  y.leaf_ = nullptr;
+  return y;
+}
+
+Tensor empty_like(const Tensor& x) { return Tensor(x.shape(), x.type()); }
+
+Tensor full(const Shape& shape, double value, Type type) {
+  Tensor y(shape, type);
+  if (type == Type::i32) {
+    std::fill_n(y.data<Id>(), y.count(), static_cast<Id>(value));
+    return y;
+  }
+  launch("full", y, [&]<class T>() {
+    return kernels::Fill<T>{.n = y.count(), .value = static_cast<T>(value), .y = y.data<T>()};
+  });
+  return y;
+}
+
+Tensor zeros(const Shape& shape, Type type) { return full(shape, 0, type); }
+
+namespace {
+
+template <class T>
+Tensor filled(std::span<const T> values, const Shape& shape) {
+  require(static_cast<int64_t>(values.size()) == shape.count(), "tensor: shape ", shape, " wants ",
+          shape.count(), " numbers, given ", values.size());
+  Tensor y(shape, type_of<T>());
+  std::copy(values.begin(), values.end(), y.data<T>());
+  return y;
+}
+
+Tensor drawn(const Shape& shape, Type type, auto draw) {
+  std::vector<double> values(static_cast<size_t>(shape.count()));
+  for (double& value : values) value = draw();
+  return tensor(values, shape, type);
+}
+
+}  // namespace
+
+Tensor tensor(std::span<const float> values, const Shape& shape) { return filled(values, shape); }
+
+Tensor tensor(std::initializer_list<float> values, const Shape& shape) {
+  return filled(std::span<const float>(values.begin(), values.size()), shape);
+}
+
+Tensor tensor(std::span<const double> values, const Shape& shape, Type type) {
+  if (type == Type::f64) return filled(values, shape);
+  require(type == Type::f32, "tensor: numbers can be f32 or f64, asked for ", name(type));
+  const std::vector<float> floats(values.begin(), values.end());
+  return filled(std::span<const float>(floats), shape);
+}
+
+Tensor ids(std::span<const Id> values, const Shape& shape) { return filled(values, shape); }
+
+Tensor normal(const Shape& shape, double deviation, Random& random, Type type) {
+  return drawn(shape, type, [&] { return deviation * static_cast<double>(random.normal()); });
+}
+
+Tensor uniform(const Shape& shape, double bound, Random& random, Type type) {
+  return drawn(shape, type,
+               [&] { return bound * (2.0 * static_cast<double>(random.uniform()) - 1); });
+}
+
+}  // namespace heed

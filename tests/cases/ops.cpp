@@ -1,0 +1,545 @@
+#include "tests/cases/ops.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "heed/base/random.h"
+
+namespace heed::cases {
+namespace {
+
+template <class In>
+using Number = typename std::decay_t<In>::value_type::value_type;
+
+// Ids that repeat and skip, the last of them -1 where asked for.
+std::vector<Id> some_ids(int64_t count, int64_t below, bool with_gap = false) {
+  std::vector<Id> out;
+  for (int64_t i = 0; i < count; ++i) out.push_back(static_cast<Id>((i * 7 + i / 3) % below));
+  if (with_gap && count > 2) out[1] = -1;
+  return out;
+}
+
+template <class T>
+T activated(Activation f, T x) {
+  switch (f) {
+    case Activation::none: return x;
+    case Activation::relu: return std::max(x, T(0));
+    case Activation::tanh: return std::tanh(x);
+    case Activation::sigmoid: return 1 / (1 + std::exp(-x));
+    case Activation::gelu:
+      return T(0.5) * x * (1 + std::tanh(T(0.7978845608028654) * (x + T(0.044715) * x * x * x)));
+  }
+  return x;
+}
+
+// c [m, n] = a [m, k] b [k, n], both row-major.
+template <class T>
+std::vector<T> product(const std::vector<T>& a, const std::vector<T>& b, int64_t m, int64_t k,
+                       int64_t n) {
+  std::vector<T> c(static_cast<size_t>(m * n));
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      T sum = 0;
+      for (int64_t p = 0; p < k; ++p)
+        sum += a[static_cast<size_t>(i * k + p)] * b[static_cast<size_t>(p * n + j)];
+      c[static_cast<size_t>(i * n + j)] = sum;
+    }
+  return c;
+}
+template <class T>
+std::vector<T> turned(const std::vector<T>& x, int64_t rows, int64_t cols) {
+  std::vector<T> y(x.size());
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < cols; ++j)
+      y[static_cast<size_t>(j * rows + i)] = x[static_cast<size_t>(i * cols + j)];
+  return y;
+}
+
+// Arithmetic with broadcast: index by index, the slow and sure way.
+Case broadcast_case(const std::string& op, const Shape& a, const Shape& b) {
+  const auto apply = [op](auto x, auto y) {
+    return op == "add" ? x + y : op == "subtract" ? x - y : op == "multiply" ? x * y : x / y;
+  };
+  return make(
+      op, {{a}, {b, Input::positive}},
+      [apply](const std::vector<Tensor>& x) { return apply(x[0], x[1]); },
+      [=](const auto& in) {
+        const int rank = std::max(a.rank(), b.rank());
+        std::vector<int64_t> size(static_cast<size_t>(rank)), at(size);
+        const auto size_of_axis = [&](const Shape& s, int i) {
+          const int axis = i - (rank - s.rank());
+          return axis < 0 ? 1 : s[axis];
+        };
+        int64_t count = 1;
+        for (int i = 0; i < rank; ++i)
+          count *= size[static_cast<size_t>(i)] = std::max(size_of_axis(a, i), size_of_axis(b, i));
+        std::vector<Number<decltype(in)>> out;
+        for (int64_t q = 0; q < count; ++q) {
+          int64_t rest = q;
+          for (int i = rank - 1; i >= 0; --i) {
+            at[static_cast<size_t>(i)] = rest % size[static_cast<size_t>(i)];
+            rest /= size[static_cast<size_t>(i)];
+          }
+          const auto find = [&](const Shape& s) {
+            int64_t index = 0;
+            for (int i = 0; i < rank; ++i)
+              if (i >= rank - s.rank()) {
+                const int64_t n = size_of_axis(s, i);
+                index = index * n + (n == 1 ? 0 : at[static_cast<size_t>(i)]);
+              }
+            return static_cast<size_t>(index);
+          };
+          out.push_back(apply(in[0][find(a)], in[1][find(b)]));
+        }
+        return out;
+      });
+}
+
+Case linear_case(Activation f, const char* label, bool with_bias) {
+  const int64_t m = 9, k = 33, n = 37;
+  std::vector<Input> inputs{{{3, 3, k}}, {{k, n}}};
+  if (with_bias) inputs.push_back({{n}});
+  return make(
+      std::string("linear ") + label, inputs,
+      [=](const std::vector<Tensor>& x) {
+        return linear(x[0], x[1], with_bias ? std::optional(x[2]) : std::nullopt, f);
+      },
+      [=](const auto& in) {
+        auto y = product(in[0], in[1], m, k, n);
+        for (size_t i = 0; i < y.size(); ++i)
+          y[i] = activated(f, with_bias ? y[i] + in[2][i % static_cast<size_t>(n)] : y[i]);
+        return y;
+      });
+}
+
+// Heads as they are used: [B, T, H, d] seen as [B, H, T, d], times its own transpose.
+Case heads_case() {
+  const int64_t B = 2, T = 5, H = 3, d = 7;
+  return make(
+      "matmul of heads", {{{B, T, H, d}}, {{B, T, H, d}}},
+      [](const std::vector<Tensor>& x) {
+        return matmul(transpose(x[0], 1, 2), transpose(transpose(x[1], 1, 2), 2, 3));
+      },
+      [=](const auto& in) {
+        std::vector<Number<decltype(in)>> out;
+        for (int64_t b = 0; b < B; ++b)
+          for (int64_t h = 0; h < H; ++h)
+            for (int64_t q = 0; q < T; ++q)
+              for (int64_t r = 0; r < T; ++r) {
+                Number<decltype(in)> sum = 0;
+                for (int64_t i = 0; i < d; ++i)
+                  sum += in[0][static_cast<size_t>(((b * T + q) * H + h) * d + i)] *
+                         in[1][static_cast<size_t>(((b * T + r) * H + h) * d + i)];
+                out.push_back(sum);
+              }
+        return out;
+      });
+}
+
+Case sum_case(const Shape& shape, int axis) {
+  return make(
+      "sum", {{shape}}, [axis](const std::vector<Tensor>& x) { return sum(x[0], axis); },
+      [=](const auto& in) {
+        int64_t outer = 1, inner = 1;
+        for (int i = 0; i < axis; ++i) outer *= shape[i];
+        for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
+        std::vector<Number<decltype(in)>> out(static_cast<size_t>(outer * inner));
+        for (int64_t o = 0; o < outer; ++o)
+          for (int64_t j = 0; j < shape[axis]; ++j)
+            for (int64_t i = 0; i < inner; ++i)
+              out[static_cast<size_t>(o * inner + i)] +=
+                  in[0][static_cast<size_t>((o * shape[axis] + j) * inner + i)];
+        return out;
+      });
+}
+
+Case linear_cross_entropy_case(bool tied) {
+  const int64_t rows = 300, depth = 5, words = 41;  // more rows than a slab has
+  const std::vector<Id> target = some_ids(rows, words, true);
+  Case loss = cross_entropy_case(rows, words, 0.1);
+  return make(
+      tied ? "linear_cross_entropy tied" : "linear_cross_entropy",
+      {{{rows, depth}}, {tied ? Shape{words, depth} : Shape{depth, words}}},
+      [=](const std::vector<Tensor>& x) {
+        return linear_cross_entropy(x[0], tied ? transpose(x[1], 0, 1) : x[1], ids(target, {rows}),
+                                    0.1);
+      },
+      [=](const auto& in) {
+        using T = Number<decltype(in)>;
+        const auto w = tied ? turned(in[1], words, depth) : in[1];
+        const Arrays<T> logits{product(in[0], w, rows, depth, words)};
+        if constexpr (std::is_same_v<T, double>)
+          return loss.truth(logits);
+        else
+          return loss.plain(logits);
+      });
+}
+
+Case rotary_case() {
+  const int64_t B = 2, T = 3, H = 2, d = 6, first = 4;
+  return make(
+      "rotary", {{{B, T, H, d}}}, [=](const std::vector<Tensor>& x) { return rotary(x[0], first); },
+      [=](const auto& in) {
+        auto y = in[0];
+        for (int64_t r = 0; r < B * T * H; ++r)
+          for (int64_t i = 0; i < d / 2; ++i) {
+            const double angle =
+                double(first + r / H % T) * std::pow(10000.0, -2.0 * double(i) / d);
+            const auto c = static_cast<Number<decltype(in)>>(std::cos(angle));
+            const auto s = static_cast<Number<decltype(in)>>(std::sin(angle));
+            const auto a = in[0][static_cast<size_t>(r * d + i)];
+            const auto b = in[0][static_cast<size_t>(r * d + i + d / 2)];
+            y[static_cast<size_t>(r * d + i)] = a * c - b * s;
+            y[static_cast<size_t>(r * d + i + d / 2)] = a * s + b * c;
+          }
+        return y;
+      });
+}
+
+// Formulas of kernels.h, word for word.
+Case recurrent_case(Cell cell, bool backward, bool ragged) {
+  const int64_t B = 3, T = 4, n = 5, G = kernels::gate_count(cell), W = G * n;
+  const std::vector<Id> lengths = ragged ? std::vector<Id>{4, 0, 2} : std::vector<Id>{};
+  std::vector<Input> inputs{{{B, T, W}}, {{n, W}}, {{W}}, {{B, n}}};
+  if (cell == Cell::lstm) inputs.push_back({{B, n}});
+  const char* const names[] = {"rnn", "gru", "lstm"};
+  const std::string name = std::string(names[static_cast<int>(cell)]) +
+                           (backward ? " backward" : "") + (ragged ? " ragged" : "");
+  return make(
+      name, inputs,
+      [=](const std::vector<Tensor>& x) {
+        const RecurrentStates s =
+            recurrent({.cell = cell,
+                       .x = x[0],
+                       .u = x[1],
+                       .bias = x[2],
+                       .h = x[3],
+                       .c = cell == Cell::lstm ? std::optional(x[4]) : std::nullopt,
+                       .lengths = lengths,
+                       .backward = backward});
+        return s.c ? concat({s.h, *s.c}, 2) : s.h;
+      },
+      [=](const auto& in) {
+        using T_ = Number<decltype(in)>;
+        const int64_t width = cell == Cell::lstm ? 2 * n : n;
+        std::vector<T_> out(static_cast<size_t>(B * T * width));
+        const auto s = [](T_ v) { return 1 / (1 + std::exp(-v)); };
+        for (int64_t b = 0; b < B; ++b) {
+          std::vector<T_> h(in[3].begin() + b * n, in[3].begin() + (b + 1) * n), c(h.size());
+          if (cell == Cell::lstm) std::copy_n(in[4].begin() + b * n, n, c.begin());
+          for (int64_t step = 0; step < T; ++step) {
+            const int64_t t = backward ? T - 1 - step : step;
+            const bool live = lengths.empty() || t < lengths[static_cast<size_t>(b)];
+            const std::vector<T_> h0 = h;
+            for (int64_t i = 0; i < n && live; ++i) {
+              const size_t at = static_cast<size_t>(i);
+              std::vector<T_> x, u;
+              for (int64_t g = 0; g < G; ++g) {
+                x.push_back(in[0][static_cast<size_t>((b * T + t) * W + g * n + i)]);
+                T_ sum = in[2][static_cast<size_t>(g * n + i)];
+                for (int64_t j = 0; j < n; ++j)
+                  sum += h0[static_cast<size_t>(j)] * in[1][static_cast<size_t>(j * W + g * n + i)];
+                u.push_back(sum);
+              }
+              if (cell == Cell::rnn) {
+                h[at] = std::tanh(x[0] + u[0]);
+              } else if (cell == Cell::gru) {
+                const T_ r = s(x[0] + u[0]), z = s(x[1] + u[1]), k = std::tanh(x[2] + r * u[2]);
+                h[at] = (1 - z) * k + z * h0[at];
+              } else {
+                c[at] = s(x[1] + u[1]) * c[at] + s(x[0] + u[0]) * std::tanh(x[2] + u[2]);
+                h[at] = s(x[3] + u[3]) * std::tanh(c[at]);
+              }
+            }
+            for (int64_t i = 0; i < n; ++i) {
+              out[static_cast<size_t>((b * T + t) * width + i)] = h[static_cast<size_t>(i)];
+              if (cell == Cell::lstm)
+                out[static_cast<size_t>((b * T + t) * width + n + i)] = c[static_cast<size_t>(i)];
+            }
+          }
+        }
+        return out;
+      });
+}
+
+}  // namespace
+
+std::vector<Tensor> draw(const Case& c, Type type, uint64_t seed) {
+  Random random(seed);
+  std::vector<Tensor> out;
+  for (const Input& input : c.inputs) {
+    std::vector<double> values(static_cast<size_t>(input.shape.count()));
+    for (double& v : values)
+      v = input.kind == Input::positive ? 0.5 + double(random.uniform()) : double(random.normal());
+    out.push_back(tensor(values, input.shape, type));
+  }
+  return out;
+}
+
+Case unary_case(const std::string& name, int64_t n) {
+  struct Row {
+    const char* name;
+    Tensor (*f)(const Tensor&);
+    double (*plain)(double);
+    float (*plain_f32)(float);
+  };
+  // gelu by the tanh formula of the paper, not by the sigmoid that the kernel uses.
+  static const Row rows[] = {
+      {"exp", heed::exp, std::exp, std::exp},
+      {"log", heed::log, std::log, std::log},
+      {"sqrt", heed::sqrt, std::sqrt, std::sqrt},
+      {"square", heed::square, [](double x) { return x * x; }, [](float x) { return x * x; }},
+      {"tanh", heed::tanh, std::tanh, std::tanh},
+      {"sigmoid", heed::sigmoid, [](double x) { return activated(Activation::sigmoid, x); },
+       [](float x) { return activated(Activation::sigmoid, x); }},
+      {"relu", heed::relu, [](double x) { return std::max(x, 0.0); },
+       [](float x) { return std::max(x, 0.0f); }},
+      {"gelu", heed::gelu, [](double x) { return activated(Activation::gelu, x); },
+       [](float x) { return activated(Activation::gelu, x); }},
+      {"swish", heed::swish, [](double x) { return x / (1 + std::exp(-x)); },
+       [](float x) { return x / (1 + std::exp(-x)); }},
+      {"negate", [](const Tensor& x) { return -x; }, [](double x) { return -x; },
+       [](float x) { return -x; }}};
+  for (const Row& row : rows)
+    if (name == row.name) {
+      const auto kind = name == "log" || name == "sqrt" ? Input::positive : Input::normal;
+      return {name,
+              {{{n}, kind}},
+              [row](const std::vector<Tensor>& x) { return row.f(x[0]); },
+              [row](const Arrays<double>& in) {
+                std::vector<double> y;
+                for (const double x : in[0]) y.push_back(row.plain(x));
+                return y;
+              },
+              [row](const Arrays<float>& in) {
+                std::vector<float> y;
+                for (const float x : in[0]) y.push_back(row.plain_f32(x));
+                return y;
+              }};
+    }
+  fail("unary_case: unknown function '", name, "'");
+}
+
+Case dropout_case(int64_t n) {
+  const double p = 0.3;
+  const uint64_t seed = 0x123456789abcdef0;
+  return make(
+      "dropout", {{{n}}}, [=](const std::vector<Tensor>& x) { return dropout(x[0], p, seed); },
+      [=](const auto& in) {
+        auto y = in[0];
+        for (size_t i = 0; i < y.size(); ++i) {
+          const uint32_t call = static_cast<uint32_t>(i / 1024 * 128 + i % 256 / 2);
+          const auto words = philox({call, 0, 0, 0}, {static_cast<uint32_t>(seed), seed >> 32});
+          const uint32_t number = words[i % 1024 / 256] >> (i % 2 * 16) & 0xFFFF;
+          y[i] = number >= std::lround(p * 65536)
+                     ? y[i] * (1 / (1 - static_cast<Number<decltype(in)>>(static_cast<float>(p))))
+                     : 0;
+        }
+        return y;
+      });
+}
+
+Case matmul_case(int64_t m, int64_t k, int64_t n, char form) {
+  const bool a_turned = form == 'T', b_turned = form == 't';
+  return make(
+      std::string("matmul ") + (a_turned   ? "aT b"
+                                : b_turned ? "a bT"
+                                           : "a b"),
+      {{a_turned ? Shape{k, m} : Shape{m, k}}, {b_turned ? Shape{n, k} : Shape{k, n}}},
+      [=](const std::vector<Tensor>& x) {
+        return matmul(a_turned ? transpose(x[0], 0, 1) : x[0],
+                      b_turned ? transpose(x[1], 0, 1) : x[1]);
+      },
+      [=](const auto& in) {
+        return product(a_turned ? turned(in[0], k, m) : in[0],
+                       b_turned ? turned(in[1], n, k) : in[1], m, k, n);
+      });
+}
+
+Case softmax_case(int64_t rows, int64_t n, bool log) {
+  return make(
+      log ? "log_softmax" : "softmax", {{{rows, n}}},
+      [log](const std::vector<Tensor>& x) { return log ? log_softmax(x[0]) : softmax(x[0]); },
+      [=](const auto& in) {
+        auto y = in[0];
+        for (int64_t r = 0; r < rows; ++r) {
+          auto* row = y.data() + r * n;
+          const auto most = *std::max_element(row, row + n);
+          Number<decltype(in)> sum = 0;
+          for (int64_t j = 0; j < n; ++j) sum += std::exp(row[j] - most);
+          for (int64_t j = 0; j < n; ++j)
+            row[j] = log ? row[j] - most - std::log(sum) : std::exp(row[j] - most) / sum;
+        }
+        return y;
+      });
+}
+
+Case layer_norm_case(int64_t rows, int64_t n) {
+  return make(
+      "layer_norm", {{{rows, n}}, {{n}}, {{n}}},
+      [](const std::vector<Tensor>& x) { return layer_norm(x[0], x[1], x[2]); },
+      [=](const auto& in) {
+        using T = Number<decltype(in)>;
+        auto y = in[0];
+        for (int64_t r = 0; r < rows; ++r) {
+          T* row = y.data() + r * n;
+          T mean = 0, variance = 0;
+          for (int64_t j = 0; j < n; ++j) mean += row[j] / T(n);
+          for (int64_t j = 0; j < n; ++j) variance += (row[j] - mean) * (row[j] - mean) / T(n);
+          for (int64_t j = 0; j < n; ++j)
+            row[j] =
+                (row[j] - mean) / std::sqrt(variance + T(1e-5)) * in[1][static_cast<size_t>(j)] +
+                in[2][static_cast<size_t>(j)];
+        }
+        return y;
+      });
+}
+
+Case rms_norm_case(int64_t rows, int64_t n) {
+  return make(
+      "rms_norm", {{{rows, n}}, {{n}}},
+      [](const std::vector<Tensor>& x) { return rms_norm(x[0], x[1]); },
+      [=](const auto& in) {
+        using T = Number<decltype(in)>;
+        auto y = in[0];
+        for (int64_t r = 0; r < rows; ++r) {
+          T* row = y.data() + r * n;
+          T squares = 0;
+          for (int64_t j = 0; j < n; ++j) squares += row[j] * row[j] / T(n);
+          for (int64_t j = 0; j < n; ++j)
+            row[j] = row[j] / std::sqrt(squares + T(1e-6)) * in[1][static_cast<size_t>(j)];
+        }
+        return y;
+      });
+}
+
+Case cross_entropy_case(int64_t rows, int64_t n, double smoothing) {
+  const std::vector<Id> target = some_ids(rows, n, true);
+  return make(
+      "cross_entropy", {{{rows, n}}},
+      [=](const std::vector<Tensor>& x) {
+        return cross_entropy(x[0], ids(target, {rows}), smoothing);
+      },
+      [=](const auto& in) {
+        using T = Number<decltype(in)>;
+        T total = 0;
+        int64_t count = 0;
+        for (int64_t r = 0; r < rows; ++r) {
+          const T* row = in[0].data() + r * n;
+          const Id t = target[static_cast<size_t>(r)];
+          if (t < 0) continue;
+          ++count;
+          const T most = *std::max_element(row, row + n);
+          T sum = 0, mean = 0;
+          for (int64_t j = 0; j < n; ++j) sum += std::exp(row[j] - most);
+          const auto log_p = [&](int64_t j) { return row[j] - most - std::log(sum); };
+          for (int64_t j = 0; j < n; ++j) mean += log_p(j) / T(n);
+          total -= (1 - T(smoothing)) * log_p(t) + T(smoothing) * mean;
+        }
+        return std::vector<T>{total / T(std::max<int64_t>(1, count))};
+      });
+}
+
+Case embedding_case(int64_t words, int64_t size, int64_t count) {
+  const std::vector<Id> id = some_ids(count, words);
+  return make(
+      "embedding", {{{words, size}}},
+      [=](const std::vector<Tensor>& x) { return embedding(x[0], ids(id, {count})); },
+      [=](const auto& in) {
+        std::vector<Number<decltype(in)>> y;
+        for (const Id i : id)
+          y.insert(y.end(), in[0].begin() + i * size, in[0].begin() + (i + 1) * size);
+        return y;
+      });
+}
+
+std::vector<Case> ops() {
+  std::vector<Case> all;
+  for (const char* name :
+       {"exp", "log", "sqrt", "square", "tanh", "sigmoid", "relu", "gelu", "swish", "negate"})
+    for (const int64_t n : {1, 37}) all.push_back(unary_case(name, n));
+  for (const char* op : {"add", "subtract", "multiply", "divide"}) {
+    all.push_back(broadcast_case(op, {3, 5}, {3, 5}));
+    all.push_back(broadcast_case(op, {2, 3, 19}, {19}));
+    all.push_back(broadcast_case(op, {2, 1, 4}, {3, 1}));
+    all.push_back(broadcast_case(op, {5, 1}, {1, 17}));
+    all.push_back(broadcast_case(op, {}, {4}));
+  }
+  all.push_back(make(
+      "scale", {{{7}}}, [](const std::vector<Tensor>& x) { return x[0] * 2.5; },
+      [](const auto& in) {
+        auto y = in[0];
+        for (auto& v : y) v *= Number<decltype(in)>(2.5);
+        return y;
+      }));
+  all.push_back(make(
+      "add a number", {{{7}}}, [](const std::vector<Tensor>& x) { return x[0] + 1.5; },
+      [](const auto& in) {
+        auto y = in[0];
+        for (auto& v : y) v += Number<decltype(in)>(1.5);
+        return y;
+      }));
+  all.push_back(dropout_case(1500));
+  for (const char form : {'n', 't', 'T'}) {
+    all.push_back(matmul_case(1, 1, 1, form));
+    all.push_back(matmul_case(5, 7, 3, form));
+    all.push_back(matmul_case(15, 33, 65, form));
+  }
+  all.push_back(heads_case());
+  all.push_back(linear_case(Activation::none, "without bias", false));
+  all.push_back(linear_case(Activation::none, "with bias", true));
+  all.push_back(linear_case(Activation::relu, "relu", true));
+  all.push_back(linear_case(Activation::tanh, "tanh", true));
+  all.push_back(linear_case(Activation::sigmoid, "sigmoid", true));
+  all.push_back(linear_case(Activation::gelu, "gelu", true));
+  for (const int64_t n : {1, 5, 67}) {
+    all.push_back(softmax_case(3, n, false));
+    all.push_back(softmax_case(3, n, true));
+    all.push_back(layer_norm_case(35, n));
+    // Of one number, x / |x| is a step at 0, where differences say nothing.
+    if (n > 1) all.push_back(rms_norm_case(35, n));
+    all.push_back(cross_entropy_case(4, n, 0));
+    all.push_back(cross_entropy_case(4, n, 0.1));
+  }
+  all.push_back(linear_cross_entropy_case(false));
+  all.push_back(linear_cross_entropy_case(true));
+  all.push_back(sum_case({3, 4, 5}, 0));
+  all.push_back(sum_case({3, 4, 5}, 1));
+  all.push_back(sum_case({3, 4, 5}, 2));
+  all.push_back(sum_case({100, 3}, 0));
+  all.push_back(embedding_case(11, 9, 13));
+  all.push_back(rotary_case());
+  all.push_back(make(
+      "reshape and transpose", {{{2, 3, 4}}},
+      [](const std::vector<Tensor>& x) {
+        return reshape(transpose(reshape(x[0], {6, 4}), 0, 1), {2, -1});
+      },
+      [](const auto& in) { return turned(in[0], 6, 4); }));
+  all.push_back(make(
+      "slice", {{{3, 4}}}, [](const std::vector<Tensor>& x) { return slice(x[0], 1, 1, 3); },
+      [](const auto& in) {
+        std::decay_t<decltype(in[0])> y;
+        for (size_t i = 0; i < 3; ++i)
+          for (size_t j = 1; j < 3; ++j) y.push_back(in[0][i * 4 + j]);
+        return y;
+      }));
+  all.push_back(make(
+      "concat", {{{2, 1}}, {{2, 3}}},
+      [](const std::vector<Tensor>& x) {
+        return concat({x[0], x[1]}, 1);
+      },
+      [](const auto& in) {
+        std::decay_t<decltype(in[0])> y;
+        for (size_t i = 0; i < 2; ++i) {
+          y.push_back(in[0][i]);
+          for (size_t j = 0; j < 3; ++j) y.push_back(in[1][i * 3 + j]);
+        }
+        return y;
+      }));
+  for (const Cell cell : {Cell::rnn, Cell::gru, Cell::lstm})
+    for (const bool backward : {false, true})
+      for (const bool ragged : {false, true}) all.push_back(recurrent_case(cell, backward, ragged));
+  return all;
+}
+
+}  // namespace heed::cases

@@ -1,0 +1,55 @@
+// One table of cases for every op. A case is used three ways: it must agree with plain loops, its
+// gradient must agree with finite differences, and the benchmark times it (with larger sizes).
+//
+// To add an op: one row in ops.cpp.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "heed/ops/ops.h"
+
+namespace heed::cases {
+
+struct Input {
+  Shape shape;
+  enum Kind { normal, positive } kind = normal;  // positive: in [0.5, 1.5]
+};
+
+template <class T>
+using Arrays = std::vector<std::vector<T>>;
+
+struct Case {
+  std::string name;
+  std::vector<Input> inputs;
+  std::function<Tensor(const std::vector<Tensor>&)> f;
+  // The same by plain loops, in double for the truth and in float for the error that is allowed.
+  std::function<std::vector<double>(const Arrays<double>&)> truth;
+  std::function<std::vector<float>(const Arrays<float>&)> plain;
+  double flops = 0, bytes = 0;  // of forward and backward, for the benchmark
+};
+
+// A case whose plain form is one generic function of Arrays<T>.
+template <class F, class Plain>
+Case make(std::string name, std::vector<Input> inputs, F f, Plain plain) {
+  return {std::move(name), std::move(inputs), f, plain, plain};
+}
+
+// All of them, at sizes that a test can check: odd, smaller and larger than a vector and a tile.
+std::vector<Case> ops();
+
+// Numbers for a case's inputs: the same for the same seed, whatever the type.
+std::vector<Tensor> draw(const Case& c, Type type, uint64_t seed = 1);
+
+// Single cases with a size of one's choice, used by the table and the benchmark.
+Case matmul_case(int64_t m, int64_t k, int64_t n, char form);  // 'n' a b, 't' a b^T, 'T' a^T b
+Case softmax_case(int64_t rows, int64_t n, bool log);
+Case layer_norm_case(int64_t rows, int64_t n);
+Case rms_norm_case(int64_t rows, int64_t n);
+Case cross_entropy_case(int64_t rows, int64_t n, double smoothing);
+Case unary_case(const std::string& name, int64_t n);
+Case dropout_case(int64_t n);
+Case embedding_case(int64_t words, int64_t size, int64_t count);
+
+}  // namespace heed::cases

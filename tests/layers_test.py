@@ -1,0 +1,20 @@
+"""Which folder may include which: a file includes its own folder and those below it."""
+import pathlib, re, sys
+
+BELOW = {
+    "base": "", "kernels": "base", "tensor": "base kernels", "ops": "base kernels tensor",
+    "nn": "base kernels tensor ops", "training": "base files kernels tensor ops nn",
+    "files": "base", "view": "base",
+}
+root = pathlib.Path(__file__).parent.parent / "heed"
+bad = []
+for path in sorted(root.rglob("*.*")):
+    folder = path.relative_to(root).parts[0]
+    if path.suffix not in (".h", ".cpp", ".cu", ".cuh") or folder not in BELOW: continue
+    for other in re.findall(r'#include "heed/(\w+)/', path.read_text()):
+        if other != folder and other not in BELOW[folder].split():
+            bad.append(f"{path.relative_to(root.parent)}: may not include heed/{other}")
+unknown = [p.name for p in root.iterdir() if p.is_dir() and p.name not in BELOW]
+bad += [f"heed/{name}: a folder that tests/layers_test.py does not know" for name in unknown]
+print("\n".join(bad) or "all includes point downwards")
+sys.exit(bool(bad))
