@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "apps/commands.h"
+#include "heed/base/check.h"
 #include "heed/tensor/cuda.h"
 #include "heed/version.h"
 
@@ -35,6 +36,14 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
+  } catch (const CLI::RequiredError&) {  // no subcommand, or none that is known
+    std::vector<std::string> known;
+    for (const CLI::App* command : app.get_subcommands({})) known.push_back(command->get_name());
+    std::cerr << "heed: "
+              << (argc > 1 ? heed::unknown_name("command", argv[1], known)
+                           : std::string("a command is wanted"))
+              << "\nRun 'heed --help' for what can be given.\n";
+    return 2;
   } catch (const CLI::ParseError& e) {
     std::cerr << "heed: " << e.what() << "\nRun 'heed --help' for what can be given.\n";
     return 2;

@@ -1,8 +1,8 @@
 // Dates in words to ISO: "the third of march nineteen ninety four" -> 1994-03-03.
 //
-// An encoder-decoder with additive attention (Bahdanau et al., 2015), written out from layers, trained
-// in about a minute. At the end it reads dates it has never seen, and shows for each digit which words
-// it was read from.
+// An encoder-decoder with additive attention (Bahdanau et al., 2015), written out from layers,
+// trained in about a minute. At the end it reads dates it has never seen, and shows for each digit
+// which words it was read from.
 #include <unistd.h>
 
 #include <chrono>
@@ -21,28 +21,31 @@ using namespace heed;
 
 namespace {
 
-// ---- the task ------------------------------------------------------------------------------------
+// ---- the task
+// ------------------------------------------------------------------------------------
 
 struct Date {
   int year, month, day;
   auto operator<=>(const Date&) const = default;
 };
 
-const char* const kMonths[] = {"january", "february", "march",     "april",   "may",      "june",
-                               "july",    "august",   "september", "october", "november", "december"};
-const char* const kDays[] = {
-    "first",       "second",      "third",        "fourth",       "fifth",       "sixth",
-    "seventh",     "eighth",      "ninth",        "tenth",        "eleventh",    "twelfth",
-    "thirteenth",  "fourteenth",  "fifteenth",    "sixteenth",    "seventeenth", "eighteenth",
-    "nineteenth",  "twentieth",   "twenty-first", "twenty-second", "twenty-third", "twenty-fourth",
-    "twenty-fifth", "twenty-sixth", "twenty-seventh", "twenty-eighth", "twenty-ninth", "thirtieth",
-    "thirty-first"};
-const char* const kOnes[] = {"",        "one",     "two",       "three",    "four",     "five",    "six",
-                             "seven",   "eight",   "nine",      "ten",      "eleven",   "twelve",
-                             "thirteen", "fourteen", "fifteen", "sixteen",  "seventeen", "eighteen",
-                             "nineteen"};
-const char* const kTens[] = {"", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty",
-                             "ninety"};
+const char* const kMonths[] = {"january",   "february", "march",    "april",
+                               "may",       "june",     "july",     "august",
+                               "september", "october",  "november", "december"};
+const char* const kDays[] = {"first",        "second",        "third",          "fourth",
+                             "fifth",        "sixth",         "seventh",        "eighth",
+                             "ninth",        "tenth",         "eleventh",       "twelfth",
+                             "thirteenth",   "fourteenth",    "fifteenth",      "sixteenth",
+                             "seventeenth",  "eighteenth",    "nineteenth",     "twentieth",
+                             "twenty-first", "twenty-second", "twenty-third",   "twenty-fourth",
+                             "twenty-fifth", "twenty-sixth",  "twenty-seventh", "twenty-eighth",
+                             "twenty-ninth", "thirtieth",     "thirty-first"};
+const char* const kOnes[] = {"",        "one",     "two",       "three",    "four",
+                             "five",    "six",     "seven",     "eight",    "nine",
+                             "ten",     "eleven",  "twelve",    "thirteen", "fourteen",
+                             "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"};
+const char* const kTens[] = {"",      "",      "twenty",  "thirty", "forty",
+                             "fifty", "sixty", "seventy", "eighty", "ninety"};
 
 std::string in_words(int n) {  // 1 to 99
   if (n < 20) return kOnes[n];
@@ -55,7 +58,8 @@ std::string year_in_words(int year) {
 }
 
 std::string spoken(const Date& d, int manner) {
-  const std::string day = kDays[d.day - 1], month = kMonths[d.month - 1], year = year_in_words(d.year);
+  const std::string day = kDays[d.day - 1], month = kMonths[d.month - 1],
+                    year = year_in_words(d.year);
   if (manner == 0) return "the " + day + " of " + month + " " + year;
   if (manner == 1) return month + " the " + day + " " + year;
   return "in " + year + " on " + month + " " + day;
@@ -79,7 +83,8 @@ std::vector<std::string> split(const std::string& text) {
   return words;
 }
 
-// ---- the model -----------------------------------------------------------------------------------
+// ---- the model
+// -----------------------------------------------------------------------------------
 
 const std::string kSymbols = "0123456789-";
 constexpr int64_t kLetters = 11, kBegin = 11;  // the symbols, and one that begins every answer
@@ -158,8 +163,8 @@ class Reader {
   struct Written {
     Tensor logits, weights;  // [B, 11], [B, 1, T]
   };
-  // One letter: a(s, h) = v^T tanh(W s + U h), weights = softmax(a), c = sum of weights h, and the next
-  // state from the last letter and c.
+  // One letter: a(s, h) = v^T tanh(W s + U h), weights = softmax(a), c = sum of weights h, and the
+  // next state from the last letter and c.
   Written step(const Source& source, const Tensor& last, CellState& s) const {
     const int64_t B = last.size(0), T = source.h.size(1);
     const Tensor q = reshape(w_(s.h), {B, 1, kSize});
@@ -265,14 +270,15 @@ int main(int argc, char** argv) {
     }
     if (step % 150 == 0) {
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
-      std::fprintf(stderr, "step %4d  loss %.4f  %5.1f s, %4.1f s left\n", step, value, spent.count(),
-                   spent.count() / step * (kTrainingSteps - step));
+      std::fprintf(stderr, "step %4d  loss %.4f  %5.1f s, %4.1f s left\n", step, value,
+                   spent.count(), spent.count() / step * (kTrainingSteps - step));
     }
   }
 
   std::vector<std::string> sources;
   const std::vector<Date> dates(held_out.begin(), held_out.end());
-  for (size_t i = 0; i < dates.size(); ++i) sources.push_back(spoken(dates[i], static_cast<int>(i % 3)));
+  for (size_t i = 0; i < dates.size(); ++i)
+    sources.push_back(spoken(dates[i], static_cast<int>(i % 3)));
   const std::vector<std::string> answers = reader.write(make_batch(words, sources, dates));
   size_t right = 0;
   for (size_t i = 0; i < dates.size(); ++i) right += answers[i] == iso(dates[i]);

@@ -42,8 +42,8 @@ void load_parameters(const Params& params, const std::filesystem::path& path) {
   for (const Parameter& p : params.all()) {
     const TensorEntry& entry = file.at(p.name);
     const Shape shape(entry.shape);
-    require(shape == p.value.shape() && entry.dtype == stored(p.value.type()), path.string(), ": tensor '",
-            p.name, "' is ", to_string(entry.dtype), " ", shape, ", the model wants ",
+    require(shape == p.value.shape() && entry.dtype == stored(p.value.type()), path.string(),
+            ": tensor '", p.name, "' is ", to_string(entry.dtype), " ", shape, ", the model wants ",
             name(p.value.type()), " ", p.value.shape());
   }
   require(file.entries().size() == params.all().size(), path.string(), ": has ",

@@ -13,8 +13,8 @@ namespace heed {
 void save_parameters(const Params& params, const std::filesystem::path& path,
                      const std::map<std::string, std::string>& metadata = {});
 
-// Fills every parameter from the tensor of the same name. Throws Error, and changes nothing, if one is
-// missing, has another shape or type, or if the file has tensors that no parameter wants.
+// Fills every parameter from the tensor of the same name. Throws Error, and changes nothing, if one
+// is missing, has another shape or type, or if the file has tensors that no parameter wants.
 void load_parameters(const Params& params, const std::filesystem::path& path);
 
 }  // namespace heed

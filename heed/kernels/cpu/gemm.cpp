@@ -144,7 +144,7 @@ void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out) {
   if (b.col == 1 && n == nr) {
     for (int64_t p = 0; p < k; ++p)
       for (int64_t j = 0; j < nr; j += lanes)
-        hn::Store(hn::LoadU(d, b.data + p * b.row + j), d, out + p * nr + j);
+        hn::StoreU(hn::LoadU(d, b.data + p * b.row + j), d, out + p * nr + j);
   } else if (b.col == 1) {
     for (int64_t p = 0; p < k; ++p) {
       std::copy_n(b.data + p * b.row, n, out + p * nr);

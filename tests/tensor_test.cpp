@@ -1,0 +1,209 @@
+#include <gtest/gtest.h>
+
+#include "heed/ops/ops.h"
+#include "heed/tensor/memory.h"
+#include "heed/tensor/tensor.h"
+
+namespace heed {
+namespace {
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Arena, TheSameRequestsGetTheSameAddresses) {
+  const auto arena = Arena::make();
+  const auto step = [&] {
+    const UseArena use(*arena);
+    std::vector<const void*> at;
+    const Tensor a({100, 7});
+    at.push_back(a.data<float>());
+    for (int i = 1; i < 50; ++i) {
+      const Tensor x({i * 13}), y({i});
+      at.push_back(x.data<float>());
+      at.push_back(y.data<float>());
+    }
+    return at;
+  };
+  const auto first = step();
+  EXPECT_EQ(step(), first);
+  EXPECT_EQ(step(), first);
+}
+
+TEST(Arena, WhatIsFreedIsUsedAgainAndThePeakIsKnown) {
+  const auto arena = Arena::make();
+  const UseArena use(*arena);
+  {
+    const Tensor a({1 << 20}), b({1 << 20});
+    EXPECT_GE(arena->used(), 8 << 20);
+  }
+  EXPECT_EQ(arena->used(), 0);
+  EXPECT_GE(arena->peak(), 8 << 20);
+  EXPECT_LT(arena->peak(), 9 << 20);
+  arena->reset_peak();
+  { const Tensor a({1 << 20}); }
+  EXPECT_LT(arena->peak(), 5 << 20);
+}
+
+TEST(Arena, ATensorMayOutliveTheUseOfItsArena) {
+  Tensor kept;
+  {
+    const auto arena = Arena::make();
+    const UseArena use(*arena);
+    kept = full({3}, 2.5);
+  }
+  EXPECT_EQ(kept.values(), (std::vector<double>{2.5, 2.5, 2.5}));
+}
+
+TEST(Arena, TooMuchIsAnErrorThatSaysWhatWasWanted) {
+  const std::string message = message_of([] { Tensor({int64_t{1} << 45}); });
+  EXPECT_NE(message.find("arena: out of memory: wanted"), std::string::npos) << message;
+}
+
+TEST(Tensor, ValuesOfAViewComeInItsOwnOrder) {
+  const Tensor x = tensor({1, 2, 3, 4, 5, 6}, {2, 3});
+  EXPECT_EQ(transpose(x, 0, 1).values(), (std::vector<double>{1, 4, 2, 5, 3, 6}));
+  EXPECT_EQ(slice(x, 1, 1, 3).values(), (std::vector<double>{2, 3, 5, 6}));
+  EXPECT_FALSE(transpose(x, 0, 1).contiguous());
+  EXPECT_TRUE(slice(x, 0, 1, 2).contiguous());
+}
+
+TEST(Tensor, WrongTypeAndWrongCountAreErrors) {
+  const Tensor x = tensor({1, 2}, {2});
+  EXPECT_EQ(message_of([&] { x.data<double>(); }), "tensor: holds f32, asked for f64");
+  EXPECT_EQ(message_of([&] { x.item(); }), "item: wanted a tensor of one number, given shape [2]");
+  EXPECT_EQ(message_of([&] {
+              tensor({1, 2, 3}, {2});
+            }),
+            "tensor: shape [2] wants 2 numbers, given 3");
+  EXPECT_EQ(message_of([&] { Tensor({2, -1}); }), "tensor: negative size in [2, -1]");
+}
+
+TEST(Ops, MessagesNameTheOpWhatWasGivenAndWhatWasWanted) {
+  const Tensor a = zeros({8, 64}), b = zeros({32, 12}), d = zeros({8, 64}, Type::f64);
+  EXPECT_EQ(message_of([&] { matmul(a, b); }),
+            "matmul: inner sizes differ: a is [8, 64], b is [32, 12]");
+  EXPECT_EQ(message_of([&] { matmul(a, d); }), "matmul: types differ: a is f32, b is f64");
+  EXPECT_EQ(message_of([&] { a + b; }),
+            "add: shapes cannot be broadcast: a is [8, 64], b is [32, 12]");
+  EXPECT_EQ(message_of([&] { a + d; }), "add: types differ: a is f32, b is f64");
+  EXPECT_EQ(message_of([&] {
+              reshape(a, {3, -1});
+            }),
+            "reshape: [8, 64] has 512 numbers, [3, -1] cannot hold them");
+  EXPECT_EQ(message_of([&] { slice(a, 0, 5, 9); }),
+            "slice: items 5 to 9 of axis 0 of shape [8, 64]");
+  EXPECT_EQ(message_of([&] { transpose(a, 0, 2); }),
+            "transpose: axis 2 of a tensor with 2 axes, shape [8, 64]");
+  EXPECT_EQ(message_of([&] { linear(a, b); }),
+            "linear: inner sizes differ: x is [8, 64], w is [32, 12]");
+  EXPECT_EQ(message_of([&] { layer_norm(a, zeros({3}), zeros({64})); }),
+            "layer_norm: gain wants shape [64] and type f32, given [3] f32");
+  EXPECT_EQ(message_of([&] { embedding(a, ids(std::vector<Id>{8}, {1})); }),
+            "embedding: id 8 in a table of 8");
+  EXPECT_EQ(message_of([&] {
+              cross_entropy(a, ids(std::vector<Id>{1, 2}, {2}));
+            }),
+            "cross_entropy: 8 rows of logits, 2 targets");
+  EXPECT_EQ(message_of([&] { cross_entropy(slice(a, 0, 0, 1), ids(std::vector<Id>{64}, {1})); }),
+            "cross_entropy: target 64 in a vocabulary of 64");
+  EXPECT_EQ(message_of([&] { dropout(a, 1.0, 3); }), "dropout: p must be in [0, 1), given 1");
+  EXPECT_EQ(message_of([&] { top_k(a, 65); }), "top_k: wanted 65 of rows of 64");
+  EXPECT_EQ(message_of([&] { tanh(ids(std::vector<Id>{1}, {1})); }),
+            "tanh: wants f32 or f64, given i32");
+  EXPECT_EQ(message_of([&] {
+              concat({a, b}, 0);
+            }),
+            "concat: along axis 0: shapes [8, 64] and [32, 12], types f32 and f32");
+  EXPECT_EQ(message_of([&] {
+              recurrent({.cell = Cell::gru,
+                         .x = zeros({2, 3, 12}),
+                         .u = zeros({5, 15}),
+                         .bias = zeros({15}),
+                         .h = zeros({2, 5})});
+            }),
+            "recurrent: 3 gates of 5 want 15 columns; given x [2, 3, 12], u [5, 15]");
+}
+
+TEST(Ops, EmptyTensorsGoThrough) {
+  const Tensor none = zeros({0, 5});
+  EXPECT_EQ(matmul(none, zeros({5, 3})).shape(), (Shape{0, 3}));
+  EXPECT_EQ(matmul(zeros({3, 0}), zeros({0, 2})).values(), std::vector<double>(6));
+  EXPECT_EQ(softmax(none).shape(), (Shape{0, 5}));
+  EXPECT_EQ((none + none).shape(), (Shape{0, 5}));
+  EXPECT_EQ(sum(none).item(), 0);
+  EXPECT_EQ(concat({none, zeros({1, 5})}, 0).shape(), (Shape{1, 5}));
+}
+
+TEST(Ops, CrossEntropyOverwritesOnlyLogitsThatNobodySees) {
+  const Tensor target = ids(std::vector<Id>{0}, {1});
+  Tape tape;
+  const Tensor w = as_parameter(tensor({1, 2}, {1, 2}));
+  const Tensor logits = w * 1.0;
+  cross_entropy(logits, target);
+  EXPECT_EQ(logits.values(), (std::vector<double>{1, 2}));
+}
+
+TEST(Ops, CastToBf16AndBack) {
+  const Tensor x = tensor({1, -2.5f, 1.00390625f}, {3});
+  EXPECT_EQ(cast(cast(x, Type::bf16), Type::f32).values(), (std::vector<double>{1, -2.5, 1}));
+  EXPECT_EQ(cast(x, Type::bf16).values(), (std::vector<double>{1, -2.5, 1}));
+  EXPECT_EQ(message_of([&] { softmax(cast(x, Type::bf16)); }),
+            "softmax: no kernel for bf16 on cpu; cast to f32 first");
+}
+
+TEST(Tape, NothingIsRecordedWithoutOne) {
+  const Tensor w = as_parameter(tensor({2}, {1}));
+  const Tensor y = w * w;
+  EXPECT_FALSE(tracked(w));
+  Tape tape;
+  EXPECT_TRUE(tracked(w));
+  EXPECT_FALSE(tracked(y));
+  EXPECT_NE(message_of([&] { tape.backward(y); }).find("was not recorded on this tape"),
+            std::string::npos);
+}
+
+TEST(Tape, GradientsOfAParameterUsedTwiceAreAdded) {
+  const Tensor w = as_parameter(tensor({3}, {1}));
+  Tape tape;
+  tape.backward(sum(w * w + w));
+  EXPECT_EQ(w.leaf()->grad->values(), std::vector<double>{7});
+}
+
+TEST(Tape, ASharedGradientIsNotChangedBehindItsBack) {
+  // Both inputs of the sum get the very same gradient tensor; adding to one must leave the other.
+  const Tensor a = as_parameter(tensor({1, 2}, {2})), b = as_parameter(tensor({3, 4}, {2}));
+  Tape tape;
+  tape.backward(sum((a + b) + a));
+  EXPECT_EQ(a.leaf()->grad->values(), (std::vector<double>{2, 2}));
+  EXPECT_EQ(b.leaf()->grad->values(), (std::vector<double>{1, 1}));
+}
+
+TEST(Tape, DropoutOnlyWhileItIsOpen) {
+  const Tensor x = full({1000}, 1);
+  EXPECT_EQ(dropout(x, 0.5).values(), x.values());
+  std::vector<double> first;
+  {
+    Tape tape(5);
+    first = dropout(x, 0.5).values();
+    EXPECT_NE(first, x.values());
+    EXPECT_NE(dropout(x, 0.5).values(), first);  // another place, other numbers
+  }
+  Tape tape(5);
+  EXPECT_EQ(dropout(x, 0.5).values(), first);  // the same seed, the same numbers
+}
+
+TEST(Tape, LossMustBeOneNumber) {
+  const Tensor w = as_parameter(tensor({1, 2}, {2}));
+  Tape tape;
+  EXPECT_EQ(message_of([&] { tape.backward(w * w); }),
+            "backward: the loss must be a single number, given shape [2]");
+}
+
+}  // namespace
+}  // namespace heed
