@@ -78,7 +78,7 @@ Machine measure_machine(int threads) {
   std::vector<float> sink(static_cast<size_t>(threads));
   std::vector<float> memory(size_t{64} << 20, 1.0f);  // 256 MiB
   volatile double kept = 0;
-  for (int round = 0; round < 8; ++round) {
+  for (int round = 0; round < 20; ++round) {
     double operations = 0;
     double begin = now();
     parallel_for(threads, 1, [&](int64_t i, int64_t) {

@@ -19,7 +19,6 @@ Tensor some_words(int64_t batch, int64_t length, int64_t words) {
 }
 
 // ---- Transformer
-// ---------------------------------------------------------------------------------
 
 constexpr int64_t kBatch = 32, kLength = 32, kWords = 8000, kSize = 256, kInner = 1024, kHeads = 4,
                   kLayers = 3;
@@ -30,7 +29,8 @@ class Attention {
  public:
   explicit Attention(const Params& params)
       : query_(params / "query", kSize, kSize),
-        key_value_(params / "key_value", kSize, 2 * kSize),
+        key_(params / "key", kSize, kSize),
+        value_(params / "value", kSize, kSize),
         out_(params / "out", kSize, kSize) {}
 
   Tensor operator()(const Tensor& x, const Tensor& memory,
@@ -38,9 +38,8 @@ class Attention {
     const auto heads = [](const Tensor& y) {  // [B, T, D] -> [B, H, T, d]
       return transpose(reshape(y, {y.size(0), y.size(1), kHeads, kSize / kHeads}), 1, 2);
     };
-    const Tensor kv = key_value_(memory);
     const Tensor q = heads(query_(x) * (1 / std::sqrt(double(kSize / kHeads))));
-    const Tensor k = heads(slice(kv, 2, 0, kSize)), v = heads(slice(kv, 2, kSize, 2 * kSize));
+    const Tensor k = heads(key_(memory)), v = heads(value_(memory));
     Tensor scores = matmul(q, transpose(k, 2, 3));  // [B, H, Tq, Tk]
     if (mask) scores = scores + *mask;
     const Tensor context = transpose(matmul(softmax(scores), v), 1, 2);
@@ -48,7 +47,7 @@ class Attention {
   }
 
  private:
-  Linear query_, key_value_, out_;
+  Linear query_, key_, value_, out_;
 };
 
 class Layer {
@@ -156,7 +155,6 @@ Job transformer() {
 }
 
 // ---- GRU with additive attention (Bahdanau et al., 2015)
-// ------------------------------------------
 
 constexpr int64_t kRnnLength = 30, kState = 256;
 
@@ -218,7 +216,6 @@ Job gru_additive() {
 }
 
 // ---- a cell alone
-// --------------------------------------------------------------------------------
 
 Job cell_alone(const std::string& name, Cell cell) {
   struct Ready {

@@ -22,7 +22,6 @@ using namespace heed;
 namespace {
 
 // ---- the task
-// ------------------------------------------------------------------------------------
 
 struct Date {
   int year, month, day;
@@ -84,7 +83,6 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 // ---- the model
-// -----------------------------------------------------------------------------------
 
 const std::string kSymbols = "0123456789-";
 constexpr int64_t kLetters = 11, kBegin = 11;  // the symbols, and one that begins every answer

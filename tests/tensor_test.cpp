@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "heed/ops/gradient_check.h"
 #include "heed/ops/ops.h"
 #include "heed/tensor/memory.h"
 #include "heed/tensor/tensor.h"
@@ -182,6 +183,36 @@ TEST(Tape, ASharedGradientIsNotChangedBehindItsBack) {
   tape.backward(sum((a + b) + a));
   EXPECT_EQ(a.leaf()->grad->values(), (std::vector<double>{2, 2}));
   EXPECT_EQ(b.leaf()->grad->values(), (std::vector<double>{1, 1}));
+}
+
+TEST(Tape, AWeightUsedManyTimesGetsTheGradientOfAllUses) {
+  Random random(1);
+  const Tensor w = as_parameter(normal({3, 4}, 1, random, Type::f64));
+  const Tensor u = as_parameter(normal({4, 12}, 1, random, Type::f64));
+  const Tensor x = normal({2, 3}, 1, random, Type::f64), none = zeros({12}, Type::f64);
+  const auto f = [&](const std::vector<Tensor>& in) {
+    Tensor h = zeros({2, 4}, Type::f64);
+    for (int t = 0; t < 3; ++t) {
+      const Tensor part = linear(x * (1.0 + t), in[0]);
+      const Tensor gates = reshape(concat({part, part, part}, 1), {2, 1, 12});
+      h = reshape(recurrent({.cell = Cell::gru, .x = gates, .u = in[1], .bias = none, .h = h}).h,
+                  {2, 4});
+    }
+    return h;
+  };
+  const GradientCheck check = check_gradient(f, {w, u});
+  EXPECT_LT(check.worst, 1e-7) << check.where;
+}
+
+TEST(Tape, UsesThatTheLossDoesNotDependOnDoNotHoldUpTheOthers) {
+  const Tensor w = as_parameter(tensor({1, 2, 3, 4}, {2, 2}));
+  const Tensor x = tensor({1, 10}, {1, 2});
+  Tape tape;
+  linear(x, w);
+  const Tensor loss = sum(linear(x, w));
+  linear(x, w);
+  tape.backward(loss);
+  EXPECT_EQ(w.leaf()->grad->values(), (std::vector<double>{1, 1, 10, 10}));
 }
 
 TEST(Tape, DropoutOnlyWhileItIsOpen) {

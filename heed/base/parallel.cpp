@@ -18,9 +18,9 @@
 namespace heed {
 namespace {
 
-// Looks at a condition this often before sleeping: about 20 microseconds, the cost of a wake-up.
-// Longer would burn a core that another process could use.
-constexpr int kLooks = 600;
+// Looks at a condition this often before sleeping: about 100 microseconds, a few times the cost of
+// a wake-up (20 to 30 for each side). Longer would burn a core that another process could use.
+constexpr int kLooks = 2000;
 
 thread_local bool inside_parallel = false;
 

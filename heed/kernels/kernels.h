@@ -15,7 +15,6 @@ namespace heed::kernels {
   void run(Cpu, const Name<double>&)
 
 // ---- elementwise
-// ---------------------------------------------------------------------------------
 
 enum class Unary { copy, negate, exp, log, sqrt, square, tanh, sigmoid, relu, gelu, swish };
 // gelu is the tanh form: x * sigmoid(1.595769 (x + 0.044715 x^3)). swish is x * sigmoid(x).
@@ -138,7 +137,6 @@ struct Sgd {
 HEED_CPU_KERNEL(Sgd);
 
 // ---- rows
-// ----------------------------------------------------------------------------------------
 
 // *sum = the sum of x[i]^2, in double, chunk by chunk in a fixed order. *max = the largest |x[i]|
 // (NaN if one is NaN).
@@ -218,7 +216,7 @@ struct Norm {
 };
 HEED_CPU_KERNEL(Norm);
 
-// dx, and the sums over rows dgain and dbias (null unless centered).
+// dx, and the sums over rows dgain and dbias (null unless centered). dx may be dy.
 template <class T>
 struct NormGrad {
   int64_t rows, n;
@@ -277,7 +275,6 @@ struct Rotary {
 HEED_CPU_KERNEL(Rotary);
 
 // ---- matrix products
-// -----------------------------------------------------------------------------
 
 enum class Activation { none, relu, gelu, tanh, sigmoid };
 
@@ -310,7 +307,8 @@ HEED_CPU_KERNEL(PackMatrix);
 int64_t packed_size(int64_t k, int64_t n);
 
 // ---- recurrent cells
-// ----------------------------------------------------------------------------- One step for a
+//
+// One step for a
 // batch of rows of n. Where `live` is 0 the state passes unchanged: the sentence is over. Rows of
 // every array lie `*_row` apart, so that they can be slices of [B, T, n].
 

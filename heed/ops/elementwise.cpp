@@ -32,9 +32,9 @@ Tensor unary(const char* op, Unary f, const Tensor& input) {
     return kernels::Map<T>{.f = f, .n = x.count(), .x = x.data<T>(), .y = y.data<T>()};
   });
   const Tensor kept = (kernels::gradient_reads_result(f) ? y : x).detached();
-  return record(op, {&x}, y, [op, f, kept](const Tensor& grad) {
-    const Tensor dy = contiguous(grad);
-    Tensor dx = empty_like(dy);
+  return record(op, {&x}, y, [op, f, kept](Tensor dy) {
+    dy = contiguous(dy);
+    Tensor dx = reusable(dy);
     launch(op, dy, [&]<class T>() {
       return kernels::MapGrad<T>{.f = f,
                                  .n = dy.count(),
@@ -205,17 +205,21 @@ Tensor dropout(const Tensor& given, double p, uint64_t seed) {
   require_number("dropout", given);
   require(p >= 0 && p < 1, "dropout: p must be in [0, 1), given ", p);
   if (p == 0) return given;
+  const auto drop = [p, seed](const Tensor& x, Tensor y) {
+    launch("dropout", x, [&]<class T>() {
+      return kernels::Dropout<T>{.n = x.count(),
+                                 .p = static_cast<float>(p),
+                                 .seed = seed,
+                                 .x = x.data<T>(),
+                                 .y = y.data<T>()};
+    });
+    return y;
+  };
   const Tensor x = contiguous(given);
-  Tensor y = empty_like(x);
-  launch("dropout", x, [&]<class T>() {
-    return kernels::Dropout<T>{.n = x.count(),
-                               .p = static_cast<float>(p),
-                               .seed = seed,
-                               .x = x.data<T>(),
-                               .y = y.data<T>()};
+  return record("dropout", {&x}, drop(x, empty_like(x)), [drop](Tensor dy) {
+    dy = contiguous(dy);
+    return Grads{drop(dy, reusable(dy))};
   });
-  return record("dropout", {&x}, y,
-                [p, seed](const Tensor& dy) { return Grads{dropout(dy, p, seed)}; });
 }
 
 Tensor dropout(const Tensor& x, double p) {

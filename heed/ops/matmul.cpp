@@ -4,6 +4,7 @@
 
 #include "heed/ops/ops.h"
 #include "heed/ops/products.h"
+#include "heed/ops/weight.h"
 #include "heed/tensor/dispatch.h"
 
 namespace heed {
@@ -123,8 +124,13 @@ Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>&
   // The derivative of tanh and sigmoid is made from the result; those of relu and gelu from what
   // went in, which relu's result can stand in for, having the same sign.
   const bool needs_input = f == Activation::gelu && (tracked(x) || tracked(w));
-  Tensor y =
-      product("linear", x, w, {.bias = bias, .activation = needs_input ? Activation::none : f});
+  const bool dx = tracked(x), dw = tracked(w), dbias = bias && tracked(*bias);
+  WeightUse use(w);
+  const int64_t rows = x.size(0);
+  Tensor y = product("linear", x, w,
+                     {.bias = bias,
+                      .activation = needs_input ? Activation::none : f,
+                      .packed_b = use.packed(rows)});
   Tensor kept;
   if (activated) kept = y;
   if (needs_input) {
@@ -133,15 +139,14 @@ Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>&
   }
   Shape shape = given.shape();
   shape[given.rank() - 1] = w.size(1);
-  const bool dx = tracked(x), dw = tracked(w), dbias = bias && tracked(*bias);
   y = record("linear", {&x, &w, bias ? &*bias : nullptr}, y,
-             [x = x.detached(), w = w.detached(), kept, f, dx, dw, dbias](const Tensor& given_dy) {
-               Tensor dy = contiguous(given_dy);
+             [x = x.detached(), use, kept, f, dx, dw, dbias](Tensor dy) mutable {
+               dy = contiguous(dy);
                if (f != Activation::none) {
                  constexpr kernels::Unary unary[] = {kernels::Unary::copy, kernels::Unary::relu,
                                                      kernels::Unary::gelu, kernels::Unary::tanh,
                                                      kernels::Unary::sigmoid};
-                 Tensor through = empty_like(dy);
+                 Tensor through = reusable(dy);
                  launch("linear", dy, [&]<class T>() {
                    return kernels::MapGrad<T>{.f = unary[static_cast<size_t>(f)],
                                               .n = dy.count(),
@@ -152,8 +157,10 @@ Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>&
                  dy = through;
                }
                Grads grads(3);
-               if (dx) grads[0] = product("linear", dy, turned(w));
-               if (dw) grads[1] = right_gradient("linear", x, dy, w);
+               if (dx)
+                 grads[0] = product("linear", dy, turned(use.w()),
+                                    {.packed_b = use.packed_turned(dy.size(0))});
+               if (dw) grads[1] = use.gradient(x, dy);
                if (dbias) grads[2] = sum(dy, 0);
                return grads;
              });

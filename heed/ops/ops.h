@@ -19,7 +19,8 @@ using kernels::Activation;
 using kernels::Cell;
 
 // ---- elementwise
-// --------------------------------------------------------------------------------- Shapes are
+//
+// Shapes are
 // broadcast as in NumPy: aligned at the last axis, a size of 1 is repeated.
 
 Tensor operator+(const Tensor& a, const Tensor& b);
@@ -50,7 +51,8 @@ Tensor dropout(const Tensor& x, double p);
 Tensor cast(const Tensor& x, Type type);
 
 // ---- shape
-// --------------------------------------------------------------------------------------- reshape,
+//
+// reshape,
 // transpose and slice are views where they can be: no numbers move.
 
 // The same numbers in another shape; one size may be -1, which is then computed.
@@ -65,7 +67,6 @@ Tensor concat(std::initializer_list<Tensor> parts, int axis);
 Tensor contiguous(const Tensor& x);
 
 // ---- matrix products
-// -----------------------------------------------------------------------------
 
 // The product over the last two axes: a [..., M, K], b [..., K, N] -> [..., M, N]. The axes before
 // are equal in a and b, or b has none (one matrix for all). Transposed views cost no copy.
@@ -76,7 +77,6 @@ Tensor linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bia
               Activation f = Activation::none);
 
 // ---- rows: functions of the last axis
-// ------------------------------------------------------------
 
 // A row of -inf alone gives zeros.
 Tensor softmax(const Tensor& x);
@@ -113,7 +113,6 @@ Ranked top_k(const Tensor& x, int64_t k);
 Tensor arg_max(const Tensor& x);
 
 // ---- tables
-// --------------------------------------------------------------------------------------
 
 // table [V, D], id [...] -> [..., D].
 Tensor embedding(const Tensor& table, const Tensor& id);
@@ -121,8 +120,7 @@ Tensor embedding(const Tensor& table, const Tensor& id);
 // Rotary positions: x [B, T, H, d], turned by the angle of position first + t.
 Tensor rotary(const Tensor& x, int64_t first = 0, double base = 10000);
 
-// ---- recurrent cells (fused; the composed forms are in recurrent.cpp)
-// ----------------------------
+// ---- recurrent cells (fused)
 
 // A whole sequence, or one step of a decoder with T = 1. Formulas: kernels.h.
 struct Recurrent {

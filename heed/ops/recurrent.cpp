@@ -8,6 +8,7 @@
 
 #include "heed/ops/ops.h"
 #include "heed/ops/products.h"
+#include "heed/ops/weight.h"
 #include "heed/tensor/dispatch.h"
 
 namespace heed {
@@ -68,16 +69,17 @@ Sequence checked(const Recurrent& r) {
 }
 
 // The gradients of x, u, bias, h and c.
-Grads through_time(const Sequence& s, const Tensor& u, const Tensor& h0, const Tensor& c0,
+Grads through_time(const Sequence& s, WeightUse& use, const Tensor& h0, const Tensor& c0,
                    const Tensor& states, const Tensor& kept, const Tensor& dstates) {
   const bool lstm = s.cell == Cell::lstm, gru = s.cell == Cell::gru;
+  const Tensor& u = use.w();
   const Tensor h = plane(states, 0), dh_all = plane(dstates, 0);
   Tensor dx({s.batch, s.length, s.gates * s.n}, u.type());
   // Only a gru's two gate parts have different gradients.
   const Tensor du = gru ? empty_like(dx) : dx;
   const Tensor u_turned = transpose(u, 0, 1);
   const std::optional<Tensor> u_packed =
-      s.length > 1 ? std::optional(packed("recurrent", u_turned)) : std::nullopt;
+      s.length > 1 ? packed("recurrent", u_turned) : use.packed_turned(s.batch);
   Tensor dh_next = zeros({s.batch, s.n}, u.type()), dc_next;
   for (int64_t step = s.length - 1; step >= 0; --step) {
     const int64_t t = s.time(step);
@@ -132,9 +134,8 @@ Grads through_time(const Sequence& s, const Tensor& u, const Tensor& h0, const T
                         : s.backward  ? concat({slice(h, 1, 1, s.length), first}, 1)
                                       : concat({first, slice(h, 1, 0, s.length - 1)}, 1);
   const Tensor du_rows = reshape(du, {s.batch * s.length, s.gates * s.n});
-  const Tensor dweights =
-      matmul(transpose(reshape(before, {s.batch * s.length, s.n}), 0, 1), du_rows);
-  Grads grads{dx, dweights, sum(du_rows, 0), dh_next, std::nullopt};
+  Grads grads{dx, use.gradient(reshape(before, {s.batch * s.length, s.n}), du_rows),
+              sum(du_rows, 0), dh_next, std::nullopt};
   if (lstm) grads[4] = dc_next;
   return grads;
 }
@@ -148,8 +149,9 @@ RecurrentStates recurrent(const Recurrent& r) {
   Tensor states({lstm ? 2 : 1, s.batch, s.length, s.n}, x.type());
   Tensor kept({s.batch, s.length, kernels::kept_gates(s.cell) * s.n}, x.type());
   Tensor u_part({s.batch, s.gates * s.n}, x.type());
+  WeightUse use(r.u);
   const std::optional<Tensor> u_packed =
-      s.length > 1 ? std::optional(packed("recurrent", r.u)) : std::nullopt;
+      s.length > 1 ? packed("recurrent", r.u) : use.packed(s.batch);
   const Tensor h = plane(states, 0), c = lstm ? plane(states, 1) : Tensor();
   for (int64_t step = 0; step < s.length; ++step) {
     const int64_t t = s.time(step);
@@ -180,9 +182,9 @@ RecurrentStates recurrent(const Recurrent& r) {
     });
   }
   states = record("recurrent", {&x, &r.u, &r.bias, &h0, r.c ? &c0 : nullptr}, states,
-                  [s, u = r.u.detached(), h0 = h0.detached(), c0 = c0.detached(),
-                   states = states.detached(), kept](const Tensor& dstates) {
-                    return through_time(s, u, h0, c0, states, kept, contiguous(dstates));
+                  [s, use, h0 = h0.detached(), c0 = c0.detached(), states = states.detached(),
+                   kept](const Tensor& dstates) mutable {
+                    return through_time(s, use, h0, c0, states, kept, contiguous(dstates));
                   });
   const Shape shape{s.batch, s.length, s.n};
   RecurrentStates out{.h = reshape(slice(states, 0, 0, 1), shape), .c = std::nullopt};

@@ -23,9 +23,9 @@ Tensor softmax_of(const char* op, const Tensor& given, bool log) {
     return kernels::Softmax<T>{
         .rows = rows_of(x), .n = x.size(-1), .log = log, .x = x.data<T>(), .y = y.data<T>()};
   });
-  return record(op, {&x}, y, [op, y, log](const Tensor& grad) {
-    const Tensor dy = contiguous(grad);
-    Tensor dx = empty_like(dy);
+  return record(op, {&x}, y, [op, y, log](Tensor dy) {
+    dy = contiguous(dy);
+    Tensor dx = reusable(dy);
     launch(op, dy, [&]<class T>() {
       return kernels::SoftmaxGrad<T>{.rows = rows_of(y),
                                      .n = y.size(-1),
@@ -65,28 +65,27 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
                             .mean = mean_kept.data<T>(),
                             .r = r.data<T>()};
   });
-  return record(
-      op, {&x, &gain, bias}, y,
-      [op, x = x.detached(), gain = gain.detached(), mean_kept, r, centered](const Tensor& grad) {
-        const Tensor dy = contiguous(grad);
-        Tensor dx = empty_like(x), dgain = empty_like(gain), dbias = empty_like(gain);
-        launch(op, x, [&]<class T>() {
-          return kernels::NormGrad<T>{.rows = rows_of(x),
-                                      .n = x.size(-1),
-                                      .centered = centered,
-                                      .x = x.data<T>(),
-                                      .gain = gain.data<T>(),
-                                      .mean = mean_kept.data<T>(),
-                                      .r = r.data<T>(),
-                                      .dy = dy.data<T>(),
-                                      .dx = dx.data<T>(),
-                                      .dgain = dgain.data<T>(),
-                                      .dbias = centered ? dbias.data<T>() : nullptr};
-        });
-        Grads grads{dx, dgain, std::nullopt};
-        if (centered) grads[2] = dbias;
-        return grads;
-      });
+  return record(op, {&x, &gain, bias}, y,
+                [op, x = x.detached(), gain = gain.detached(), mean_kept, r, centered](Tensor dy) {
+                  dy = contiguous(dy);
+                  Tensor dx = reusable(dy), dgain = empty_like(gain), dbias = empty_like(gain);
+                  launch(op, x, [&]<class T>() {
+                    return kernels::NormGrad<T>{.rows = rows_of(x),
+                                                .n = x.size(-1),
+                                                .centered = centered,
+                                                .x = x.data<T>(),
+                                                .gain = gain.data<T>(),
+                                                .mean = mean_kept.data<T>(),
+                                                .r = r.data<T>(),
+                                                .dy = dy.data<T>(),
+                                                .dx = dx.data<T>(),
+                                                .dgain = dgain.data<T>(),
+                                                .dbias = centered ? dbias.data<T>() : nullptr};
+                  });
+                  Grads grads{dx, dgain, std::nullopt};
+                  if (centered) grads[2] = dbias;
+                  return grads;
+                });
 }
 
 // How many targets count; every target must be a row of the vocabulary or negative.

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "heed/ops/ops.h"
+#include "heed/ops/weight.h"
 #include "heed/tensor/dispatch.h"
 
 namespace heed {
@@ -28,7 +29,10 @@ Tensor added(Tensor sum, const Tensor& given) {
 Tape::Tape(uint64_t seed) : number_(++tapes_made), previous_(open_tape), random_(seed) {
   open_tape = this;
 }
-Tape::~Tape() { open_tape = previous_; }
+Tape::~Tape() {
+  for (const std::shared_ptr<Leaf>& leaf : weights_) leaf->uses = nullptr;
+  open_tape = previous_;
+}
 Tape* Tape::current() { return open_tape; }
 
 NoTape::NoTape() : previous_(open_tape) { open_tape = nullptr; }
@@ -37,6 +41,8 @@ NoTape::~NoTape() { open_tape = previous_; }
 bool tracked(const Tensor& x) {
   return open_tape && (x.leaf() || x.slot().tape == open_tape->number_);
 }
+
+Tensor reusable(const Tensor& dy) { return dy.sole_owner() ? dy : empty_like(dy); }
 
 Tensor as_parameter(Tensor x) {
   x.set_leaf(std::make_shared<Leaf>());
@@ -75,8 +81,7 @@ void Tape::backward(const Tensor& loss) {
     if (!dy.defined()) continue;  // the loss does not depend on it
     require(dy.shape() == made.shape, "backward: gradient of ", made.op, " has shape ", dy.shape(),
             ", its result ", made.shape);
-    Grads back = made.backward(dy);
-    dy = {};
+    Grads back = made.backward(std::move(dy));
     made.backward = nullptr;  // what it kept is free to be reused from here on
     HEED_ASSERT(back.size() == made.inputs.size());
     for (size_t i = 0; i < back.size(); ++i) {
@@ -96,6 +101,8 @@ void Tape::backward(const Tensor& loss) {
       }
     }
   }
+  for (const std::shared_ptr<Leaf>& leaf : weights_) settle_weight(*leaf);
+  weights_.clear();
 }
 
 }  // namespace heed

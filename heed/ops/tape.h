@@ -22,8 +22,9 @@ namespace heed {
 // One gradient for each input of an op, in order; none where the input is not tracked.
 using Grads = std::vector<std::optional<Tensor>>;
 
-// From the gradient of an op's result to those of its inputs.
-using Backward = std::function<Grads(const Tensor& dy)>;
+// From the gradient of an op's result to those of its inputs. The closure owns dy and may overwrite
+// it (see reusable()).
+using Backward = std::function<Grads(Tensor dy)>;
 
 // What an op was made from. A null pointer stands for an input that was left out.
 using Inputs = std::span<const Tensor* const>;
@@ -44,6 +45,9 @@ class Tape {
   // The open tape of this thread, or null.
   static Tape* current();
   Random& random() { return random_; }
+  uint64_t number() const { return number_; }  // no two tapes of a process have the same
+  // For ops/weight.h: this parameter's uses are to be settled and forgotten with the tape.
+  void note_weight(std::shared_ptr<Leaf> leaf) { weights_.push_back(std::move(leaf)); }
 
  private:
   friend bool tracked(const Tensor&);
@@ -64,6 +68,7 @@ class Tape {
   Tape* previous_;
   Random random_;
   std::vector<Record> records_;
+  std::vector<std::shared_ptr<Leaf>> weights_;
 };
 
 // Does an open tape follow this tensor? Only then is its gradient worth computing.
@@ -84,6 +89,10 @@ template <class F>
 Tensor record(const char* op, std::initializer_list<const Tensor*> inputs, Tensor y, F&& backward) {
   return record(op, Inputs(inputs.begin(), inputs.size()), std::move(y), std::forward<F>(backward));
 }
+
+// A tensor like dy to write a gradient into: dy itself if nobody else sees it, which saves memory
+// and its way through the cache. For kernels that may work in place. dy must be contiguous.
+Tensor reusable(const Tensor& dy);
 
 // Makes `x` a parameter: its gradient gathers in its leaf. Copies share the leaf.
 Tensor as_parameter(Tensor x);

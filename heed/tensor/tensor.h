@@ -43,7 +43,8 @@ class Tensor;
 
 // Where the gradient of a parameter gathers. Shared by all copies of the parameter's tensor.
 struct Leaf {
-  std::shared_ptr<Tensor> grad;  // null: no gradient yet
+  std::shared_ptr<Tensor> grad;             // null: no gradient yet
+  std::shared_ptr<struct WeightUses> uses;  // while a tape is open: ops/weight.h
 };
 
 // A tensor's place on a tape (ops/tape.h): the tape's number and the index of the record that made

@@ -17,7 +17,6 @@ HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
 // ---- activations
-// ---------------------------------------------------------------------------------
 
 // gelu's argument of the sigmoid: 2 sqrt(2/pi) (x + 0.044715 x^3).
 constexpr double kGelu1 = 1.5957691216057308, kGelu3 = kGelu1 * 0.044715;
@@ -97,7 +96,6 @@ void apply(const MapGrad<T>& k) {
 }
 
 // ---- arithmetic
-// ----------------------------------------------------------------------------------
 
 // One row of c = f(a, b), where a or b may be a single number (stride 0).
 template <class T, class F>
@@ -196,7 +194,6 @@ void apply(const Copy<T>& k) {
 }
 
 // ---- dropout
-// -------------------------------------------------------------------------------------
 
 // Random bits for a group of 1024 items, 16 each: 128 Philox calls, whose four words stand apart,
 // words[w * 128 + j] for call j, so that vectors of any length can store them. Item i of a group
@@ -235,6 +232,26 @@ void philox_group(uint64_t group, uint64_t seed, uint32_t* HWY_RESTRICT words) {
   }
 }
 
+// y = number >= threshold ? x * keep : 0.
+template <class T>
+HWY_INLINE void drop(int64_t n, const uint16_t* number, int32_t threshold, T keep, const T* x,
+                     T* y) {
+  int64_t i = 0;
+  if constexpr (sizeof(T) == 4) {
+    const Tag<T> d;
+    const hn::RebindToSigned<Tag<T>> di;
+    const hn::Rebind<uint16_t, Tag<T>> du;
+    const auto factor = hn::Set(d, keep);
+    const auto below = hn::Set(di, threshold - 1);
+    for (; i + static_cast<int64_t>(hn::Lanes(d)) <= n; i += static_cast<int64_t>(hn::Lanes(d))) {
+      const auto keeps = hn::Gt(hn::PromoteTo(di, hn::LoadU(du, number + i)), below);
+      const auto kept = hn::Mul(hn::LoadU(d, x + i), factor);
+      hn::StoreU(hn::IfThenElseZero(hn::RebindMask(d, keeps), kept), d, y + i);
+    }
+  }
+  for (; i < n; ++i) y[i] = number[i] >= threshold ? x[i] * keep : T(0);
+}
+
 template <class T>
 void apply(const Dropout<T>& k) {
   const T keep = T(1) / (T(1) - static_cast<T>(k.p));
@@ -246,15 +263,12 @@ void apply(const Dropout<T>& k) {
       philox_group(static_cast<uint64_t>(at / kDropoutGroup), k.seed, words);
       HWY_ALIGN uint16_t number[kDropoutGroup];
       std::memcpy(number, words, sizeof number);
-      const int64_t n = std::min(kDropoutGroup, end - at);
-      for (int64_t i = 0; i < n; ++i)
-        k.y[at + i] = number[i] >= threshold ? k.x[at + i] * keep : T(0);
+      drop(std::min(kDropoutGroup, end - at), number, threshold, keep, k.x + at, k.y + at);
     }
   });
 }
 
 // ---- storage types
-// -------------------------------------------------------------------------------
 
 void ToBf16Body(const ToBf16& k) {
   parallel_for(k.n, kGrain, [&](int64_t begin, int64_t end) {
@@ -268,7 +282,6 @@ void FromBf16Body(const FromBf16& k) {
 }
 
 // ---- optimizers
-// ----------------------------------------------------------------------------------
 
 template <class T>
 void apply(const Adam<T>& k) {

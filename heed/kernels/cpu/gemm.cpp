@@ -15,6 +15,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heed/kernels/cpu/gemm.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 // After foreach_target.h, as Highway wants it.
 #include "heed/kernels/cpu/simd-inl.h"
@@ -88,6 +89,10 @@ HWY_INLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t a_row, int64_t 
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i)
     for (int j = 0; j < kVectors; ++j) sum[i][j] = hn::Zero(d);
+      // c is wanted at the end; asked for now, it is there by then.
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i)
+    for (int j = 0; j < kVectors; ++j) hwy::Prefetch(c + i * c_row + j * kLanes);
   constexpr int kPointers = (M + 2) / 3;
   const T* rows[kPointers];
 #pragma GCC unroll 8
@@ -136,6 +141,19 @@ HWY_INLINE void tile_of(int64_t m, int64_t k, Strip<T> a, const T* b, int64_t b_
   }
 }
 
+// y = x^T, both 4 x 4 with their own row strides.
+HWY_INLINE void turn_4x4(const float* x, int64_t x_row, float* y, int64_t y_row) {
+  const hn::FixedTag<float, 4> d;
+  const auto a = hn::LoadU(d, x), b = hn::LoadU(d, x + x_row), c = hn::LoadU(d, x + 2 * x_row),
+             e = hn::LoadU(d, x + 3 * x_row);
+  const auto ab_low = hn::InterleaveLower(d, a, b), ab_high = hn::InterleaveUpper(d, a, b);
+  const auto ce_low = hn::InterleaveLower(d, c, e), ce_high = hn::InterleaveUpper(d, c, e);
+  hn::StoreU(hn::ConcatLowerLower(d, ce_low, ab_low), d, y);
+  hn::StoreU(hn::ConcatUpperUpper(d, ce_low, ab_low), d, y + y_row);
+  hn::StoreU(hn::ConcatLowerLower(d, ce_high, ab_high), d, y + 2 * y_row);
+  hn::StoreU(hn::ConcatUpperUpper(d, ce_high, ab_high), d, y + 3 * y_row);
+}
+
 // b[k x n] to panels of NR columns, each k * NR long, the last filled up with zeros.
 template <class T>
 void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out) {
@@ -151,35 +169,39 @@ void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out) {
       std::fill(out + p * nr + n, out + (p + 1) * nr, T(0));
     }
   } else {
-    // Transposed: read 8 rows of b^T side by side, so that each cache line is used up at once.
+    // Transposed. A few rows of k at a time, so that the cache lines of `out` are filled at once.
     for (int64_t p0 = 0; p0 < k; p0 += 16) {
       const int64_t p1 = std::min(k, p0 + 16);
-      for (int64_t j = 0; j < n; ++j) {
-        const T* column = b.data + j * b.col;
-        for (int64_t p = p0; p < p1; ++p) out[p * nr + j] = column[p];
-      }
+      int64_t j = 0;
+      if constexpr (sizeof(T) == 4)
+        for (; j + 4 <= n && p1 - p0 == 16; j += 4)
+          for (int64_t p = p0; p < p1; p += 4)
+            turn_4x4(b.data + j * b.col + p, b.col, out + p * nr + j, nr);
+      for (; j < n; ++j)
+        for (int64_t p = p0; p < p1; ++p) out[p * nr + j] = b.data[j * b.col + p];
     }
     if (n < nr)
       for (int64_t p = 0; p < k; ++p) std::fill(out + p * nr + n, out + (p + 1) * nr, T(0));
   }
 }
 
-// Rows [row0, row1) of `a` in strips of `height`, for one block of k: as they stand or, transposed,
-// packed strip after strip.
+// The height of the strips that a tile of so many rows is cut into: all nearly equal.
+inline int64_t strip_height(int64_t rows) { return chunk_count(rows, chunk_count(rows, kMr)); }
+
+// Room between packed rows, so that they do not share a set of the cache.
+constexpr int64_t kApart = 16;
+
+// Rows [row0, row1) of `a` for one block of k: rows as they are but k + kApart apart or,
+// transposed, strip after strip, each k long and as wide as the strip is high.
 template <class T>
-Strip<T> rows_of(Matrix<const T> a, int64_t row0, int64_t row1, int64_t height, int64_t k0,
-                 int64_t k) {
+void pack_rows(Matrix<const T> a, int64_t row0, int64_t row1, int64_t k0, int64_t k, T* out) {
   const T* data = a.data + row0 * a.row + k0 * a.col;
-  if (a.col == 1 && a.row * static_cast<int64_t>(sizeof(T)) % 4096 != 0) return {data, a.row, 1};
   if (a.col == 1) {
-    // Rows a multiple of 4096 bytes apart would all fall into one set of the first-level cache.
-    const int64_t apart = k + 16;
-    T* const copy = scratch_for_a<T>((row1 - row0) * apart);
-    for (int64_t i = 0; i < row1 - row0; ++i) std::copy_n(data + i * a.row, k, copy + i * apart);
-    return {copy, apart, 1};
+    for (int64_t i = 0; i < row1 - row0; ++i)
+      std::copy_n(data + i * a.row, k, out + i * (k + kApart));
+    return;
   }
-  T* const packed = scratch_for_a<T>((row1 - row0) * k);
-  T* out = packed;
+  const int64_t height = strip_height(row1 - row0);
   for (int64_t row = row0; row < row1; row += height) {
     const int64_t m = std::min(height, row1 - row);
     const T* in = data + (row - row0);
@@ -188,7 +210,6 @@ Strip<T> rows_of(Matrix<const T> a, int64_t row0, int64_t row1, int64_t height, 
     else
       for (int64_t p = 0; p < k; ++p, out += m) std::copy_n(in + p * a.col, m, out);
   }
-  return {packed, 1, 0};
 }
 
 // bias and activation for rows of c that are still in the cache.
@@ -223,31 +244,49 @@ void finish_rows(const Matmul<T>& g, T* c, int64_t row0, int64_t row1, int64_t c
   }
 }
 
-// One block of k for rows [row0, row1) and columns [col0, col1) of c. `panels` holds b packed from
-// column `base` on, or is null: then b is read where it stands.
+// Where the operands of one block of k are: a packed (or null: as it stands), b packed from column
+// `base` on (or null: as it stands).
 template <class T>
-void multiply_tile(const Matmul<T>& g, const T* a_data, const T* b_data, T* c, const T* panels,
-                   int64_t base, int64_t k0, int64_t row0, int64_t row1, int64_t col0,
-                   int64_t col1) {
+struct Block {
+  const T *a, *b;
+  T* c;
+  const T *packed_a, *panels;
+  int64_t base, k0;
+  bool pack_late;
+};
+struct Piece {
+  int64_t row0, row1, col0, col1;
+};
+
+// One block of k for one piece of c.
+template <class T>
+void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece) {
   constexpr int64_t nr = kNr<T>;
-  const int64_t k = std::min(kDepth, g.k - k0);
+  const auto [row0, row1, col0, col1] = piece;
+  const T* const panels = block.panels;
+  T* const c = block.c;
+  const int64_t k0 = block.k0, k = std::min(kDepth, g.k - k0);
   const bool add = k0 > 0 || g.accumulate;
-  const int64_t height = chunk_count(row1 - row0, chunk_count(row1 - row0, kMr));  // even strips
-  const Strip<T> rows = rows_of<T>({a_data, g.a.row, g.a.col}, row0, row1, height, k0, k);
+  const int64_t height = strip_height(row1 - row0);
+  const T* const packed_rows = block.packed_a ? block.packed_a + row0 * (k + kApart) : nullptr;
+  const auto strip_at = [&](int64_t i, int64_t m) -> Strip<T> {
+    if (!packed_rows) return {block.a + i * g.a.row + k0, g.a.row, 1};
+    if (g.a.col == 1) return {packed_rows + (i - row0) * (k + kApart), k + kApart, 1};
+    return {packed_rows + (i - row0) * k, 1, m};
+  };
   for (int64_t j = col0; j < col1; j += nr) {  // a panel of b stays in the first-level cache
     const int64_t n = std::min(nr, col1 - j);
-    const T* panel = panels ? panels + (j - base) * k : b_data + k0 * g.b.row + j;
+    const T* panel = panels ? panels + (j - block.base) * k : block.b + k0 * g.b.row + j * g.b.col;
     int64_t panel_row = panels ? nr : g.b.row;
-    HWY_ALIGN T edge_b[kDepth * kNr<T>];
-    if (!panels && n < nr) {
-      pack_panel<T>(k, n, {panel, g.b.row, 1}, edge_b);
-      panel = edge_b;
+    HWY_ALIGN T own_panel[kDepth * kNr<T>];
+    if (!panels && (n < nr || block.pack_late)) {
+      pack_panel<T>(k, n, {panel, g.b.row, g.b.col}, own_panel);
+      panel = own_panel;
       panel_row = nr;
     }
     for (int64_t i = row0; i < row1; i += height) {
       const int64_t m = std::min(height, row1 - i);
-      const Strip<T> strip = rows.col == 1 ? Strip<T>{rows.a + (i - row0) * rows.row, rows.row, 1}
-                                           : Strip<T>{rows.a + (i - row0) * k, 1, m};
+      const Strip<T> strip = strip_at(i, m);
       T* at = c + i * g.c.row + j;
       if (n == nr) {
         tile_of<kMr>(m, k, strip, panel, panel_row, at, g.c.row, g.alpha, add);
@@ -271,16 +310,27 @@ void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
   constexpr int64_t nr = kNr<T>;
   // Few rows: packing b would cost as much as the product. A transposed b must be packed.
   const bool direct = !g.packed_b && g.m <= 48 && g.b.col == 1;
-  const int64_t rows_of_tile = kMr * (g.m >= 16 * kMr ? 8 : 4);
+  // Not many: a panel is packed when its turn comes, used for all rows while it is in the
+  // first-level cache, and forgotten.
+  const bool pack_late = !g.packed_b && !direct && g.m <= 320;
+  // Eight strips to a tile, fewer where there would be too few tiles to share out evenly.
+  int64_t rows_of_tile = 8 * kMr;
+  const int64_t columns = chunk_count(std::min(g.n, kColumns), kTileColumns);
+  while (rows_of_tile > 2 * kMr && chunk_count(g.m, rows_of_tile) * columns < 8 * threads())
+    rows_of_tile /= 2;
+  if (pack_late) rows_of_tile = chunk_count(g.m, kMr) * kMr;
   const int64_t row_tiles = chunk_count(g.m, rows_of_tile);
-  for (int64_t k0 = 0; k0 < g.k; k0 += kDepth) {
-    const int64_t k = std::min(kDepth, g.k - k0);
-    for (int64_t col0 = 0; col0 < g.n; col0 += kColumns) {
-      const int64_t n = std::min(kColumns, g.n - col0);
+  // Rows a multiple of 4096 bytes apart would all fall into one set of the first-level cache.
+  const bool a_in_place = g.a.col == 1 && g.a.row * static_cast<int64_t>(sizeof(T)) % 4096 != 0;
+  // Columns outside, k inside: the part of c that is added to stays in the cache.
+  for (int64_t col0 = 0; col0 < g.n; col0 += kColumns) {
+    const int64_t n = std::min(kColumns, g.n - col0);
+    for (int64_t k0 = 0; k0 < g.k; k0 += kDepth) {
+      const int64_t k = std::min(kDepth, g.k - k0);
       const T* panels = nullptr;
       if (g.packed_b) {
         panels = g.packed_b + k0 * chunk_count(g.n, nr) * nr + col0 * k;
-      } else if (!direct) {
+      } else if (!direct && !pack_late) {
         T* packed = scratch_for_b<T>(kDepth * (chunk_count(n, nr) * nr));
         const int64_t panel_count = chunk_count(n, nr);
         parallel_for(panel_count, std::max<int64_t>(1, kGrain / (k * nr)),
@@ -294,15 +344,22 @@ void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
                      });
         panels = packed;
       }
+      T* const packed_a = a_in_place ? nullptr : scratch_for_a<T>(g.m * (k + kApart));
+      if (packed_a)
+        parallel_for(row_tiles, 1, [&](int64_t t, int64_t) {
+          const int64_t row = t * rows_of_tile, last = std::min(g.m, row + rows_of_tile);
+          pack_rows<T>({a, g.a.row, g.a.col}, row, last, k0, k, packed_a + row * (k + kApart));
+        });
       // Narrow pieces where there are few rows, so that there is work for every thread.
-      const int64_t width = row_tiles >= 4 ? kTileColumns : 2 * nr;
+      const int64_t width = row_tiles >= 4 ? kTileColumns : pack_late ? nr : 2 * nr;
       const int64_t col_tiles = chunk_count(n, width);
       parallel_for(row_tiles * col_tiles, 1, [&](int64_t begin, int64_t end) {
         for (int64_t t = begin; t < end; ++t) {
           // Down the rows first: a piece of b stays in the second-level cache.
           const int64_t row = t % row_tiles * rows_of_tile, col = col0 + t / row_tiles * width;
-          multiply_tile(g, a, b, c, panels, col0, k0, row, std::min(g.m, row + rows_of_tile), col,
-                        std::min(col0 + n, col + width));
+          multiply_tile(
+              g, {a, b, c, packed_a, panels, col0, k0, pack_late},
+              {row, std::min(g.m, row + rows_of_tile), col, std::min(col0 + n, col + width)});
         }
       });
     }

@@ -1,0 +1,45 @@
+// A weight matrix within a step. One that is used many times, as in the steps of a recurrent
+// decoder, is packed once, and its gradient is one product over all uses, dW = [x1; x2; ...]^T
+// [dy1; dy2; ...], instead of one small product and one sum each (docs/decisions/recording.md).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "heed/ops/products.h"
+
+namespace heed {
+
+// What a tape knows of a weight's uses. Lives in the parameter's leaf.
+struct WeightUses {
+  uint64_t tape = 0;  // the tape these belong to; the weight does not change while it is open
+  int recorded = 0, returned = 0;
+  std::optional<Tensor> packed, packed_turned;
+  std::vector<Tensor> x, dy;  // of the uses whose gradients have come back
+};
+
+// One use, made when the op is recorded and kept by its closure.
+class WeightUse {
+ public:
+  explicit WeightUse(const Tensor& w);
+
+  // For few rows only: w (or w^T) as products read it, from the second use on.
+  std::optional<Tensor> packed(int64_t rows);
+  std::optional<Tensor> packed_turned(int64_t rows);
+
+  // x^T dy summed over all uses, when it is the last one's turn; before that, nothing.
+  std::optional<Tensor> gradient(const Tensor& x, const Tensor& dy);
+
+  const Tensor& w() const { return w_; }
+
+ private:
+  Tensor w_;                          // detached
+  std::shared_ptr<WeightUses> uses_;  // null: not a parameter, or no tape is open
+};
+
+// For the tape, at the end of the way back: gathers what still waits for uses that the loss does
+// not depend on, and forgets the uses.
+void settle_weight(Leaf& leaf);
+
+}  // namespace heed
