@@ -4,7 +4,7 @@
 
 #include "bench/bench.h"
 #include "heed/nn/module.h"
-#include "heed/ops/products.h"
+#include "heed/ops/into.h"
 #include "heed/tensor/dispatch.h"
 #include "heed/tensor/memory.h"
 #include "heed/training/optimizer.h"

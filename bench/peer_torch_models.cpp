@@ -78,7 +78,9 @@ struct LayerNorm {
   Tensor gamma, beta;
 };
 
-Tensor random_ids(int64_t count) { return at::randint(kVocabulary, {count}, at::kLong); }
+Tensor random_ids(int64_t count, int64_t vocabulary = kVocabulary) {
+  return at::randint(vocabulary, {count}, at::kLong);
+}
 
 Tensor smoothed_loss(const Tensor& logits, const Tensor& targets) {
   return torch::nn::functional::cross_entropy(
@@ -228,28 +230,22 @@ constexpr int64_t kMemory = 2 * kSize;
 
 class GruAdditive {
  public:
-  GruAdditive() { make_.keep_all(encoder_->parameters()); }
+  explicit GruAdditive(int64_t vocabulary) : vocabulary_(vocabulary) {
+    make_.keep_all(encoder_->parameters());
+    make_.keep_all(decoder_->parameters());
+  }
 
   void step() {
     const Tensor read = std::get<0>(encoder_->forward(embed(source_table_, source_)));
     const Tensor memory = read.transpose(0, 1).contiguous();  // [B, Ts, M]
     const Tensor keys = at::linear(memory, keys_);            // [B, Ts, A]
     const Tensor words = embed(target_table_, target_);       // [Tt, B, D]
-    // The words' share of the gates is known for all steps before the first.
-    const auto word_gates =
-        word_gates_(words.view({-1, kSize})).view({kSteps, kBatch, 3 * kSize}).unbind(0);
+    const auto word = words.unbind(0);
     Tensor state = at::zeros({kBatch, kSize});
     std::vector<Tensor> states, contexts;
     for (int64_t t = 0; t < kSteps; ++t) {
-      // Query and gates both come from the last state.
-      const auto from_state = from_state_(state).split_with_sizes({kSize, 2 * kSize, kSize}, 1);
-      contexts.push_back(read_memory(from_state[0], keys, memory));
-      const auto from_input =
-          at::addmm(word_gates[static_cast<size_t>(t)], contexts.back(), context_gates_.t())
-              .split_with_sizes({2 * kSize, kSize}, 1);
-      const auto reset_update = (from_input[0] + from_state[1]).sigmoid_().chunk(2, 1);
-      const Tensor fresh = at::addcmul(from_input[1], reset_update[0], from_state[2]).tanh_();
-      state = at::lerp(fresh, state, reset_update[1]);
+      contexts.push_back(read_memory(at::linear(state, query_), keys, memory));
+      state = decoder_->forward(at::cat({word[static_cast<size_t>(t)], contexts.back()}, 1), state);
       states.push_back(state);
     }
     const Tensor all = at::cat({at::stack(states), at::stack(contexts), words}, 2);
@@ -270,25 +266,25 @@ class GruAdditive {
   }
 
   Parameters make_;
-  Tensor source_table_ = make_.weight({kVocabulary, kSize});
-  Tensor target_table_ = make_.weight({kVocabulary, kSize});
+  int64_t vocabulary_;
+  Tensor source_table_ = make_.weight({vocabulary_, kSize});
+  Tensor target_table_ = make_.weight({vocabulary_, kSize});
   torch::nn::GRU encoder_{torch::nn::GRUOptions(kSize, kSize).bidirectional(true)};
+  torch::nn::GRUCell decoder_{kSize + kMemory, kSize};
+  Tensor query_ = make_.weight({kSize, kSize});
   Tensor keys_ = make_.weight({kSize, kMemory});
-  Linear from_state_{make_, kSize, 4 * kSize};  // query; reset, update and fresh gates
-  Linear word_gates_{make_, kSize, 3 * kSize};
-  Tensor context_gates_ = make_.weight({3 * kSize, kMemory});
   Tensor score_ = make_.weight({kSize});
   Linear readout_{make_, kSize + kMemory + kSize, kSize};
-  Tensor output_ = make_.weight({kVocabulary, kSize});
-  Tensor source_ = random_ids(kSteps * kBatch);
-  Tensor target_ = random_ids(kSteps * kBatch);
-  Tensor expected_ = random_ids(kSteps * kBatch);
+  Tensor output_ = make_.weight({vocabulary_, kSize});
+  Tensor source_ = random_ids(kSteps * kBatch, vocabulary_);
+  Tensor target_ = random_ids(kSteps * kBatch, vocabulary_);
+  Tensor expected_ = random_ids(kSteps * kBatch, vocabulary_);
 };
 
 // One step is done here: it makes Adam's moments, which last and are no part of a step.
-template <class Model>
-Work training() {
-  auto model = std::make_shared<Model>();
+template <class Model, class... Sizes>
+Work training(Sizes... sizes) {
+  auto model = std::make_shared<Model>(sizes...);
   model->step();
   return [model] { model->step(); };
 }
@@ -307,7 +303,8 @@ Work layer_work(Layer layer) {
 
 Work torch_train_work(const std::string& row) {
   if (row == "train/transformer") return training<Transformer>();
-  if (row == "train/gru_additive") return training<GruAdditive>();
+  if (row == "train/gru_additive") return training<GruAdditive>(int64_t{512});
+  if (row == "train/gru_additive/8000") return training<GruAdditive>(int64_t{8000});
   if (row == "train/lstm") return layer_work(torch::nn::LSTM(kSize, kSize));
   if (row == "train/gru") return layer_work(torch::nn::GRU(kSize, kSize));
   return {};

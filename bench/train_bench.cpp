@@ -122,10 +122,13 @@ class Transformer {
 template <class Model>
 struct Step {
   Params params{1};
-  Model model{params};
+  Model model;
   Adam adam{params, {.clip_norm = 1}};
   std::shared_ptr<Arena> arena = Arena::make();
   Tensor source, in, out;
+
+  template <class... Sizes>
+  explicit Step(Sizes... sizes) : model(params, sizes...) {}
 
   void run() {
     const UseArena use(*arena);
@@ -160,9 +163,9 @@ constexpr int64_t kRnnLength = 30, kState = 256;
 
 class GruAdditive {
  public:
-  explicit GruAdditive(const Params& params)
-      : source_(params / "source", kWords, kState),
-        target_(params / "target", kWords, kState),
+  GruAdditive(const Params& params, int64_t words)
+      : source_(params / "source", words, kState),
+        target_(params / "target", words, kState),
         encoder_(params / "encoder",
                  {.cell = Cell::gru, .in = kState, .size = kState, .bidirectional = true}),
         decoder_(params / "decoder", Cell::gru, 3 * kState, kState),
@@ -170,7 +173,7 @@ class GruAdditive {
         key_(params / "key", 2 * kState, kState, Linear::Bias::no),
         v_(params.add("v", {kState, 1}, glorot())),
         hidden_(params / "hidden", 4 * kState, kState),
-        output_(params / "output", kState, kWords, Linear::Bias::no) {}
+        output_(params / "output", kState, words, Linear::Bias::no) {}
 
   Tensor loss(const Tensor& source, const Tensor& in, const Tensor& out) const {
     const int64_t batch = source.size(0), length = source.size(1), steps = in.size(1);
@@ -202,17 +205,16 @@ class GruAdditive {
   Linear hidden_, output_;
 };
 
-Job gru_additive() {
-  auto step = std::make_shared<Step<GruAdditive>>();
-  step->source = some_words(kBatch, kRnnLength, kWords);
-  step->in = some_words(kBatch, kRnnLength, kWords);
-  step->out = some_words(kBatch, kRnnLength, kWords);
+Job gru_additive(const std::string& name, int64_t words) {
+  auto step = std::make_shared<Step<GruAdditive>>(words);
+  step->source = some_words(kBatch, kRnnLength, words);
+  step->in = some_words(kBatch, kRnnLength, words);
+  step->out = some_words(kBatch, kRnnLength, words);
   const double tokens = kBatch * kRnnLength, square = double(kState) * kState;
   // Two encoder directions 6 each, decoder 9 + 3, query 1, key 2, hidden 4, in squares of the
   // state.
-  const double weights = 27 * square + kState * kWords;
-  return {
-      .name = "train/gru_additive", .work = [step] { step->run(); }, .flops = 6 * tokens * weights};
+  const double weights = 31 * square + double(kState) * double(words);
+  return {.name = name, .work = [step] { step->run(); }, .flops = 6 * tokens * weights};
 }
 
 // ---- a cell alone
@@ -243,7 +245,8 @@ Job cell_alone(const std::string& name, Cell cell) {
 
 std::vector<Row> train_rows() {
   return {{"train/transformer", transformer},
-          {"train/gru_additive", gru_additive},
+          {"train/gru_additive", [] { return gru_additive("train/gru_additive", 512); }},
+          {"train/gru_additive/8000", [] { return gru_additive("train/gru_additive/8000", 8000); }},
           {"train/gru", [] { return cell_alone("train/gru", Cell::gru); }},
           {"train/lstm", [] { return cell_alone("train/lstm", Cell::lstm); }}};
 }

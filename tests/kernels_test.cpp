@@ -189,7 +189,10 @@ TEST(Kernels, ProductsOfAllSmallSizes) {
           g.c.data = with_packed.data();
           g.packed_b = packed.data();
           run(Cpu{}, g);
-          EXPECT_EQ(c, with_packed) << target;
+          // A product with a vector has an order of its own, unless it is packed.
+          if (n > 1) {
+            EXPECT_EQ(c, with_packed) << target;
+          }
           for (const int64_t at : {int64_t{0}, m * n / 2, m * n - 1}) {
             double sum = 0;
             for (int64_t p = 0; p < k; ++p)

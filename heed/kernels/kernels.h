@@ -76,9 +76,10 @@ struct Fill {
 };
 HEED_CPU_KERNEL(Fill);
 
-// y = x, each with any strides, over `size`.
+// y = x or, with `add`, y += x, each with any strides, over `size`.
 template <class T>
 struct Copy {
+  bool add;
   int rank;
   int64_t size[kMaxRank], x_stride[kMaxRank], y_stride[kMaxRank];
   const T* x;
@@ -280,7 +281,8 @@ enum class Activation { none, relu, gelu, tanh, sigmoid };
 
 // c = f(alpha * a b + bias) or, with `accumulate`, c = c + alpha * a b, for each item of a batch
 // [outer, inner]; a [m, k], b [k, n], c [m, n] with unit column stride. An element of c is summed
-// in an order that depends on k alone: the same bits whatever m, n, the batch or the threads.
+// in an order that depends on k (and on whether n is 1) alone: the same bits whatever m, n,
+// the batch or the threads.
 template <class T>
 struct Matmul {
   int64_t m, n, k;

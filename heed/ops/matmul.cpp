@@ -2,8 +2,8 @@
 // views, so all three are the same kernel.
 #include <algorithm>
 
+#include "heed/ops/into.h"
 #include "heed/ops/ops.h"
-#include "heed/ops/products.h"
 #include "heed/ops/weight.h"
 #include "heed/tensor/dispatch.h"
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "heed/ops/into.h"
 #include "heed/ops/ops.h"
-#include "heed/ops/products.h"
 #include "heed/ops/weight.h"
 #include "heed/tensor/dispatch.h"
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "heed/ops/into.h"
 #include "heed/ops/ops.h"
-#include "heed/ops/products.h"
 #include "heed/tensor/dispatch.h"
 
 namespace heed {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "heed/ops/into.h"
 #include "heed/ops/ops.h"
 #include "heed/tensor/dispatch.h"
 
@@ -14,12 +15,17 @@ int checked_axis(const char* op, const Tensor& x, int axis) {
   return axis < 0 ? axis + x.rank() : axis;
 }
 
-// Copies numbers between two tensors of one shape, whatever their strides.
-void copy(const Tensor& x, const Tensor& y) {
+// y = x or y += x. Neighbouring axes that both walk through without a jump are one axis.
+void move_numbers(const Tensor& x, const Tensor& y, bool add) {
   if (x.count() == 0) return;
   const auto fill = [&]<class T>() {
-    kernels::Copy<T> k{
-        .rank = 0, .size = {}, .x_stride = {}, .y_stride = {}, .x = x.data<T>(), .y = y.data<T>()};
+    kernels::Copy<T> k{.add = add,
+                       .rank = 0,
+                       .size = {},
+                       .x_stride = {},
+                       .y_stride = {},
+                       .x = x.data<T>(),
+                       .y = y.data<T>()};
     for (int i = 0; i < x.rank(); ++i) {
       if (x.size(i) == 1) continue;
       const int last = k.rank - 1;
@@ -43,10 +49,13 @@ void copy(const Tensor& x, const Tensor& y) {
 
 }  // namespace
 
+void copy_into(const Tensor& x, const Tensor& y) { move_numbers(x, y, false); }
+void add_into(const Tensor& x, const Tensor& y) { move_numbers(x, y, true); }
+
 Tensor contiguous(const Tensor& x) {
   if (x.contiguous()) return x;
   Tensor y(x.shape(), x.type());
-  copy(x, y);
+  copy_into(x, y);
   return record("contiguous", {&x}, y, [](const Tensor& dy) { return Grads{dy}; });
 }
 
@@ -86,10 +95,8 @@ Tensor slice(const Tensor& x, int given_axis, int64_t begin, int64_t end) {
   Shape shape = x.shape();
   shape[axis] = end - begin;
   return record("slice", {&x}, x.view(shape, x.strides(), begin * x.stride(axis)),
-                [from = x.shape(), axis, begin](const Tensor& dy) {
-                  Tensor dx = zeros(from, dy.type());
-                  copy(dy, dx.view(dy.shape(), dx.strides(), begin * dx.stride(axis)));
-                  return Grads{dx};
+                [whole = x.shape(), axis, begin](const Tensor& dy) {
+                  return Grads{Gradient(dy, whole, axis, begin)};
                 });
 }
 
@@ -111,7 +118,7 @@ Tensor concat(std::span<const Tensor> parts, int given_axis) {
   Tensor y(shape, first.type());
   int64_t at = 0;
   for (const Tensor& part : parts) {
-    copy(part, y.view(part.shape(), y.strides(), at * y.stride(axis)));
+    copy_into(part, y.view(part.shape(), y.strides(), at * y.stride(axis)));
     at += part.size(axis);
   }
   std::vector<int64_t> sizes;

@@ -2,9 +2,9 @@
 
 #include <atomic>
 
+#include "heed/ops/into.h"
 #include "heed/ops/ops.h"
 #include "heed/ops/weight.h"
-#include "heed/tensor/dispatch.h"
 
 namespace heed {
 namespace {
@@ -13,14 +13,18 @@ thread_local Tape* open_tape = nullptr;
 
 std::atomic<uint64_t> tapes_made = 0;
 
-// sum + grad, in place where nobody else can see the sum.
-Tensor added(Tensor sum, const Tensor& given) {
-  if (!sum.sole_owner() || !sum.contiguous()) return sum + given;
-  const Tensor grad = contiguous(given);
-  launch("backward", sum, [&]<class T>() {
-    return kernels::Axpby<T>{
-        .n = sum.count(), .alpha = 1, .x = grad.data<T>(), .beta = 1, .y = sum.data<T>()};
-  });
+// sum + grad, in place where nobody else can see the sum. `sum` may be undefined: nothing came yet.
+Tensor added(Tensor sum, Gradient grad) {
+  if (!grad.part_of && !sum.defined()) return std::move(grad.value);
+  if (!grad.part_of && (!sum.sole_owner() || !sum.contiguous())) return sum + grad.value;
+  if (!sum.defined()) sum = zeros(grad.part_of->whole, grad.value.type());
+  if (!sum.sole_owner() || !sum.contiguous()) sum = sum + zeros({}, sum.type());  // a copy
+  if (!grad.part_of) {
+    add_into(grad.value, sum);
+    return sum;
+  }
+  const auto& [whole, axis, begin] = *grad.part_of;
+  add_into(grad.value, sum.view(grad.value.shape(), sum.strides(), begin * sum.stride(axis)));
   return sum;
 }
 
@@ -87,17 +91,14 @@ void Tape::backward(const Tensor& loss) {
     for (size_t i = 0; i < back.size(); ++i) {
       const Input& to = made.inputs[i];
       if (!back[i]) continue;
-      Tensor grad = std::move(*back[i]);
+      Gradient grad = std::move(*back[i]);
       back[i].reset();
       if (to.leaf) {
-        auto& sum = to.leaf->grad;
-        if (sum)
-          *sum = added(std::move(*sum), grad);
-        else
-          sum = std::make_shared<Tensor>(std::move(grad));
+        if (!to.leaf->grad) to.leaf->grad = std::make_shared<Tensor>();
+        *to.leaf->grad = added(std::move(*to.leaf->grad), std::move(grad));
       } else if (to.index >= 0) {
         Tensor& sum = grads[static_cast<size_t>(to.index)];
-        sum = sum.defined() ? added(std::move(sum), grad) : std::move(grad);
+        sum = added(std::move(sum), std::move(grad));
       }
     }
   }

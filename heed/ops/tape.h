@@ -19,8 +19,25 @@
 
 namespace heed {
 
-// One gradient for each input of an op, in order; none where the input is not tracked.
-using Grads = std::vector<std::optional<Tensor>>;
+// What flows back to an input: a gradient of its shape or, for an op that reads only a part of it
+// (slice), a gradient of that part, which the tape adds where it belongs: a decoder that takes its
+// input step by step would otherwise add a tensor of zeros for every step.
+struct Gradient {
+  Gradient(Tensor whole) : value(std::move(whole)) {}  // NOLINT: meant to be converted to
+  Gradient(Tensor part, const Shape& whole, int axis, int64_t begin)
+      : value(std::move(part)), part_of(Part{whole, axis, begin}) {}
+
+  struct Part {
+    Shape whole;
+    int axis;
+    int64_t begin;
+  };
+  Tensor value;
+  std::optional<Part> part_of;
+};
+
+// One for each input of an op, in order; none where the input is not tracked.
+using Grads = std::vector<std::optional<Gradient>>;
 
 // From the gradient of an op's result to those of its inputs. The closure owns dy and may overwrite
 // it (see reusable()).

@@ -41,7 +41,7 @@ WeightUse::WeightUse(const Tensor& w) : w_(w.detached()) {
 }
 
 std::optional<Tensor> WeightUse::packed(int64_t rows) {
-  if (!uses_ || uses_->recorded < 2 || rows > kFewRows) return std::nullopt;
+  if (!uses_ || uses_->recorded < 2 || rows > kFewRows || w_.size(1) == 1) return std::nullopt;
   if (!uses_->packed) uses_->packed = heed::packed("weight", w_);
   return uses_->packed;
 }
@@ -53,7 +53,8 @@ std::optional<Tensor> WeightUse::packed_turned(int64_t rows) {
 }
 
 std::optional<Tensor> WeightUse::gradient(const Tensor& x, const Tensor& dy) {
-  if (!uses_ || uses_->recorded < 2) return outer(w_, x, dy);
+  // A vector's gradient is cheap, and its x are large: no waiting.
+  if (!uses_ || uses_->recorded < 2 || w_.size(1) == 1) return outer(w_, x, dy);
   uses_->x.push_back(x);
   uses_->dy.push_back(dy);
   if (++uses_->returned < uses_->recorded) return std::nullopt;

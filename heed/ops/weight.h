@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "heed/ops/products.h"
+#include "heed/ops/into.h"
 
 namespace heed {
 

@@ -185,10 +185,17 @@ void apply(const Copy<T>& k) {
         x += at * k.x_stride[i];
         y += at * k.y_stride[i];
       }
-      if (xs == 1 && ys == 1)
-        std::copy_n(k.x + x, n, k.y + y);
+      T* to = k.y + y;
+      if (xs == 1 && ys == 1 && k.add)
+        map_range<T>(
+            0, n, [](Vec<T> a, Vec<T> b) { return hn::Add(a, b); }, to, k.x + x,
+            static_cast<const T*>(to));
+      else if (xs == 1 && ys == 1)
+        std::copy_n(k.x + x, n, to);
+      else if (k.add)
+        for (int64_t j = 0; j < n; ++j) to[j * ys] += k.x[x + j * xs];
       else
-        for (int64_t j = 0; j < n; ++j) k.y[y + j * ys] = k.x[x + j * xs];
+        for (int64_t j = 0; j < n; ++j) to[j * ys] = k.x[x + j * xs];
     }
   });
 }

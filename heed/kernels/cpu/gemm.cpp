@@ -6,6 +6,7 @@
 // kDepth, and the parts are added to c in rising order. So every element of c is summed in one
 // order that depends on k alone: neither the size of the batch nor the threads change a bit of it.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -304,6 +305,52 @@ void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece
     finish_rows(g, c, row0, row1, col0, col1);
 }
 
+// A matrix times a vector (n = 1): a panel would be all but empty. Again each element has an order
+// of its own that depends on k alone: by rows a dot product, by columns one chain down k.
+template <class T>
+void multiply_vector(const Matmul<T>& g, const T* a, const T* b, T* c) {
+  const Tag<T> d;
+  T* x = scratch_for_b<T>(g.k);
+  for (int64_t p = 0; p < g.k; ++p) x[p] = b[p * g.b.row];
+  const auto put = [&](int64_t i, T sum) {
+    T* at = c + i * g.c.row;
+    *at = g.accumulate ? *at + g.alpha * sum : g.alpha * sum;
+  };
+  if (g.a.col == 1) {
+    parallel_for(g.m, row_grain(g.k), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        put(i, sum_range<T>(
+                   g.k, [](Vec<T> u, Vec<T> v) { return hn::Mul(u, v); }, a + i * g.a.row,
+                   static_cast<const T*>(x)));
+    });
+  } else {
+    constexpr int64_t width = 4 * HWY_LANES(T);
+    parallel_for(chunk_count(g.m, width), 1, [&](int64_t chunk, int64_t) {
+      const int64_t i = chunk * width, m = std::min(width, g.m - i);
+      HWY_ALIGN T sums[width] = {};
+      if (m == width) {
+        auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+        for (int64_t p = 0; p < g.k; ++p) {
+          const auto v = hn::Set(d, x[p]);
+          const T* row = a + i + p * g.a.col;
+          s0 = hn::MulAdd(hn::LoadU(d, row), v, s0);
+          s1 = hn::MulAdd(hn::LoadU(d, row + HWY_LANES(T)), v, s1);
+          s2 = hn::MulAdd(hn::LoadU(d, row + 2 * HWY_LANES(T)), v, s2);
+          s3 = hn::MulAdd(hn::LoadU(d, row + 3 * HWY_LANES(T)), v, s3);
+        }
+        hn::Store(s0, d, sums);
+        hn::Store(s1, d, sums + HWY_LANES(T));
+        hn::Store(s2, d, sums + 2 * HWY_LANES(T));
+        hn::Store(s3, d, sums + 3 * HWY_LANES(T));
+      } else {
+        for (int64_t p = 0; p < g.k; ++p)
+          for (int64_t q = 0; q < m; ++q) sums[q] = std::fma(a[i + q + p * g.a.col], x[p], sums[q]);
+      }
+      for (int64_t q = 0; q < m; ++q) put(i + q, sums[q]);
+    });
+  }
+}
+
 // One product, on all threads.
 template <class T>
 void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
@@ -378,8 +425,13 @@ void apply(const Matmul<T>& g) {
       finish_rows(g, c, 0, g.m, 0, g.n);
       return;
     }
-    multiply_one(g, g.a.data + i * g.a_batch.outer + j * g.a_batch.inner,
-                 g.b.data + i * g.b_batch.outer + j * g.b_batch.inner, c);
+    const T* a = g.a.data + i * g.a_batch.outer + j * g.a_batch.inner;
+    const T* b = g.b.data + i * g.b_batch.outer + j * g.b_batch.inner;
+    if (g.n == 1 && !g.packed_b) {
+      multiply_vector(g, a, b, c);
+      if (g.bias || g.activation != Activation::none) finish_rows(g, c, 0, g.m, 0, 1);
+    } else
+      multiply_one(g, a, b, c);
   };
   if (batch < 4) {  // each item on all threads
     for (int64_t q = 0; q < batch; ++q) item(q);

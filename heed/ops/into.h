@@ -1,5 +1,5 @@
-// Products into a given tensor, for ops that are made of several (cross entropy, recurrent cells).
-// Nothing here is recorded; the caller checks shapes.
+// Results into a given tensor, for ops that are made of several steps (cross entropy, recurrent
+// cells) and for the tape. Nothing here is recorded; the caller checks shapes.
 #pragma once
 
 #include <optional>
@@ -21,5 +21,9 @@ void multiply(const char* op, const Tensor& a, const Tensor& b, const Tensor& c,
 
 // b [K, N] laid out as products read it: worth it for a matrix that is used many times.
 Tensor packed(const char* op, const Tensor& b);
+
+// y = x and y += x: two tensors of one shape, with any strides.
+void copy_into(const Tensor& x, const Tensor& y);
+void add_into(const Tensor& x, const Tensor& y);
 
 }  // namespace heed
