@@ -132,13 +132,15 @@ Sizes parse_sizes(std::string_view text) {
 
 Tensor random_ids(int64_t count) { return at::randint(kVocabulary, {count}, at::kLong); }
 
-Work softmax(const Sizes&) {
-  const Tensor x = at::randn({kTokens, kVocabulary}), dy = at::randn_like(x);
-  return [x, dy, y = at::empty_like(x), dx = at::empty_like(x)]() mutable {
+Work softmax_of(const Tensor& x) {
+  return [x, dy = at::randn_like(x), y = at::empty_like(x), dx = at::empty_like(x)]() mutable {
     at::_softmax_out(y, x, -1, false);
     at::_softmax_backward_data_out(dx, dy, y, -1, at::kFloat);
   };
 }
+
+Work softmax(const Sizes&) { return softmax_of(at::randn({4096, 128})); }
+Work vocabulary_softmax(const Sizes&) { return softmax_of(at::randn({kTokens, kVocabulary})); }
 
 Work log_softmax(const Sizes&) {
   const Tensor x = at::randn({kTokens, kVocabulary}), dy = at::randn_like(x);
@@ -193,8 +195,8 @@ Work adam(const Sizes&) {
 Work gelu(const Sizes&) {
   const Tensor x = at::randn({kElements}), dy = at::randn_like(x);
   return [x, dy, y = at::empty_like(x), dx = at::empty_like(x)]() mutable {
-    at::gelu_out(y, x);
-    at::gelu_backward_out(dx, dy, x);
+    at::gelu_out(y, x, "tanh");
+    at::gelu_backward_out(dx, dy, x, "tanh");
   };
 }
 
@@ -262,7 +264,7 @@ Work linear_gelu(const Sizes& s) {
   const Tensor x = at::randn({s[0], s[1]}), w = at::randn({s[2], s[1]}), bias = at::randn({s[2]});
   return [x, wt = w.t(), bias, y = at::empty({s[0], s[2]})]() mutable {
     at::addmm_out(y, bias, x, wt);
-    at::gelu_(y);
+    at::gelu_(y, "tanh");
   };
 }
 
@@ -289,6 +291,7 @@ const std::map<std::string, Op, std::less<>> kOps = {
     {"softmax", {0, softmax}},
     {"tanh", {0, tanh}},
     {"top_k", {0, top_k}},
+    {"vocabulary_softmax", {0, vocabulary_softmax}},
 };
 
 Work op_work(std::string_view row) {

@@ -176,7 +176,7 @@ class GruAdditive {
         output_(params / "output", kState, words, Linear::Bias::no) {}
 
   Tensor loss(const Tensor& source, const Tensor& in, const Tensor& out) const {
-    const int64_t batch = source.size(0), length = source.size(1), steps = in.size(1);
+    const int64_t batch = source.size(0), steps = in.size(1);
     const Tensor h = encoder_(source_(source)).states;  // [B, Ts, 2 n]
     const Tensor keys = key_(h);                        // [B, Ts, n]
     const Tensor embedded = target_(in);
@@ -184,9 +184,9 @@ class GruAdditive {
     std::vector<Tensor> states, contexts;
     for (int64_t t = 0; t < steps; ++t) {
       const Tensor q = reshape(query_(s.h), {batch, 1, kState});
-      const Tensor score = linear(tanh(q + keys), v_);                     // [B, Ts, 1]
-      const Tensor weights = softmax(reshape(score, {batch, 1, length}));  // [B, 1, Ts]
-      const Tensor c = reshape(matmul(weights, h), {batch, 2 * kState});
+      const Tensor read =
+          additive_attention({.q = q, .k = keys, .v = reshape(v_, {kState}), .value = h}).context;
+      const Tensor c = reshape(read, {batch, 2 * kState});
       const Tensor y = reshape(slice(embedded, 1, t, t + 1), {batch, kState});
       s = decoder_.step(concat({y, c}, 1), s);
       states.push_back(reshape(s.h, {batch, 1, kState}));

@@ -374,4 +374,32 @@ struct CellStepGrad {
 };
 HEED_CPU_KERNEL(CellStepGrad);
 
+// ---- attention
+
+// Additive attention (Bahdanau et al., 2015): for each query, scores v^T tanh(q + k_j) over the
+// keys, softmax, and the mean of the values by these weights. Keys at and behind a sentence's
+// length are never read; a sentence of length 0 gives zeros. Nothing of size Tq x Tk is kept: only
+// the logarithm of each row's sum.
+template <class T>
+struct AdditiveAttention {
+  int64_t batch, queries, keys, n, value_size;  // B, Tq, Tk, score size, value size
+  const T *q, *k, *v, *value;                   // [B, Tq, n], [B, Tk, n], [n], [B, Tk, value_size]
+  const Id* lengths;                            // [B], or null: all keys
+  T* context;                                   // [B, Tq, value_size]
+  T* log_sum;                                   // [B, Tq]: log of the sum of exp(score), or -inf
+  T* weights;                                   // [B, Tq, Tk], or null: not wanted
+};
+HEED_CPU_KERNEL(AdditiveAttention);
+
+// The way back; weights are computed again from log_sum.
+template <class T>
+struct AdditiveAttentionGrad {
+  int64_t batch, queries, keys, n, value_size;
+  const T *q, *k, *v, *value;
+  const Id* lengths;
+  const T *context, *log_sum, *dcontext;
+  T *dq, *dk, *dv, *dvalue;
+};
+HEED_CPU_KERNEL(AdditiveAttentionGrad);
+
 }  // namespace heed::kernels

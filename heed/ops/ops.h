@@ -140,4 +140,22 @@ struct RecurrentStates {
 };
 RecurrentStates recurrent(const Recurrent& r);
 
+// ---- attention (fused)
+
+// Additive attention on projected queries and keys: weights = softmax over j of v^T tanh(q + k_j),
+// context = sum_j weights_j value_j. Its memory is linear in the lengths, forward and back.
+struct AdditiveAttention {
+  Tensor q;                          // [B, Tq, n]: W s
+  Tensor k;                          // [B, Tk, n]: U h
+  Tensor v;                          // [n]
+  Tensor value;                      // [B, Tk, m]
+  std::span<const Id> lengths = {};  // [B]: keys behind are not seen. None: all are
+  bool want_weights = false;
+};
+struct Attended {
+  Tensor context;                 // [B, Tq, m]
+  std::optional<Tensor> weights;  // [B, Tq, Tk], if wanted; not differentiable
+};
+Attended additive_attention(const AdditiveAttention& attention);
+
 }  // namespace heed

@@ -202,14 +202,18 @@ void pack_rows(Matrix<const T> a, int64_t row0, int64_t row1, int64_t k0, int64_
       std::copy_n(data + i * a.row, k, out + i * (k + kApart));
     return;
   }
+  // Along each row of a^T as it lies in memory, to all strips at once.
   const int64_t height = strip_height(row1 - row0);
-  for (int64_t row = row0; row < row1; row += height) {
-    const int64_t m = std::min(height, row1 - row);
-    const T* in = data + (row - row0);
-    if (m == kMr)  // a size the compiler knows
-      for (int64_t p = 0; p < k; ++p, out += kMr) std::memcpy(out, in + p * a.col, kMr * sizeof(T));
-    else
-      for (int64_t p = 0; p < k; ++p, out += m) std::copy_n(in + p * a.col, m, out);
+  for (int64_t p = 0; p < k; ++p) {
+    const T* in = data + p * a.col;
+    for (int64_t row = 0; row < row1 - row0; row += height) {
+      const int64_t m = std::min(height, row1 - row0 - row);
+      T* to = out + row * k + p * m;
+      if (m == kMr)  // a size the compiler knows
+        std::memcpy(to, in + row, kMr * sizeof(T));
+      else
+        std::copy_n(in + row, m, to);
+    }
   }
 }
 

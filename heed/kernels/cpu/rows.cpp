@@ -10,7 +10,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heed/kernels/cpu/rows.cpp"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 // After foreach_target.h, as Highway wants it.
 #include "heed/kernels/cpu/simd-inl.h"
@@ -168,31 +167,10 @@ HWY_INLINE T sum_exp(int64_t n, T shift, const T* x) {
       n, [&](Vec<T> v) { return exp_of(hn::Sub(v, m)); }, x);
 }
 
-// Results too large for any cache are written past it: the old contents need not be read first,
-// which is a third of the traffic. Wants rows that begin on a cache line.
-template <class T>
-bool worth_streaming(int64_t rows, int64_t n, const T* y) {
-  constexpr int64_t kLine = 64, kLarge = 16 << 20;
-  const int64_t row_bytes = n * static_cast<int64_t>(sizeof(T));
-  return rows * row_bytes >= kLarge && row_bytes % kLine == 0 &&
-         reinterpret_cast<uintptr_t>(y) % kLine == 0;
-}
-
-// y[i] = f(x[i], ...) over a row, streamed or not.
-template <class T, class F, class... In>
-HWY_INLINE void map_row(bool stream, int64_t n, F f, T* y, const In*... x) {
-  if (!stream) return map_range<T>(0, n, f, y, x...);
-  const Tag<T> d;
-  for (int64_t i = 0; i < n; i += static_cast<int64_t>(hn::Lanes(d)))
-    hn::Stream(f(hn::LoadU(d, x + i)...), d, y + i);
-}
-
 template <class T>
 void apply(const Softmax<T>& k) {
   const Tag<T> d;
-  const bool stream = k.y != k.x && worth_streaming(k.rows, k.n, k.y);
   parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
-    std::vector<T> row(static_cast<size_t>(stream && !k.log ? k.n : 0));
     for (int64_t i = begin; i < end; ++i) {
       const T* x = k.x + i * k.n;
       T* y = k.y + i * k.n;
@@ -201,17 +179,14 @@ void apply(const Softmax<T>& k) {
         std::fill_n(y, k.n, k.log ? most : T(0));
       } else if (k.log) {
         const auto shift = hn::Set(d, most + std::log(sum_exp(k.n, most, x)));
-        map_row<T>(
-            stream, k.n, [&](Vec<T> v) { return hn::Sub(v, shift); }, y, x);
+        map_range<T>(
+            0, k.n, [&](Vec<T> v) { return hn::Sub(v, shift); }, y, x);
       } else {
-        T* powers = stream ? row.data() : y;
-        const auto factor = hn::Set(d, T(1) / exp_row(k.n, most, x, powers));
-        map_row<T>(
-            stream, k.n, [&](Vec<T> v) { return hn::Mul(v, factor); }, y,
-            static_cast<const T*>(powers));
+        const auto factor = hn::Set(d, T(1) / exp_row(k.n, most, x, y));
+        map_range<T>(
+            0, k.n, [&](Vec<T> v) { return hn::Mul(v, factor); }, y, static_cast<const T*>(y));
       }
     }
-    if (stream) hwy::FlushStream();
   });
 }
 
@@ -219,7 +194,6 @@ template <class T>
 void apply(const SoftmaxGrad<T>& k) {
   const Tag<T> d;
   using V = Vec<T>;
-  const bool stream = k.dx != k.dy && worth_streaming(k.rows, k.n, k.dx);
   parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const T* y = k.y + i * k.n;
@@ -228,16 +202,15 @@ void apply(const SoftmaxGrad<T>& k) {
       if (k.log) {
         const auto sum = hn::Set(d, sum_range<T>(
                                         k.n, [](V g) { return g; }, dy));
-        map_row<T>(
-            stream, k.n, [&](V v, V g) { return hn::NegMulAdd(exp_of(v), sum, g); }, dx, y, dy);
+        map_range<T>(
+            0, k.n, [&](V v, V g) { return hn::NegMulAdd(exp_of(v), sum, g); }, dx, y, dy);
       } else {
         const auto sum = hn::Set(d, sum_range<T>(
                                         k.n, [](V v, V g) { return hn::Mul(v, g); }, y, dy));
-        map_row<T>(
-            stream, k.n, [&](V v, V g) { return hn::Mul(v, hn::Sub(g, sum)); }, dx, y, dy);
+        map_range<T>(
+            0, k.n, [&](V v, V g) { return hn::Mul(v, hn::Sub(g, sum)); }, dx, y, dy);
       }
     }
-    if (stream) hwy::FlushStream();
   });
 }
 
