@@ -98,7 +98,7 @@ TEST(Kernels, FunctionsAtTheEndsOfTheirRange) {
 TEST(Kernels, SoftmaxOfARowWithNothingToChooseFromIsZero) {
   const float inf = std::numeric_limits<float>::infinity();
   on_every_target([&](const char* target) {
-    for (const int64_t n : {1, 5, 40}) {
+    for (const int64_t n : {1, 4, 5, 8, 16, 32, 40, 64}) {
       std::vector<float> x(static_cast<size_t>(2 * n), -inf), y(x.size());
       x[static_cast<size_t>(n)] = 3;  // the second row has one choice
       run(Cpu{}, Softmax<float>{.rows = 2, .n = n, .log = false, .x = x.data(), .y = y.data()});
@@ -110,7 +110,7 @@ TEST(Kernels, SoftmaxOfARowWithNothingToChooseFromIsZero) {
 
 TEST(Kernels, ANaNIsNeverHidden) {
   on_every_target([&](const char* target) {
-    for (const int64_t n : {1, 7, 64, 100})
+    for (const int64_t n : {1, 7, 16, 64, 100})
       for (const int64_t where : {int64_t{0}, n / 2, n - 1}) {
         std::vector<float> x(static_cast<size_t>(n), 1.0f), y(x.size());
         x[static_cast<size_t>(where)] = std::nanf("");

@@ -532,6 +532,8 @@ std::vector<Case> ops() {
   all.push_back(linear_case(Activation::tanh, "tanh", true));
   all.push_back(linear_case(Activation::sigmoid, "sigmoid", true));
   all.push_back(linear_case(Activation::gelu, "gelu", true));
+  // Whole vectors, whose rows stay in registers.
+  for (const int64_t n : {2, 4, 8, 16, 32, 64, 128}) all.push_back(softmax_case(3, n, false));
   for (const int64_t n : {1, 5, 67}) {
     all.push_back(softmax_case(3, n, false));
     all.push_back(softmax_case(3, n, true));

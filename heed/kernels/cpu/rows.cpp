@@ -88,9 +88,10 @@ void apply(const Max<T>& k) {
     for (int64_t i = begin; i < end; ++i) {
       const T* x = k.x + i * k.n;
       const T most = max_range(k.n, x);
-      int64_t at = 0;
-      while (at + 1 < k.n && !(x[at] == most || (most != most && x[at] != x[at]))) ++at;
-      k.value[i] = most;
+      int64_t at = 0;  // all NaN: the first
+      while (at + 1 < k.n && x[at] != most) ++at;
+      if (x[at] != most) at = 0;
+      k.value[i] = x[at];
       k.index[i] = static_cast<Id>(at);
     }
   });
@@ -167,50 +168,124 @@ HWY_INLINE T sum_exp(int64_t n, T shift, const T* x) {
       n, [&](Vec<T> v) { return exp_of(hn::Sub(v, m)); }, x);
 }
 
+// Rows of V vectors, which then stay in registers: the rows of attention's weights are short.
+template <int V, class T>
+void softmax_short(const Softmax<T>& k, int64_t begin, int64_t end) {
+  const Tag<T> d;
+  constexpr int64_t lanes = HWY_LANES(T);
+  for (int64_t i = begin; i < end; ++i) {
+    const T* x = k.x + i * V * lanes;
+    T* y = k.y + i * V * lanes;
+    Vec<T> v[V];
+    auto most = hn::Neg(hn::Inf(d));
+    for (int j = 0; j < V; ++j) {
+      v[j] = hn::LoadU(d, x + j * lanes);
+      most = hn::Max(v[j], most);
+    }
+    most = hn::MaxOfLanes(d, most);
+    auto sum = hn::Zero(d);
+    for (int j = 0; j < V; ++j) {
+      v[j] = exp_of(hn::Sub(v[j], most));
+      sum = hn::Add(sum, v[j]);
+    }
+    // Nothing but -inf: -inf - -inf is a NaN, and the row is 0 unless a NaN was given.
+    const auto empty = hn::Eq(most, hn::Neg(hn::Inf(d)));
+    if (HWY_UNLIKELY(!hn::AllFalse(d, empty))) {
+      const bool broken = std::any_of(x, x + V * lanes, [](T u) { return u != u; });
+      std::fill_n(y, V * lanes, broken ? std::numeric_limits<T>::quiet_NaN() : T(0));
+      continue;
+    }
+    const auto factor = hn::Div(hn::Set(d, T(1)), hn::SumOfLanes(d, sum));
+    for (int j = 0; j < V; ++j) hn::StoreU(hn::Mul(v[j], factor), d, y + j * lanes);
+  }
+}
+
+template <class T>
+void softmax_long(const Softmax<T>& k, int64_t begin, int64_t end) {
+  const Tag<T> d;
+  for (int64_t i = begin; i < end; ++i) {
+    const T* x = k.x + i * k.n;
+    T* y = k.y + i * k.n;
+    const T most = max_range(k.n, x);
+    if (most == -std::numeric_limits<T>::infinity()) {  // nothing to choose from
+      const bool broken = std::any_of(x, x + k.n, [](T u) { return u != u; });
+      const T none = k.log ? most : T(0);
+      std::fill_n(y, k.n, broken ? std::numeric_limits<T>::quiet_NaN() : none);
+    } else if (k.log) {
+      const auto shift = hn::Set(d, most + std::log(sum_exp(k.n, most, x)));
+      map_range<T>(
+          0, k.n, [&](Vec<T> v) { return hn::Sub(v, shift); }, y, x);
+    } else {
+      const auto factor = hn::Set(d, T(1) / exp_row(k.n, most, x, y));
+      map_range<T>(
+          0, k.n, [&](Vec<T> v) { return hn::Mul(v, factor); }, y, static_cast<const T*>(y));
+    }
+  }
+}
+
 template <class T>
 void apply(const Softmax<T>& k) {
-  const Tag<T> d;
+  constexpr int64_t lanes = HWY_LANES(T);
   parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const T* x = k.x + i * k.n;
-      T* y = k.y + i * k.n;
-      const T most = max_range(k.n, x);
-      if (most == -std::numeric_limits<T>::infinity()) {  // nothing to choose from
-        std::fill_n(y, k.n, k.log ? most : T(0));
-      } else if (k.log) {
-        const auto shift = hn::Set(d, most + std::log(sum_exp(k.n, most, x)));
-        map_range<T>(
-            0, k.n, [&](Vec<T> v) { return hn::Sub(v, shift); }, y, x);
-      } else {
-        const auto factor = hn::Set(d, T(1) / exp_row(k.n, most, x, y));
-        map_range<T>(
-            0, k.n, [&](Vec<T> v) { return hn::Mul(v, factor); }, y, static_cast<const T*>(y));
-      }
-    }
+    if (k.log) return softmax_long(k, begin, end);
+    if (k.n == lanes) return softmax_short<1>(k, begin, end);
+    if (k.n == 2 * lanes) return softmax_short<2>(k, begin, end);
+    if (k.n == 4 * lanes) return softmax_short<4>(k, begin, end);
+    if (k.n == 8 * lanes) return softmax_short<8>(k, begin, end);
+    softmax_long(k, begin, end);
   });
+}
+
+// From y = softmax(x), rows of V vectors.
+template <int V, class T>
+void softmax_grad_short(const SoftmaxGrad<T>& k, int64_t begin, int64_t end) {
+  const Tag<T> d;
+  constexpr int64_t lanes = HWY_LANES(T);
+  for (int64_t i = begin * V * lanes; i < end * V * lanes; i += V * lanes) {
+    Vec<T> y[V], dy[V];
+    auto sum = hn::Zero(d);
+    for (int j = 0; j < V; ++j) {
+      y[j] = hn::LoadU(d, k.y + i + j * lanes);
+      dy[j] = hn::LoadU(d, k.dy + i + j * lanes);
+      sum = hn::MulAdd(y[j], dy[j], sum);
+    }
+    sum = hn::SumOfLanes(d, sum);
+    for (int j = 0; j < V; ++j)
+      hn::StoreU(hn::Mul(y[j], hn::Sub(dy[j], sum)), d, k.dx + i + j * lanes);
+  }
+}
+
+template <class T>
+void softmax_grad_long(const SoftmaxGrad<T>& k, int64_t begin, int64_t end) {
+  const Tag<T> d;
+  using V = Vec<T>;
+  for (int64_t i = begin; i < end; ++i) {
+    const T* y = k.y + i * k.n;
+    const T* dy = k.dy + i * k.n;
+    T* dx = k.dx + i * k.n;
+    if (k.log) {
+      const auto sum = hn::Set(d, sum_range<T>(
+                                      k.n, [](V g) { return g; }, dy));
+      map_range<T>(
+          0, k.n, [&](V v, V g) { return hn::NegMulAdd(exp_of(v), sum, g); }, dx, y, dy);
+    } else {
+      const auto sum = hn::Set(d, sum_range<T>(
+                                      k.n, [](V v, V g) { return hn::Mul(v, g); }, y, dy));
+      map_range<T>(
+          0, k.n, [&](V v, V g) { return hn::Mul(v, hn::Sub(g, sum)); }, dx, y, dy);
+    }
+  }
 }
 
 template <class T>
 void apply(const SoftmaxGrad<T>& k) {
-  const Tag<T> d;
-  using V = Vec<T>;
+  constexpr int64_t lanes = HWY_LANES(T);
   parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const T* y = k.y + i * k.n;
-      const T* dy = k.dy + i * k.n;
-      T* dx = k.dx + i * k.n;
-      if (k.log) {
-        const auto sum = hn::Set(d, sum_range<T>(
-                                        k.n, [](V g) { return g; }, dy));
-        map_range<T>(
-            0, k.n, [&](V v, V g) { return hn::NegMulAdd(exp_of(v), sum, g); }, dx, y, dy);
-      } else {
-        const auto sum = hn::Set(d, sum_range<T>(
-                                        k.n, [](V v, V g) { return hn::Mul(v, g); }, y, dy));
-        map_range<T>(
-            0, k.n, [&](V v, V g) { return hn::Mul(v, hn::Sub(g, sum)); }, dx, y, dy);
-      }
-    }
+    if (k.log) return softmax_grad_long(k, begin, end);
+    if (k.n == lanes) return softmax_grad_short<1>(k, begin, end);
+    if (k.n == 2 * lanes) return softmax_grad_short<2>(k, begin, end);
+    if (k.n == 4 * lanes) return softmax_grad_short<4>(k, begin, end);
+    softmax_grad_long(k, begin, end);
   });
 }
 

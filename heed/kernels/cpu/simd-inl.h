@@ -160,31 +160,22 @@ HWY_INLINE T sum_range(int64_t n, F f, const In*... x) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }
 
-// NaN if there is one: a maximum that hides a NaN would hide a broken model.
+// The largest of a row; a NaN does not count. (Where it must not be hidden, the sum of exponentials
+// that follows shows it.)
 template <class T>
 HWY_INLINE T max_range(int64_t n, const T* x) {
   const Tag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto lowest = hn::Neg(hn::Inf(d));
-  auto m0 = lowest, m1 = lowest;
-  auto sound = hn::Zero(d);  // stays 0 unless a NaN or an infinity is met
+  auto m0 = hn::Neg(hn::Inf(d)), m1 = m0;
   int64_t i = 0;
+  // The new one first: of two operands, x86 returns the second if one is a NaN.
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const auto a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + i + lanes);
-    m0 = hn::Max(a, m0);
-    m1 = hn::Max(b, m1);
-    sound = hn::MulAdd(hn::Add(a, b), hn::Zero(d), sound);
+    m0 = hn::Max(hn::LoadU(d, x + i), m0);
+    m1 = hn::Max(hn::LoadU(d, x + i + lanes), m1);
   }
-  m0 = hn::Max(m0, m1);
-  T m = hn::GetLane(hn::MaxOfLanes(d, m0));
-  for (; i < n; ++i) {
-    if (x[i] > m || x[i] != x[i]) m = x[i];
-    if (m != m) return m;
-  }
-  if (HWY_UNLIKELY(!(hn::GetLane(hn::SumOfLanes(d, sound)) == T(0))))
-    for (int64_t j = 0; j < n; ++j)
-      if (x[j] != x[j]) return x[j];
-  return m;
+  T most = hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
+  for (; i < n; ++i) most = x[i] > most ? x[i] : most;
+  return most;
 }
 
 }  // namespace heed::kernels::HWY_NAMESPACE
