@@ -42,11 +42,10 @@ Arena::Arena() {
   madvise(base, reserved_, MADV_HUGEPAGE);  // fewer pages to find; no harm if refused
   base_ = static_cast<std::byte*>(base);
   free_[0] = reserved_;
-  ASAN_POISON_MEMORY_REGION(base_, reserved_);
 }
 
 Arena::~Arena() {
-  ASAN_UNPOISON_MEMORY_REGION(base_, reserved_);
+  ASAN_UNPOISON_MEMORY_REGION(base_, touched_);
   munmap(base_, reserved_);
 }
 
@@ -64,7 +63,9 @@ void* Arena::allocate(size_t bytes) {
   held_[offset] = size;
   used_ += static_cast<int64_t>(size);
   peak_ = std::max(peak_, used_);
+  touched_ = std::max(touched_, offset + size);
   ASAN_UNPOISON_MEMORY_REGION(base_ + offset, bytes);
+  ASAN_POISON_MEMORY_REGION(base_ + offset + bytes, size - bytes);
   return base_ + offset;
 }
 

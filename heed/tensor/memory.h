@@ -38,9 +38,9 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
   mutable std::mutex mutex_;
   std::byte* base_ = nullptr;
-  size_t reserved_ = 0;
-  std::map<size_t, size_t> free_;  // offset -> size, no two adjacent
-  std::map<size_t, size_t> held_;  // offset -> size
+  size_t reserved_ = 0, touched_ = 0;  // touched: no byte behind was ever given out
+  std::map<size_t, size_t> free_;      // offset -> size, no two adjacent
+  std::map<size_t, size_t> held_;      // offset -> size
   int64_t used_ = 0, peak_ = 0;
 };
 
