@@ -18,6 +18,8 @@ namespace {
 
 using namespace heed::bench;
 
+const std::string kMemoryRow = "memory/transformer";
+
 struct Options {
   std::string only, json;
   int most_threads = 0;
@@ -76,13 +78,16 @@ void run(const Options& options) {
   for (Row& row : op_rows()) rows.push_back(std::move(row));
   std::vector<std::string> names;
   for (const Row& row : rows) names.push_back(row.name);
+  const bool memory = kMemoryRow.find(options.only) != std::string::npos;
+  names.push_back(kMemoryRow);
   std::erase_if(rows, [&](const Row& r) { return r.name.find(options.only) == std::string::npos; });
-  require(!rows.empty(), unknown_name("row", options.only, names));
+  require(memory || !rows.empty(), unknown_name("row", options.only, names));
   const int most = options.most_threads > 0 ? options.most_threads : threads();
   nlohmann::json all = nlohmann::json::array();
   const std::string peer = peer_name();
   std::printf("peer: %s\n", peer.empty() ? "none linked in (see 'make bench')" : peer.c_str());
-  for (int count = 1; count <= most; count *= 2) {
+  for (int count = 1; count <= most && !rows.empty();
+       count = count < most ? std::min(2 * count, most) : most + 1) {
     const Machine machine = measure_machine(count);
     std::printf("\n%d thread%s: %s, %.0f GFLOP/s of multiply-adds, %.1f GB/s read from memory\n",
                 count, count > 1 ? "s" : "", machine.target.c_str(), machine.flops / 1e9,
@@ -100,17 +105,12 @@ void run(const Options& options) {
       all.push_back(to_json(r));
     }
   }
-  if (std::string("memory/transformer").find(options.only) != std::string::npos) {
+  if (memory) {
     set_threads(1);
     const double ours = double(transformer_peak_bytes()) / 1e6;
-    nlohmann::json row{{"name", "memory/transformer"},
-                       {"threads", 1},
-                       {"ours", ours},
-                       {"peer", nullptr},
-                       {"peer_name", peer},
-                       {"unit", "MB"},
-                       {"ratio", nullptr},
-                       {"peak_share", nullptr}};
+    nlohmann::json row{{"name", kMemoryRow}, {"threads", 1},         {"ours", ours},
+                       {"peer", nullptr},    {"peer_name", peer},    {"unit", "MB"},
+                       {"ratio", nullptr},   {"peak_share", nullptr}};
     std::printf("\n%-30s %7.1f MB", "memory/transformer", ours);
     if (const Work work = peer_work("train/transformer")) {
       work();

@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
       "  heed bench --only softmax  rows whose name has 'softmax' in it\n",
       "heed"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", version());
+  app.set_version_flag("--version", version);
   heed::apps::add_bench(app);
   try {
     app.parse(argc, argv);

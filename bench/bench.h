@@ -11,8 +11,9 @@ namespace heed::bench {
 
 // What this machine can do, measured: the ceiling that shares of the peak refer to.
 struct Machine {
-  double flops = 0;      // multiply-adds in f32 of one thread, counted as two, a second
-  double bandwidth = 0;  // bytes read from memory by one thread, a second
+  double flops = 0;      // multiply-adds in f32 of all threads, counted as two, a second
+  double bandwidth = 0;  // bytes read from memory by all threads, a second
+  double checksum = 0;   // of what was computed and read
   std::string target;    // the instruction set in use
 };
 Machine measure_machine(int threads);

@@ -18,7 +18,8 @@ std::string peer_name();
 void peer_threads(int threads);
 
 // The peer's version of a row, or an empty function where it has none. Rows and their sizes are
-// listed in bench.cpp; the name alone says what is computed, such as "op/matmul/960x256x1024".
+// listed in ops_bench.cpp and train_bench.cpp; the name alone says what is computed, such as
+// "op/matmul/960x256x1024".
 Work peer_work(const std::string& row);
 
 // The most bytes of tensors the peer held at a time while `work` ran, above what it held before.

@@ -1,7 +1,7 @@
 // Dates in words to ISO: "the third of march nineteen ninety four" -> 1994-03-03.
 //
 // An encoder-decoder with additive attention (Bahdanau et al., 2015), written out from layers,
-// trained in about a minute. At the end it reads dates it has never seen, and shows for each digit
+// trained in half a minute. At the end it reads dates it has never seen, and shows for each digit
 // which words it was read from.
 #include <unistd.h>
 
@@ -15,7 +15,6 @@
 #include <sstream>
 
 #include "heed/heed.h"
-#include "heed/training/checkpoint.h"
 
 using namespace heed;
 

@@ -14,6 +14,7 @@
 #include "heed/ops/tape.h"
 #include "heed/tensor/memory.h"
 #include "heed/tensor/tensor.h"
+#include "heed/training/checkpoint.h"
 #include "heed/training/optimizer.h"
 #include "heed/version.h"
 #include "heed/view/heatmap.h"

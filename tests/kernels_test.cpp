@@ -67,7 +67,8 @@ TEST(Kernels, SigmoidIsWithinTwoUlps) {
 }
 
 TEST(Kernels, FunctionsAtTheEndsOfTheirRange) {
-  const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::bit_cast<float>(0xFFFFFFFFu);  // the one that is easiest to lose
   on_every_target([&](const char* target) {
     const std::vector<float> x{inf, -inf, nan, 0, 1e30f, -1e30f, 88.7f, -87.3f, 1e-40f};
     const std::vector<float> e = mapped(Unary::exp, x);
@@ -193,7 +194,7 @@ TEST(Kernels, ProductsOfAllSmallSizes) {
           if (n > 1) {
             EXPECT_EQ(c, with_packed) << target;
           }
-          for (const int64_t at : {int64_t{0}, m * n / 2, m * n - 1}) {
+          for (int64_t at = 0; at < m * n; at += 7) {
             double sum = 0;
             for (int64_t p = 0; p < k; ++p)
               sum +=
@@ -203,6 +204,45 @@ TEST(Kernels, ProductsOfAllSmallSizes) {
           }
         }
   });
+}
+
+// Every way through the product: b packed by all threads (many rows), several blocks of columns,
+// rows that lie 4096 bytes apart, each of a and b transposed.
+TEST(Kernels, ProductsOfLargeSizes) {
+  struct Size {
+    int64_t m, k, n;
+  };
+  for (const Size s :
+       {Size{330, 70, 40}, Size{20, 30, 1100}, Size{350, 512, 50}, Size{60, 512, 33}})
+    for (const bool a_turned : {false, true})
+      for (const bool b_turned : {false, true}) {
+        std::vector<double> a(static_cast<size_t>(s.m * s.k)), b(static_cast<size_t>(s.k * s.n));
+        for (size_t i = 0; i < a.size(); ++i) a[i] = std::sin(double(i) * 0.7);
+        for (size_t i = 0; i < b.size(); ++i) b[i] = std::cos(double(i) * 1.3);
+        std::vector<double> c(static_cast<size_t>(s.m * s.n));
+        const Matrix<const double> left = a_turned ? Matrix<const double>{a.data(), 1, s.m}
+                                                   : Matrix<const double>{a.data(), s.k, 1};
+        const Matrix<const double> right = b_turned ? Matrix<const double>{b.data(), 1, s.k}
+                                                    : Matrix<const double>{b.data(), s.n, 1};
+        run(Cpu{}, Matmul<double>{.m = s.m,
+                                  .n = s.n,
+                                  .k = s.k,
+                                  .a = left,
+                                  .b = right,
+                                  .c = {c.data(), s.n},
+                                  .a_batch = {},
+                                  .b_batch = {},
+                                  .c_batch = {}});
+        for (int64_t i = 0; i < s.m; ++i)
+          for (int64_t j = 0; j < s.n; ++j) {
+            double sum = 0;
+            for (int64_t p = 0; p < s.k; ++p)
+              sum += left.data[i * left.row + p * left.col] *
+                     right.data[p * right.row + j * right.col];
+            ASSERT_NEAR(c[static_cast<size_t>(i * s.n + j)], sum, 1e-11)
+                << s.m << ' ' << s.k << ' ' << s.n << ", " << i << ' ' << j;
+          }
+      }
 }
 
 TEST(Kernels, AnEmptySumIsZeroAndGetsItsBias) {

@@ -19,7 +19,7 @@
 namespace heed {
 namespace {
 
-// The median of some steps of a small network: many short parallel pieces, as in a real one.
+// The mean of some steps of a small network: many short parallel pieces, as in a real one.
 double step_seconds() {
   const Params params(1);
   const FeedForward ff(params, 128, 512);

@@ -110,6 +110,15 @@ TEST(Recurrent, StepByStepIsTheSameAsAllAtOnce) {
   }
 }
 
+TEST(Recurrent, AStateOfOneNumberIsNoSpecialCase) {
+  const Params params(4, Type::f64);
+  const RecurrentCell cell(params, Cell::lstm, 2, 1);
+  Random random(2);
+  const auto f = [&](const std::vector<Tensor>& in) { return cell(in[0]).h; };
+  const GradientCheck check = check_gradient(f, {normal({3, 4, 2}, 1, random, Type::f64)});
+  EXPECT_LT(check.worst, 1e-7) << check.where;
+}
+
 TEST(Recurrent, StackHasRightGradients) {
   const Params params(4, Type::f64);
   const RecurrentStack stack(
@@ -173,7 +182,25 @@ TEST(Checkpoint, ParametersComeBackBitForBit) {
         std::string::npos)
         << e.what();
   }
+  // A tensor too many, or one too few: an error, and nothing is changed.
+  const Params more(4);
+  const Linear first(more / "a", 3, 4), second(more / "b", 1, 1);
+  const std::vector<double> before = first.weight().values();
+  EXPECT_THROW(load_parameters(more, path), Error);
+  save_parameters(more, path);
+  const std::vector<double> kept = b.weight().values();
+  EXPECT_THROW(load_parameters(loaded, path), Error);
+  EXPECT_EQ(first.weight().values(), before);
+  EXPECT_EQ(b.weight().values(), kept);
   std::filesystem::remove(path);
+}
+
+TEST(Optimizer, AdamRefusesParametersThatCameLater) {
+  const Params params(1);
+  params.add("w", {2}, constant(0));
+  Adam adam(params);
+  params.add("late", {2}, constant(0));
+  EXPECT_THROW(adam.step(0.1), Error);
 }
 
 // Losses of a small model at a fixed seed: kernels, gradients and optimizer in one.

@@ -64,6 +64,8 @@ TEST(Arena, ATensorMayOutliveTheUseOfItsArena) {
 TEST(Arena, TooMuchIsAnErrorThatSaysWhatWasWanted) {
   const std::string message = message_of([] { Tensor({int64_t{1} << 45}); });
   EXPECT_NE(message.find("arena: out of memory: wanted"), std::string::npos) << message;
+  EXPECT_EQ(message_of([] { Tensor({int64_t{1} << 62}); }),
+            "tensor: [4611686018427387904] is more than any memory can hold");
 }
 
 TEST(Tensor, ValuesOfAViewComeInItsOwnOrder) {
@@ -72,6 +74,11 @@ TEST(Tensor, ValuesOfAViewComeInItsOwnOrder) {
   EXPECT_EQ(slice(x, 1, 1, 3).values(), (std::vector<double>{2, 3, 5, 6}));
   EXPECT_FALSE(transpose(x, 0, 1).contiguous());
   EXPECT_TRUE(slice(x, 0, 1, 2).contiguous());
+}
+
+TEST(Tensor, OneThatWasNeverSetSaysSo) {
+  EXPECT_EQ(message_of([] { Tensor().values(); }),
+            "tensor: there is none; it was never given a value");
 }
 
 TEST(Tensor, WrongTypeAndWrongCountAreErrors) {
@@ -129,6 +136,62 @@ TEST(Ops, MessagesNameTheOpWhatWasGivenAndWhatWasWanted) {
                          .h = zeros({2, 5})});
             }),
             "recurrent: 3 gates of 5 want 15 columns; given x [2, 3, 12], u [5, 15]");
+}
+
+TEST(Ops, ArithmeticOnColumnsReadsTheRightNumbers) {
+  const Tensor x = tensor({1, 2, 3, 4}, {2, 2});
+  EXPECT_EQ((slice(x, 1, 0, 1) + zeros({2, 1})).values(), (std::vector<double>{1, 3}));
+  EXPECT_EQ((slice(x, 1, 1, 2) * slice(x, 1, 0, 1)).values(), (std::vector<double>{2, 12}));
+  EXPECT_EQ((transpose(x, 0, 1) - x).values(), (std::vector<double>{0, 1, -1, 0}));
+}
+
+TEST(Ops, ReshapeRefusesWhatMakesNoSense) {
+  const Tensor x = zeros({2, 3});
+  EXPECT_EQ(message_of([&] { reshape(x, {-2, -3}); }), "reshape: negative size in [-2, -3]");
+  EXPECT_EQ(message_of([&] {
+              reshape(zeros({0, 3}), {-1, 0});
+            }),
+            "reshape: the -1 in [-1, 0] could be anything beside a 0");
+  EXPECT_EQ(linear(zeros({3, 0}), zeros({0, 2})).values(), std::vector<double>(6));
+}
+
+TEST(Ops, LinearWithOnlyTheBiasTrackedHasItsGradient) {
+  Random random(1);
+  const Tensor x = normal({3, 4}, 1, random, Type::f64), w = normal({4, 5}, 1, random, Type::f64);
+  for (const Activation f : {Activation::relu, Activation::gelu, Activation::tanh}) {
+    const GradientCheck check =
+        check_gradient([&](const std::vector<Tensor>& in) { return linear(x, w, in[0], f); },
+                       {normal({5}, 1, random, Type::f64)});
+    EXPECT_LT(check.worst, 1e-7) << check.where;
+  }
+}
+
+TEST(Ops, CrossEntropyOnLogitsMovedInHasItsGradient) {
+  const Tensor target = ids(std::vector<Id>{2, 0}, {2});
+  Random random(1);
+  const GradientCheck check = check_gradient(
+      [&](const std::vector<Tensor>& in) { return cross_entropy(in[0] * 1.0, target, 0.1); },
+      {normal({2, 3}, 1, random, Type::f64)});
+  EXPECT_LT(check.worst, 1e-7) << check.where;
+}
+
+TEST(Ops, NoRowsGiveGradientsOfZero) {
+  const Tensor gain = as_parameter(full({3}, 1)), bias = as_parameter(zeros({3}));
+  const Tensor w = as_parameter(full({3, 4}, 1));
+  const Tensor x = as_parameter(zeros({0, 3}));
+  Tape tape;
+  const Tensor y = layer_norm(x, gain, bias);
+  tape.backward(linear_cross_entropy(y, w, ids(std::vector<Id>{}, {0})) + sum(y));
+  EXPECT_EQ(gain.leaf()->grad->values(), std::vector<double>(3));
+  EXPECT_EQ(w.leaf()->grad->values(), std::vector<double>(12));
+}
+
+TEST(Ops, ASumDoesNotDependOnItsBatch) {
+  Random random(1);
+  const Tensor x = normal({3, 90, 300}, 1, random);
+  const std::vector<double> all = sum(x, 1).values();
+  const std::vector<double> first = sum(slice(x, 0, 0, 1), 1).values();
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), all.begin()));
 }
 
 TEST(Ops, EmptyTensorsGoThrough) {
@@ -227,6 +290,32 @@ TEST(Tape, DropoutOnlyWhileItIsOpen) {
   }
   Tape tape(5);
   EXPECT_EQ(dropout(x, 0.5).values(), first);  // the same seed, the same numbers
+}
+
+TEST(Tape, OnceUsedUpItKnowsNothingOfBefore) {
+  const Tensor w = as_parameter(tensor({2}, {1}));
+  Tape tape;
+  const Tensor y = w * w, loss = sum(y);
+  tape.backward(loss);
+  EXPECT_NE(message_of([&] { tape.backward(loss); }).find("was not recorded on this tape"),
+            std::string::npos);
+  w.leaf()->grad = nullptr;
+  tape.backward(sum(w * 3.0 + y * 5.0));  // y is a number now, no function of w
+  EXPECT_EQ(w.leaf()->grad->values(), std::vector<double>{3});
+}
+
+TEST(Tape, AnInnerTapeDoesNotDisturbAnOuterOne) {
+  const Tensor w = as_parameter(tensor({1, 2, 3, 4}, {2, 2}));
+  const Tensor x = tensor({1, 10}, {1, 2});
+  Tape outer;
+  linear(x, w);
+  const Tensor loss = sum(linear(x, w)) + sum(linear(x, w));
+  {
+    Tape inner;
+    inner.backward(sum(linear(x, w)));
+  }
+  outer.backward(loss);
+  EXPECT_EQ(w.leaf()->grad->values(), (std::vector<double>{3, 3, 30, 30}));
 }
 
 TEST(Tape, LossMustBeOneNumber) {

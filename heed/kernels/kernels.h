@@ -127,20 +127,9 @@ struct Adam {
 };
 HEED_CPU_KERNEL(Adam);
 
-// w = w - rate * v with v = momentum * v + grad * scale (momentum 0: plain descent, v unused).
-template <class T>
-struct Sgd {
-  int64_t n;
-  const T* grad;
-  T *w, *v;
-  T rate, momentum, scale;
-};
-HEED_CPU_KERNEL(Sgd);
-
 // ---- rows
 
-// *sum = the sum of x[i]^2, in double, chunk by chunk in a fixed order. *max = the largest |x[i]|
-// (NaN if one is NaN).
+// *sum = the sum of x[i]^2: chunks in T, their sum in double, in a fixed order.
 template <class T>
 struct SumSquares {
   int64_t n;
@@ -149,22 +138,20 @@ struct SumSquares {
 };
 HEED_CPU_KERNEL(SumSquares);
 
-// y[outer, inner] = scale * the sum over the middle axis of x[outer, n, inner].
+// y[outer, inner] = the sum over the middle axis of x[outer, n, inner].
 template <class T>
 struct Sum {
   int64_t outer, n, inner;
-  T scale;
   const T* x;
   T* y;
 };
 HEED_CPU_KERNEL(Sum);
 
-// The largest of each row and where it stands (the first of equals).
+// Where the largest of each row stands (the first of equals; NaN never wins).
 template <class T>
 struct Max {
   int64_t rows, n;
   const T* x;
-  T* value;
   Id* index;
 };
 HEED_CPU_KERNEL(Max);
@@ -255,7 +242,7 @@ HEED_CPU_KERNEL(Gather);
 // table[id[i]] += x[i], for i in rising order (the same bits on any number of threads).
 template <class T>
 struct ScatterAdd {
-  int64_t count, n, table_rows;
+  int64_t count, n;
   const T* x;
   const Id* id;
   T* table;
@@ -281,7 +268,7 @@ enum class Activation { none, relu, gelu, tanh, sigmoid };
 
 // c = f(alpha * a b + bias) or, with `accumulate`, c = c + alpha * a b, for each item of a batch
 // [outer, inner]; a [m, k], b [k, n], c [m, n] with unit column stride. An element of c is summed
-// in an order that depends on k (and on whether n is 1) alone: the same bits whatever m, n,
+// in an order that depends on k (and, for n = 1, on a's layout) alone: the same bits whatever m, n,
 // the batch or the threads.
 template <class T>
 struct Matmul {
@@ -391,7 +378,7 @@ struct AdditiveAttention {
 };
 HEED_CPU_KERNEL(AdditiveAttention);
 
-// The way back; weights are computed again from log_sum.
+// The way back; weights are computed again from log_sum. dk and dvalue are added to, dq and dv set.
 template <class T>
 struct AdditiveAttentionGrad {
   int64_t batch, queries, keys, n, value_size;

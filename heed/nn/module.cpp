@@ -7,6 +7,7 @@ namespace heed {
 
 Initializer glorot() {
   return [](const Shape& shape, Random& random, Type type) {
+    require(shape.rank() >= 1, "glorot: wants at least one axis, given ", shape);
     const double fans = static_cast<double>(shape[0] + shape[shape.rank() - 1]);
     return uniform(shape, std::sqrt(6 / fans), random, type);
   };
@@ -16,19 +17,14 @@ Initializer normal_values(double deviation) {
     return normal(shape, deviation, random, type);
   };
 }
-Initializer uniform_values(double bound) {
-  return [bound](const Shape& shape, Random& random, Type type) {
-    return uniform(shape, bound, random, type);
-  };
-}
 Initializer constant(double value) {
   return [value](const Shape& shape, Random&, Type type) { return full(shape, value, type); };
 }
 
 Initializer orthogonal() {
   return [](const Shape& shape, Random& random, Type type) {
-    require(shape.rank() == 2 && shape[1] % shape[0] == 0, "orthogonal: wants [n, G n], given ",
-            shape);
+    require(shape.rank() == 2 && shape[0] > 0 && shape[1] % shape[0] == 0,
+            "orthogonal: wants [n, G n], given ", shape);
     const int64_t n = shape[0], width = shape[1];
     std::vector<double> values(static_cast<size_t>(n * width));
     for (int64_t block = 0; block < width; block += n) {
@@ -82,8 +78,10 @@ Tensor Params::add(const std::string& name, const Shape& shape, const Initialize
   for (const Parameter& p : set_->parameters)
     require(p.name != full_name, "params: the name '", full_name, "' is taken");
   Random random(set_->seed ^ hash(full_name));
-  set_->parameters.push_back(
-      {.name = full_name, .value = as_parameter(init(shape, random, set_->type))});
+  const Tensor value = init(shape, random, set_->type);
+  require(value.shape() == shape && value.type() == set_->type && value.contiguous(),
+          "params: the initializer of '", full_name, "' gave ", value.shape(), ", wanted ", shape);
+  set_->parameters.push_back({.name = full_name, .value = as_parameter(value)});
   return set_->parameters.back().value;
 }
 

@@ -17,7 +17,6 @@ using Initializer = std::function<Tensor(const Shape&, Random&, Type)>;
 // Uniform in +-sqrt(6 / (rows + columns)) (Glorot and Bengio, 2010): for weights [in, out].
 Initializer glorot();
 Initializer normal_values(double deviation);
-Initializer uniform_values(double bound);
 Initializer constant(double value);
 // Each square block of columns an orthogonal matrix (Saxe et al., 2014): for weights from state to
 // state, [n, G n].

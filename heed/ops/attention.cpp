@@ -43,35 +43,49 @@ Attended additive_attention(const AdditiveAttention& given) {
                                          .log_sum = log_sum.data<T>(),
                                          .weights = out.weights ? out.weights->data<T>() : nullptr};
   });
-  out.context =
-      record(op, {&q, &k, &v, &value}, context,
-             [op, q = q.detached(), k = k.detached(), v = v.detached(), value = value.detached(),
-              lengths, context = context.detached(), log_sum](Tensor dy) {
-               dy = contiguous(dy);
-               Tensor dq = empty_like(q), dk = empty_like(k), dv = empty_like(v),
-                      dvalue = empty_like(value);
-               launch(op, q, [&]<class T>() {
-                 return kernels::AdditiveAttentionGrad<T>{
-                     .batch = q.size(0),
-                     .queries = q.size(1),
-                     .keys = k.size(1),
-                     .n = q.size(2),
-                     .value_size = value.size(2),
-                     .q = q.data<T>(),
-                     .k = k.data<T>(),
-                     .v = v.data<T>(),
-                     .value = value.data<T>(),
-                     .lengths = lengths.empty() ? nullptr : lengths.data(),
-                     .context = context.data<T>(),
-                     .log_sum = log_sum.data<T>(),
-                     .dcontext = dy.data<T>(),
-                     .dq = dq.data<T>(),
-                     .dk = dk.data<T>(),
-                     .dv = dv.data<T>(),
-                     .dvalue = dvalue.data<T>()};
-               });
-               return Grads{dq, dk, dv, dvalue};
-             });
+  // Where the gradients of k and value gather, unless they are parameters (or the same tensor).
+  const auto slot_of = [](const Tensor& x) {
+    return tracked(x) && !x.leaf() ? std::optional(x.slot()) : std::nullopt;
+  };
+  const std::optional<Slot> k_slot = slot_of(k);
+  const std::optional<Slot> value_slot =
+      k_slot && value.slot().index == k.slot().index ? std::nullopt : slot_of(value);
+  out.context = record(
+      op, {&q, &k, &v, &value}, context,
+      [op, q = q.detached(), k = k.detached(), v = v.detached(), value = value.detached(), lengths,
+       context = context.detached(), log_sum, k_slot, value_slot](Tensor dy) {
+        dy = contiguous(dy);
+        Tensor dq = empty_like(q), dv = empty_like(v);
+        // Keys and values are shared by all steps of a decoder: added to where they gather.
+        Tensor dk =
+            k_slot ? gradient_so_far(*k_slot, k.shape(), k.type()) : zeros(k.shape(), k.type());
+        Tensor dvalue = value_slot ? gradient_so_far(*value_slot, value.shape(), value.type())
+                                   : zeros(value.shape(), value.type());
+        launch(op, q, [&]<class T>() {
+          return kernels::AdditiveAttentionGrad<T>{
+              .batch = q.size(0),
+              .queries = q.size(1),
+              .keys = k.size(1),
+              .n = q.size(2),
+              .value_size = value.size(2),
+              .q = q.data<T>(),
+              .k = k.data<T>(),
+              .v = v.data<T>(),
+              .value = value.data<T>(),
+              .lengths = lengths.empty() ? nullptr : lengths.data(),
+              .context = context.data<T>(),
+              .log_sum = log_sum.data<T>(),
+              .dcontext = dy.data<T>(),
+              .dq = dq.data<T>(),
+              .dk = dk.data<T>(),
+              .dv = dv.data<T>(),
+              .dvalue = dvalue.data<T>()};
+        });
+        Grads grads{dq, std::nullopt, dv, std::nullopt};
+        if (!k_slot) grads[1] = dk;
+        if (!value_slot) grads[3] = dvalue;
+        return grads;
+      });
   return out;
 }
 

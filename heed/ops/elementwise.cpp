@@ -70,9 +70,11 @@ Shape strides_as(const Tensor& x, const Shape& shape) {
 // c = f(a, b), not recorded.
 Tensor zip(const char* op, Binary f, const Tensor& a_given, const Tensor& b_given) {
   const Shape shape = broadcast(op, a_given.shape(), b_given.shape());
-  // The kernel wants the last stride to be 0 or 1.
+  // The kernel wants the stride of its last axis, the last whose size is not 1, to be 0 or 1.
   const auto usable = [](const Tensor& x) {
-    return x.rank() == 0 || x.stride(-1) == 1 || x.size(-1) == 1 ? x : contiguous(x);
+    int last = x.rank() - 1;
+    while (last >= 0 && x.size(last) == 1) --last;
+    return last < 0 || x.stride(last) == 1 ? x : contiguous(x);
   };
   const Tensor a = usable(a_given), b = usable(b_given);
   Tensor c(shape, a.type());
@@ -104,6 +106,7 @@ Tensor zip(const char* op, Binary f, const Tensor& a_given, const Tensor& b_give
       }
     }
     if (k.rank == 0) k.rank = 1, k.size[0] = 1;
+    HEED_ASSERT(k.a_stride[k.rank - 1] <= 1 && k.b_stride[k.rank - 1] <= 1);
     return k;
   });
   return c;
@@ -224,7 +227,7 @@ Tensor dropout(const Tensor& given, double p, uint64_t seed) {
 
 Tensor dropout(const Tensor& x, double p) {
   Tape* const tape = Tape::current();
-  return tape && p > 0 ? dropout(x, p, tape->random().split()) : x;
+  return tape && p != 0 ? dropout(x, p, tape->random().split()) : x;
 }
 
 Tensor cast(const Tensor& given, Type type) {
@@ -246,7 +249,10 @@ Tensor cast(const Tensor& given, Type type) {
   } else {
     fail("cast: from ", name(from), " to ", name(type), " is not known");
   }
-  return record("cast", {&x}, y, [from](const Tensor& dy) { return Grads{cast(dy, from)}; });
+  return record("cast", {&x}, y, [from](const Tensor& dy) {
+    // What flows through a bf16 tensor is kept in f32: gradients are summed.
+    return Grads{from == Type::bf16 ? dy : cast(dy, from)};
+  });
 }
 
 }  // namespace heed

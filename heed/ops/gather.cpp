@@ -28,7 +28,6 @@ Tensor embedding(const Tensor& table, const Tensor& id) {
     launch("embedding", dy, [&]<class T>() {
       return kernels::ScatterAdd<T>{.count = id.count(),
                                     .n = shape[1],
-                                    .table_rows = shape[0],
                                     .x = dy.data<T>(),
                                     .id = id.data<Id>(),
                                     .table = dtable.data<T>()};

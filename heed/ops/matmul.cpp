@@ -42,7 +42,11 @@ Tensor product(const char* op, const Tensor& a, const Tensor& b,
 }
 
 // [..., K] as one matrix [rows, K].
-Tensor as_rows(const Tensor& x) { return reshape(x, {-1, x.size(-1)}); }
+Tensor as_rows(const Tensor& x) {
+  int64_t rows = 1;
+  for (int i = 0; i + 1 < x.rank(); ++i) rows *= x.size(i);
+  return reshape(x, {rows, x.size(-1)});
+}
 
 Tensor turned(const Tensor& x) { return transpose(x, -1, -2); }
 
@@ -117,14 +121,16 @@ Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>&
           "linear: inner sizes differ: x is ", given.shape(), ", w is ", w.shape());
   require(given.type() == w.type(), "linear: types differ: x is ", name(given.type()), ", w is ",
           name(w.type()));
-  require(!bias || (bias->rank() == 1 && bias->size(0) == w.size(1) && bias->contiguous()),
-          "linear: bias wants shape [", w.size(1), "], given ", bias ? bias->shape() : Shape{});
+  require(!bias ||
+              (bias->shape() == Shape{w.size(1)} && bias->contiguous() && bias->type() == w.type()),
+          "linear: bias wants shape [", w.size(1), "] and type ", name(w.type()), ", given ",
+          bias ? bias->shape() : Shape{}, " ", name(bias ? bias->type() : w.type()));
   const Tensor x = as_rows(given);
   const bool activated = f != Activation::none;
   // The derivative of tanh and sigmoid is made from the result; those of relu and gelu from what
   // went in, which relu's result can stand in for, having the same sign.
-  const bool needs_input = f == Activation::gelu && (tracked(x) || tracked(w));
   const bool dx = tracked(x), dw = tracked(w), dbias = bias && tracked(*bias);
+  const bool needs_input = f == Activation::gelu && (dx || dw || dbias);
   WeightUse use(w);
   const int64_t rows = x.size(0);
   Tensor y = product("linear", x, w,

@@ -55,6 +55,9 @@ Sequence checked(const Recurrent& r) {
   const Shape state{s.batch, s.n};
   require(r.h.shape() == state && (!r.c || r.c->shape() == state), op, ": the first state wants ",
           state, ", given ", r.h.shape(), " and ", r.c ? r.c->shape() : state);
+  for (const Tensor* part : {&r.u, &r.bias, &r.h, r.c ? &*r.c : &r.h})
+    require(part->type() == r.x.type(), op, ": types differ: x is ", name(r.x.type()),
+            ", another input ", name(part->type()));
   require((r.cell == Cell::lstm) == r.c.has_value(), op,
           ": an lstm has a cell state c, the others none");
   if (!r.lengths.empty()) {
@@ -80,7 +83,7 @@ Grads through_time(const Sequence& s, WeightUse& use, const Tensor& h0, const Te
   const Tensor u_turned = transpose(u, 0, 1);
   const std::optional<Tensor> u_packed =
       s.length > 1 ? packed("recurrent", u_turned) : use.packed_turned(s.batch);
-  Tensor dh_next = zeros({s.batch, s.n}, u.type()), dc_next;
+  Tensor dh_next = zeros({s.batch, s.n}, u.type()), dc_next = dh_next;
   for (int64_t step = s.length - 1; step >= 0; --step) {
     const int64_t t = s.time(step);
     const Tensor h_before = step == 0 ? h0 : at_step(h, s.time(step - 1));
@@ -88,8 +91,7 @@ Grads through_time(const Sequence& s, WeightUse& use, const Tensor& h0, const Te
     Tensor dh({s.batch, s.n}, u.type()), dc, dc_new, c_before, c_new;
     if (lstm) {
       dc = Tensor({s.batch, s.n}, u.type());
-      dc_new = at_step(plane(dstates, 1), t);
-      if (dc_next.defined()) dc_new = dc_new + dc_next;
+      dc_new = at_step(plane(dstates, 1), t) + dc_next;
       c_before = step == 0 ? c0 : at_step(plane(states, 1), s.time(step - 1));
       c_new = at_step(plane(states, 1), t);
     }

@@ -155,8 +155,11 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
   const char* const op = "linear_cross_entropy";
   require(given.rank() >= 1 && w.rank() == 2 && given.size(-1) == w.size(0), op,
           ": inner sizes differ: x is ", given.shape(), ", w is ", w.shape());
+  require(given.type() == w.type(), op, ": types differ: x is ", name(given.type()), ", w is ",
+          name(w.type()));
   require_smoothing(op, smoothing);
-  const Tensor x = reshape(given, {-1, given.size(-1)});
+  const Tensor x =
+      reshape(given, {given.count() / std::max<int64_t>(1, given.size(-1)), given.size(-1)});
   const int64_t rows = x.size(0), vocabulary = w.size(1);
   const int64_t count = counted(op, target, rows, vocabulary);
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, count));
@@ -164,7 +167,7 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
   Tensor losses({rows}, x.type()), dx, dw;
   if (wants_x) dx = empty_like(x);
   const bool w_turned = w.stride(1) != 1;  // a tied embedding: its gradient is laid out as it is
-  if (wants_w) dw = Tensor(w_turned ? Shape{vocabulary, w.size(0)} : w.shape(), w.type());
+  if (wants_w) dw = zeros(w_turned ? Shape{vocabulary, w.size(0)} : w.shape(), w.type());
   constexpr int64_t kSlab = 256;  // rows whose logits exist at a time
   Tensor logits({std::min(kSlab, rows), vocabulary}, x.type());
   for (int64_t at = 0; at < rows; at += kSlab) {
@@ -211,12 +214,8 @@ Tensor sum(const Tensor& given, int given_axis) {
   }
   Tensor y(Shape(sizes), x.type());
   launch("sum", x, [&]<class T>() {
-    return kernels::Sum<T>{.outer = outer,
-                           .n = x.size(axis),
-                           .inner = inner,
-                           .scale = 1,
-                           .x = x.data<T>(),
-                           .y = y.data<T>()};
+    return kernels::Sum<T>{
+        .outer = outer, .n = x.size(axis), .inner = inner, .x = x.data<T>(), .y = y.data<T>()};
   });
   return record("sum", {&x}, y, [from = x.shape(), axis](const Tensor& dy) {
     Shape kept = from;
@@ -257,13 +256,10 @@ Tensor arg_max(const Tensor& given) {
   require(given.size(-1) > 0, "arg_max: rows are empty: shape ", given.shape());
   const Tensor x = contiguous(given);
   const Shape shape(std::span(x.shape().begin(), static_cast<size_t>(x.rank() - 1)));
-  Tensor values(shape, x.type()), indices(shape, Type::i32);
+  Tensor indices(shape, Type::i32);
   launch("arg_max", x, [&]<class T>() {
-    return kernels::Max<T>{.rows = rows_of(x),
-                           .n = x.size(-1),
-                           .x = x.data<T>(),
-                           .value = values.data<T>(),
-                           .index = indices.data<Id>()};
+    return kernels::Max<T>{
+        .rows = rows_of(x), .n = x.size(-1), .x = x.data<T>(), .index = indices.data<Id>()};
   });
   return indices;
 }

@@ -68,10 +68,12 @@ Tensor reshape(const Tensor& given, const Shape& wanted) {
       require(open < 0, "reshape: more than one -1 in ", wanted);
       open = i;
     } else {
+      require(shape[i] >= 0, "reshape: negative size in ", wanted);
       known *= shape[i];
     }
   }
-  if (open >= 0 && known > 0) shape[open] = given.count() / known;
+  require(open < 0 || known > 0, "reshape: the -1 in ", wanted, " could be anything beside a 0");
+  if (open >= 0) shape[open] = given.count() / known;
   require(shape.count() == given.count(), "reshape: ", given.shape(), " has ", given.count(),
           " numbers, ", wanted, " cannot hold them");
   const Tensor x = contiguous(given);

@@ -13,12 +13,20 @@ thread_local Tape* open_tape = nullptr;
 
 std::atomic<uint64_t> tapes_made = 0;
 
+// The gradients of the way back that is under way on this thread, by record.
+thread_local std::vector<Tensor>* under_way = nullptr;
+
+// Nobody else sees its numbers, and they lie in order: they can be added to.
+Tensor own(Tensor sum) {
+  return sum.sole_owner() && sum.contiguous() ? sum : sum + zeros({}, sum.type());
+}
+
 // sum + grad, in place where nobody else can see the sum. `sum` may be undefined: nothing came yet.
 Tensor added(Tensor sum, Gradient grad) {
   if (!grad.part_of && !sum.defined()) return std::move(grad.value);
   if (!grad.part_of && (!sum.sole_owner() || !sum.contiguous())) return sum + grad.value;
   if (!sum.defined()) sum = zeros(grad.part_of->whole, grad.value.type());
-  if (!sum.sole_owner() || !sum.contiguous()) sum = sum + zeros({}, sum.type());  // a copy
+  sum = own(std::move(sum));
   if (!grad.part_of) {
     add_into(grad.value, sum);
     return sum;
@@ -30,12 +38,18 @@ Tensor added(Tensor sum, Gradient grad) {
 
 }  // namespace
 
+Tape::Tape() : Tape(tapes_made + 1) {}
 Tape::Tape(uint64_t seed) : number_(++tapes_made), previous_(open_tape), random_(seed) {
   open_tape = this;
 }
 Tape::~Tape() {
-  for (const std::shared_ptr<Leaf>& leaf : weights_) leaf->uses = nullptr;
+  forget_weights();
   open_tape = previous_;
+}
+void Tape::forget_weights() {
+  for (const auto& [leaf, uses] : weights_)
+    if (leaf->uses == uses) leaf->uses = nullptr;
+  weights_.clear();
 }
 Tape* Tape::current() { return open_tape; }
 
@@ -44,6 +58,13 @@ NoTape::~NoTape() { open_tape = previous_; }
 
 bool tracked(const Tensor& x) {
   return open_tape && (x.leaf() || x.slot().tape == open_tape->number_);
+}
+
+Tensor gradient_so_far(const Slot& slot, const Shape& shape, Type type) {
+  HEED_ASSERT(under_way && slot.index < static_cast<int64_t>(under_way->size()));
+  Tensor& sum = (*under_way)[static_cast<size_t>(slot.index)];
+  sum = sum.defined() ? own(std::move(sum)) : zeros(shape, type);
+  return sum;
 }
 
 Tensor reusable(const Tensor& dy) { return dy.sole_owner() ? dy : empty_like(dy); }
@@ -76,6 +97,7 @@ void Tape::backward(const Tensor& loss) {
           "computed before the tape was opened");
   const NoTape off;
   std::vector<Tensor> grads(records_.size());
+  under_way = &grads;
   grads[static_cast<size_t>(loss.slot().index)] = full(loss.shape(), 1, loss.type());
   while (!records_.empty()) {
     Record made = std::move(records_.back());
@@ -87,7 +109,8 @@ void Tape::backward(const Tensor& loss) {
             ", its result ", made.shape);
     Grads back = made.backward(std::move(dy));
     made.backward = nullptr;  // what it kept is free to be reused from here on
-    HEED_ASSERT(back.size() == made.inputs.size());
+    require(back.size() == made.inputs.size(), "backward: ", made.op, " was made from ",
+            made.inputs.size(), " inputs, its closure returned ", back.size(), " gradients");
     for (size_t i = 0; i < back.size(); ++i) {
       const Input& to = made.inputs[i];
       if (!back[i]) continue;
@@ -102,8 +125,11 @@ void Tape::backward(const Tensor& loss) {
       }
     }
   }
-  for (const std::shared_ptr<Leaf>& leaf : weights_) settle_weight(*leaf);
-  weights_.clear();
+  under_way = nullptr;
+  for (const auto& [leaf, uses] : weights_) settle_weight(*leaf, *uses);
+  forget_weights();
+  // What was recorded so far is unknown to what is recorded from here on.
+  number_ = ++tapes_made;
 }
 
 }  // namespace heed

@@ -49,8 +49,9 @@ using Inputs = std::span<const Tensor* const>;
 class Tape {
  public:
   // Becomes the thread's current tape. What is drawn while it is open (dropout) is a function of
-  // the seed: a trainer derives it from the step.
-  explicit Tape(uint64_t seed = 0);
+  // the seed: a trainer derives it from the step. Without one, every tape of a process has its own.
+  Tape();
+  explicit Tape(uint64_t seed);
   ~Tape();  // the one before becomes current again
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
@@ -64,7 +65,7 @@ class Tape {
   Random& random() { return random_; }
   uint64_t number() const { return number_; }  // no two tapes of a process have the same
   // For ops/weight.h: this parameter's uses are to be settled and forgotten with the tape.
-  void note_weight(std::shared_ptr<Leaf> leaf) { weights_.push_back(std::move(leaf)); }
+  void note_weight(const std::shared_ptr<Leaf>& leaf) { weights_.emplace_back(leaf, leaf->uses); }
 
  private:
   friend bool tracked(const Tensor&);
@@ -81,12 +82,16 @@ class Tape {
     Backward backward;
   };
 
+  void forget_weights();
+
   uint64_t number_;
   Tape* previous_;
   Random random_;
   std::vector<Record> records_;
-  std::vector<std::shared_ptr<Leaf>> weights_;
+  std::vector<std::pair<std::shared_ptr<Leaf>, std::shared_ptr<WeightUses>>> weights_;
 };
+
+// A parameter may be used by one thread at a time: its leaf is not guarded.
 
 // Does an open tape follow this tensor? Only then is its gradient worth computing.
 bool tracked(const Tensor& x);
@@ -106,6 +111,12 @@ template <class F>
 Tensor record(const char* op, std::initializer_list<const Tensor*> inputs, Tensor y, F&& backward) {
   return record(op, Inputs(inputs.begin(), inputs.size()), std::move(y), std::forward<F>(backward));
 }
+
+// For a closure on the way back: the gradient that has come together so far for the tensor recorded
+// at `slot`, zeros at first, to be added to in place; the closure then returns none for that input.
+// For large inputs that many records share, such as the source that every step of a decoder attends
+// to.
+Tensor gradient_so_far(const Slot& slot, const Shape& shape, Type type);
 
 // A tensor like dy to write a gradient into: dy itself if nobody else sees it, which saves memory
 // and its way through the cache. For kernels that may work in place. dy must be contiguous.

@@ -61,12 +61,11 @@ std::optional<Tensor> WeightUse::gradient(const Tensor& x, const Tensor& dy) {
   return sum_of(*uses_, w_);
 }
 
-void settle_weight(Leaf& leaf) {
-  const std::shared_ptr<WeightUses> uses = std::move(leaf.uses);
-  if (!uses || uses->x.empty()) return;
+void settle_weight(Leaf& leaf, WeightUses& uses) {
+  if (uses.x.empty()) return;
   // Parameters are row-major; that is all that sum_of() asks of w.
-  const Tensor like({uses->x[0].size(1), uses->dy[0].size(1)}, uses->x[0].type());
-  const Tensor grad = sum_of(*uses, like);
+  const Tensor like({uses.x[0].size(1), uses.dy[0].size(1)}, uses.x[0].type());
+  const Tensor grad = sum_of(uses, like);
   leaf.grad = std::make_shared<Tensor>(leaf.grad ? *leaf.grad + grad : grad);
 }
 

@@ -39,7 +39,7 @@ class WeightUse {
 };
 
 // For the tape, at the end of the way back: gathers what still waits for uses that the loss does
-// not depend on, and forgets the uses.
-void settle_weight(Leaf& leaf);
+// not depend on.
+void settle_weight(Leaf& leaf, WeightUses& uses);
 
 }  // namespace heed

@@ -19,7 +19,8 @@ template <class Make>
 void launch(const char* op, const Tensor& like, Make&& make) {
   const auto start = [&]<class T>() {
     const auto kernel = make.template operator()<T>();
-    if constexpr (RunsOnCpu<decltype(kernel)>) kernels::run(kernels::Cpu{}, kernel);
+    static_assert(RunsOnCpu<decltype(kernel)>, "no run(Cpu, kernel) is declared in kernels.h");
+    kernels::run(kernels::Cpu{}, kernel);
   };
   switch (like.type()) {
     case Type::f32: return start.template operator()<float>();

@@ -9,6 +9,11 @@
 
 #include "heed/base/check.h"
 
+#if defined(__has_feature)  // clang's way to say it
+#if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
+#define __SANITIZE_ADDRESS__
+#endif
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #else

@@ -45,8 +45,12 @@ Shape row_major(const Shape& shape) {
 Tensor::Tensor(const Shape& shape, Type type)
     : shape_(shape), stride_(row_major(shape)), type_(type) {
   for (const int64_t size : shape) require(size >= 0, "tensor: negative size in ", shape);
+  size_t bytes = size_of(type);
+  for (const int64_t size : shape)
+    require(!__builtin_mul_overflow(bytes, static_cast<size_t>(size), &bytes) && bytes >> 60 == 0,
+            "tensor: ", shape, " is more than any memory can hold");
   auto arena = current_arena().shared_from_this();
-  void* block = arena->allocate(static_cast<size_t>(count()) * size_of(type));
+  void* block = arena->allocate(bytes);
   storage_ = std::shared_ptr<void>(block, [arena](void* p) { arena->release(p); });
 }
 
@@ -132,6 +136,7 @@ Tensor filled(std::span<const T> values, const Shape& shape) {
 }
 
 Tensor drawn(const Shape& shape, Type type, auto draw) {
+  for (const int64_t size : shape) require(size >= 0, "tensor: negative size in ", shape);
   std::vector<double> values(static_cast<size_t>(shape.count()));
   for (double& value : values) value = draw();
   return tensor(values, shape, type);

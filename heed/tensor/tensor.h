@@ -75,6 +75,7 @@ class Tensor {
   // The first number. Throws Error if the tensor holds another type.
   template <class T>
   T* data() const {
+    require(defined(), "tensor: there is none; it was never given a value");
     require(type_ == type_of<T>(), "tensor: holds ", name(type_), ", asked for ",
             name(type_of<T>()));
     return static_cast<T*>(storage_.get()) + offset_;

@@ -30,6 +30,9 @@ Adam::Adam(Params params, const AdamOptions& options)
 }
 
 double Adam::step(double rate) {
+  require(m_.size() == params_.all().size(), "adam: was made for ", m_.size(),
+          " parameters, there are ", params_.all().size(),
+          " now; make it when the model is complete");
   const double norm = gradient_norm(params_);
   if (!std::isfinite(norm)) {
     params_.clear_gradients();

@@ -65,20 +65,31 @@ void apply(const AdditiveAttention<T>& k) {
   });
 }
 
+// dv += ds t, and with u = ds v (1 - t^2): dq += u, dk += u. One pass.
+template <class T>
+HWY_INLINE void add_terms(int64_t n, T ds, const T* t, const T* v, T* dv, T* dq, T* dk) {
+  const Tag<T> d;
+  const auto factor = hn::Set(d, ds), one = hn::Set(d, T(1));
+  for_vectors<T>(n, [&](auto load, auto store, int64_t i) {
+    const auto th = load(t + i);
+    const auto u = hn::Mul(hn::Mul(factor, load(v + i)), hn::NegMulAdd(th, th, one));
+    store(hn::MulAdd(factor, th, load(dv + i)), dv + i);
+    store(hn::Add(u, load(dq + i)), dq + i);
+    store(hn::Add(u, load(dk + i)), dk + i);
+  });
+}
+
 // With t_j = tanh(q + k_j), w_j the weights and g = d context:
 //   d score_j = w_j (g . value_j - g . context),  d value_j = w_j g,
 //   d q = sum_j d score_j v (1 - t_j^2),  d k_j the term of the sum,  d v = sum_j d score_j t_j.
 template <class T>
 void apply(const AdditiveAttentionGrad<T>& k) {
-  const auto one = hn::Set(Tag<T>(), T(1));
   std::vector<T> dv_of(static_cast<size_t>(k.batch * k.n));  // one row a sentence, added in order
   parallel_for(k.batch, 1, [&](int64_t b, int64_t) {
     const int64_t count = key_count(k, b);
     const T *keys = k.k + b * k.keys * k.n, *values = k.value + b * k.keys * k.value_size;
     T *dk = k.dk + b * k.keys * k.n, *dvalue = k.dvalue + b * k.keys * k.value_size;
     T* dv = dv_of.data() + b * k.n;
-    std::fill_n(dk, k.keys * k.n, T(0));
-    std::fill_n(dvalue, k.keys * k.value_size, T(0));
     std::vector<T> t(static_cast<size_t>(k.n));
     for (int64_t i = 0; i < k.queries; ++i) {
       const int64_t row = b * k.queries + i;
@@ -93,16 +104,7 @@ void apply(const AdditiveAttentionGrad<T>& k) {
         const T weight = std::exp(dot<T>(k.n, t.data(), k.v) - k.log_sum[row]);
         const T ds = weight * (dot(k.value_size, g, values + j * k.value_size) - mean);
         add_scaled(k.value_size, weight, g, dvalue + j * k.value_size);
-        add_scaled<T>(k.n, ds, t.data(), dv);
-        const auto factor = hn::Set(Tag<T>(), ds);
-        map_range<T>(
-            0, k.n,
-            [&](Vec<T> th, Vec<T> w) {
-              return hn::Mul(hn::Mul(factor, w), hn::NegMulAdd(th, th, one));
-            },
-            t.data(), static_cast<const T*>(t.data()), k.v);
-        add_scaled<T>(k.n, T(1), t.data(), dq);
-        add_scaled<T>(k.n, T(1), t.data(), dk + j * k.n);
+        add_terms(k.n, ds, t.data(), k.v, dv, dq, dk + j * k.n);
       }
     }
   });

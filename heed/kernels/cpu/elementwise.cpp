@@ -325,22 +325,6 @@ void apply(const Adam<T>& k) {
   });
 }
 
-template <class T>
-void apply(const Sgd<T>& k) {
-  const Tag<T> d;
-  const auto rate = hn::Set(d, k.rate * k.scale);
-  if (k.momentum == T(0))
-    return map_array<T>(
-        k.n, [&](Vec<T> g, Vec<T> w) { return hn::NegMulAdd(rate, g, w); }, k.w, k.grad,
-        static_cast<const T*>(k.w));
-  parallel_for(k.n, kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      k.v[i] = k.momentum * k.v[i] + k.grad[i] * k.scale;
-      k.w[i] -= k.rate * k.v[i];
-    }
-  });
-}
-
 HEED_KERNEL_BODIES(Map)
 HEED_KERNEL_BODIES(MapGrad)
 HEED_KERNEL_BODIES(Zip)
@@ -349,7 +333,6 @@ HEED_KERNEL_BODIES(Fill)
 HEED_KERNEL_BODIES(Copy)
 HEED_KERNEL_BODIES(Dropout)
 HEED_KERNEL_BODIES(Adam)
-HEED_KERNEL_BODIES(Sgd)
 
 }  // namespace heed::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -365,7 +348,6 @@ HEED_KERNEL_RUN(Fill)
 HEED_KERNEL_RUN(Copy)
 HEED_KERNEL_RUN(Dropout)
 HEED_KERNEL_RUN(Adam)
-HEED_KERNEL_RUN(Sgd)
 
 HWY_EXPORT(ToBf16Body);
 HWY_EXPORT(FromBf16Body);

@@ -6,7 +6,6 @@
 // kDepth, and the parts are added to c in rising order. So every element of c is summed in one
 // order that depends on k alone: neither the size of the batch nor the threads change a bit of it.
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -347,8 +346,13 @@ void multiply_vector(const Matmul<T>& g, const T* a, const T* b, T* c) {
         hn::Store(s2, d, sums + 2 * HWY_LANES(T));
         hn::Store(s3, d, sums + 3 * HWY_LANES(T));
       } else {
-        for (int64_t p = 0; p < g.k; ++p)
-          for (int64_t q = 0; q < m; ++q) sums[q] = std::fma(a[i + q + p * g.a.col], x[p], sums[q]);
+        for (int64_t q = 0; q < m; q += HWY_LANES(T)) {
+          const size_t rest = static_cast<size_t>(std::min<int64_t>(HWY_LANES(T), m - q));
+          auto sum = hn::Zero(d);
+          for (int64_t p = 0; p < g.k; ++p)
+            sum = hn::MulAdd(load_part<T>(a + i + q + p * g.a.col, rest), hn::Set(d, x[p]), sum);
+          hn::Store(sum, d, sums + q);
+        }
       }
       for (int64_t q = 0; q < m; ++q) put(i + q, sums[q]);
     });

@@ -14,23 +14,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
-// Calls body(load, store, j) for every vector of a row of n; at the end of the row load and store
-// touch only what exists.
-template <class T, class Body>
-HWY_INLINE void for_vectors(int64_t n, Body body) {
-  const Tag<T> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t j = 0;
-  for (; j + lanes <= n; j += lanes)
-    body([d](const T* p) { return hn::LoadU(d, p); }, [d](Vec<T> v, T* p) { hn::StoreU(v, d, p); },
-         j);
-  if (const size_t rest = static_cast<size_t>(n - j); rest > 0)
-    body([rest](const T* p) { return load_part<T>(p, rest); },
-         [rest](Vec<T> v, T* p) { store_part<T>(v, p, rest); }, j);
-}
-
 template <class T>
-void apply(const CellStep<T>& k) {
+void apply(const CellStep<T> &k) {
   const int64_t n = k.n;
   parallel_for(k.rows, row_grain(8 * n), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -76,7 +61,7 @@ void apply(const CellStep<T>& k) {
 }
 
 template <class T>
-void apply(const CellStepGrad<T>& k) {
+void apply(const CellStepGrad<T> &k) {
   const Tag<T> d;
   const auto one = hn::Set(d, T(1));
   const int64_t n = k.n;
@@ -85,7 +70,7 @@ void apply(const CellStepGrad<T>& k) {
   parallel_for(k.rows, row_grain(8 * n), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const T *kept = k.gates + i * k.gates_row, *dh_new = k.dh_new + i * k.dh_new_row;
-      const T* dc_new = k.dc_new ? k.dc_new + i * k.dc_new_row : nullptr;
+      const T *dc_new = k.dc_new ? k.dc_new + i * k.dc_new_row : nullptr;
       T *dx = k.dx + i * k.dx_row, *du = k.du ? k.du + i * k.du_row : nullptr;
       T *dh = k.dh + i * k.dh_row, *dc = k.dc ? k.dc + i * k.dc_row : nullptr;
       if (k.live && !k.live[i]) {

@@ -39,16 +39,11 @@ HWY_INLINE void add_row(int64_t n, const T* x, T* y) {
 
 // Adds up `count` partial rows of n (partial[c * n + j]) into y, in rising order.
 template <class T>
-void add_partials(int64_t count, int64_t n, T scale, const T* partial, T* y) {
-  const Tag<T> d;
+void add_partials(int64_t count, int64_t n, const T* partial, T* y) {
   parallel_for(n, 1024, [&](int64_t begin, int64_t end) {
     const int64_t width = end - begin;
     std::copy_n(partial + begin, width, y + begin);
     for (int64_t c = 1; c < count; ++c) add_row(width, partial + c * n + begin, y + begin);
-    const auto factor = hn::Set(d, scale);
-    if (scale != T(1))
-      map_range<T>(
-          begin, end, [&](Vec<T> v) { return hn::Mul(factor, v); }, y, static_cast<const T*>(y));
   });
 }
 
@@ -61,25 +56,25 @@ void apply(const Sum<T>& k) {
   if (k.inner == 1)
     return parallel_for(k.outer, row_grain(k.n), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        k.y[i] = k.scale * sum_range<T>(
-                               k.n, [](Vec<T> x) { return x; }, k.x + i * k.n);
+        k.y[i] = sum_range<T>(
+            k.n, [](Vec<T> x) { return x; }, k.x + i * k.n);
     });
-  // Sums down columns. Few outer items: cut the rows into chunks with a partial sum each.
-  const int64_t grain = std::max<int64_t>(16, row_grain(k.inner));
-  if (k.outer == 1 && k.n > grain) {
-    const int64_t chunks = chunk_count(k.n, grain);
-    std::vector<T> partial(static_cast<size_t>(chunks * k.inner));
-    parallel_for(k.n, grain, [&](int64_t begin, int64_t end) {
-      T* sum = partial.data() + begin / grain * k.inner;
-      std::copy_n(k.x + begin * k.inner, k.inner, sum);
-      for (int64_t i = begin + 1; i < end; ++i) add_row(k.inner, k.x + i * k.inner, sum);
-    });
-    return add_partials(chunks, k.inner, k.scale, partial.data(), k.y);
-  }
-  parallel_for(k.outer, row_grain(k.n * k.inner), [&](int64_t begin, int64_t end) {
-    for (int64_t o = begin; o < end; ++o)
-      add_partials(k.n, k.inner, k.scale, k.x + o * k.n * k.inner, k.y + o * k.inner);
-  });
+  // Sums down columns, chunk by chunk along n; the chunks do not depend on how many sums there are.
+  const int64_t grain = std::max<int64_t>(16, row_grain(k.inner)), chunks = chunk_count(k.n, grain);
+  std::vector<T> partial(static_cast<size_t>(k.outer * chunks * k.inner));
+  parallel_for(k.outer * chunks, std::max<int64_t>(1, row_grain(std::min(k.n, grain) * k.inner)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t c = begin; c < end; ++c) {
+                   const T* x = k.x + c / chunks * k.n * k.inner;
+                   const int64_t first = c % chunks * grain;
+                   T* sum = partial.data() + c * k.inner;
+                   std::copy_n(x + first * k.inner, k.inner, sum);
+                   for (int64_t i = first + 1; i < std::min(k.n, first + grain); ++i)
+                     add_row(k.inner, x + i * k.inner, sum);
+                 }
+               });
+  for (int64_t o = 0; o < k.outer; ++o)
+    add_partials(chunks, k.inner, partial.data() + o * chunks * k.inner, k.y + o * k.inner);
 }
 
 template <class T>
@@ -91,7 +86,6 @@ void apply(const Max<T>& k) {
       int64_t at = 0;  // all NaN: the first
       while (at + 1 < k.n && x[at] != most) ++at;
       if (x[at] != most) at = 0;
-      k.value[i] = x[at];
       k.index[i] = static_cast<Id>(at);
     }
   });
@@ -334,7 +328,8 @@ void apply(const NormGrad<T>& k) {
   const Tag<T> d;
   using V = Vec<T>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t grain = std::max<int64_t>(32, row_grain(k.n)), chunks = chunk_count(k.rows, grain);
+  const int64_t grain = std::max<int64_t>(32, row_grain(k.n)),
+                chunks = std::max<int64_t>(1, chunk_count(k.rows, grain));
   std::vector<T> partial(static_cast<size_t>(2 * chunks * k.n));
   const T count = static_cast<T>(k.n);
   parallel_for(k.rows, grain, [&](int64_t begin, int64_t end) {
@@ -376,8 +371,8 @@ void apply(const NormGrad<T>& k) {
           k.dx + i * k.n, x, dy, k.gain);
     }
   });
-  add_partials(chunks, k.n, T(1), partial.data(), k.dgain);
-  if (k.dbias) add_partials(chunks, k.n, T(1), partial.data() + chunks * k.n, k.dbias);
+  add_partials(chunks, k.n, partial.data(), k.dgain);
+  if (k.dbias) add_partials(chunks, k.n, partial.data() + chunks * k.n, k.dbias);
 }
 
 // ---- cross entropy

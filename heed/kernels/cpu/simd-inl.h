@@ -73,7 +73,9 @@ HWY_INLINE Vec<float> exp_of(Vec<float> x) {
   // 2^n by adding to the exponent; within the limits below it neither wraps nor leaves the normals.
   const auto scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, y), n_bits));
   const auto low = hn::Lt(x, hn::Set(d, -87.3365479f)), high = hn::Gt(x, hn::Set(d, 88.7228317f));
-  return hn::IfThenElse(high, hn::Inf(d), hn::IfThenZeroElse(low, scaled));
+  // Adding to the exponent could make a number of a NaN.
+  const auto finite = hn::IfThenElse(hn::IsNaN(x), x, scaled);
+  return hn::IfThenElse(high, hn::Inf(d), hn::IfThenZeroElse(low, finite));
 }
 HWY_INLINE Vec<double> exp_of(Vec<double> x) {
   const Tag<double> d;
@@ -121,7 +123,7 @@ HWY_INLINE void store_part(Vec<T> v, T* p, size_t count) {
   for (size_t i = 0; i < count; ++i) p[i] = lanes[i];
 }
 
-// y[i] = f(x[i], ...) over an array, on all threads.
+// y[i] = f(x[i], ...) over a range, or over an array on all threads.
 template <class T, class F, class... In>
 HWY_INLINE void map_range(int64_t begin, int64_t end, F f, T* y, const In*... x) {
   const Tag<T> d;
@@ -176,6 +178,21 @@ HWY_INLINE T max_range(int64_t n, const T* x) {
   T most = hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
   for (; i < n; ++i) most = x[i] > most ? x[i] : most;
   return most;
+}
+
+// Calls body(load, store, j) for every vector of a row of n; at the end of the row load and store
+// touch only what exists.
+template <class T, class Body>
+HWY_INLINE void for_vectors(int64_t n, Body body) {
+  const Tag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t j = 0;
+  for (; j + lanes <= n; j += lanes)
+    body([d](const T* p) { return hn::LoadU(d, p); }, [d](Vec<T> v, T* p) { hn::StoreU(v, d, p); },
+         j);
+  if (const size_t rest = static_cast<size_t>(n - j); rest > 0)
+    body([rest](const T* p) { return load_part<T>(p, rest); },
+         [rest](Vec<T> v, T* p) { store_part<T>(v, p, rest); }, j);
 }
 
 }  // namespace heed::kernels::HWY_NAMESPACE
