@@ -178,7 +178,7 @@ class Reader {
     CellState s = decoder_.start(B);
     std::vector<Tensor> logits;
     for (int64_t t = 0; t < kSteps; ++t) {
-      const Tensor last = contiguous_column(batch.in, t);
+      const Tensor last = reshape(slice(batch.in, 1, t, t + 1), {B});
       logits.push_back(reshape(step(source, last, s).logits, {B, 1, kLetters}));
     }
     return cross_entropy(concat(logits, 1), batch.out);
@@ -202,12 +202,6 @@ class Reader {
   }
 
  private:
-  static Tensor contiguous_column(const Tensor& x, int64_t t) {
-    std::vector<Id> column;
-    for (int64_t b = 0; b < x.size(0); ++b) column.push_back(x.data<Id>()[b * x.size(1) + t]);
-    return ids(column, {x.size(0)});
-  }
-
   Embedding source_, target_;
   RecurrentStack encoder_;
   RecurrentCell decoder_;

@@ -145,6 +145,16 @@ TEST(Ops, ArithmeticOnColumnsReadsTheRightNumbers) {
   EXPECT_EQ((transpose(x, 0, 1) - x).values(), (std::vector<double>{0, 1, -1, 0}));
 }
 
+TEST(Ops, IdsCanBeSlicedAndJoined) {
+  const Tensor id = ids(std::vector<Id>{1, 2, 3, 0}, {2, 2});
+  const Tensor column = slice(id, 1, 1, 2);
+  EXPECT_EQ(concat({column, column}, 1).values(), (std::vector<double>{2, 2, 0, 0}));
+  const Tensor table = tensor({10, 20, 30, 40}, {4, 1});
+  EXPECT_EQ(embedding(table, column).values(), (std::vector<double>{30, 10}));
+  const Tensor turned = transpose(tensor({1, 2, 3, 4, 5, 6}, {2, 3}), 0, 1);
+  EXPECT_EQ(embedding(turned, column).values(), (std::vector<double>{3, 6, 1, 4}));
+}
+
 TEST(Ops, ReshapeRefusesWhatMakesNoSense) {
   const Tensor x = zeros({2, 3});
   EXPECT_EQ(message_of([&] { reshape(x, {-2, -3}); }), "reshape: negative size in [-2, -3]");

@@ -4,11 +4,10 @@
 
 namespace heed {
 
-Tensor embedding(const Tensor& table, const Tensor& id) {
-  require(table.rank() == 2 && table.contiguous(),
-          "embedding: the table wants shape [V, D], given ", table.shape());
-  require(id.type() == Type::i32 && id.contiguous(), "embedding: wants ids, given ",
-          name(id.type()));
+Tensor embedding(const Tensor& given, const Tensor& given_id) {
+  require(given_id.type() == Type::i32, "embedding: wants ids, given ", name(given_id.type()));
+  const Tensor table = contiguous(given), id = contiguous(given_id);
+  require(table.rank() == 2, "embedding: the table wants shape [V, D], given ", table.shape());
   for (const Id i : std::span(id.data<Id>(), static_cast<size_t>(id.count())))
     require(i >= 0 && i < table.size(0), "embedding: id ", i, " in a table of ", table.size(0));
   require(id.rank() < kernels::kMaxRank, "embedding: ids of shape ", id.shape());

@@ -88,17 +88,21 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
                 });
 }
 
-// How many targets count; every target must be a row of the vocabulary or negative.
-int64_t counted(const char* op, const Tensor& target, int64_t rows, int64_t vocabulary) {
-  require(target.type() == Type::i32 && target.contiguous(), op, ": targets must be ids, given ",
-          name(target.type()));
-  require(target.count() == rows, op, ": ", rows, " rows of logits, ", target.count(), " targets");
-  int64_t count = 0;
-  for (const Id id : std::span(target.data<Id>(), static_cast<size_t>(rows))) {
+struct Targets {
+  Tensor id;      // contiguous
+  int64_t count;  // of those that count
+};
+
+// Every target must be a word of the vocabulary, or negative: not counted.
+Targets checked_targets(const char* op, const Tensor& given, int64_t rows, int64_t vocabulary) {
+  require(given.type() == Type::i32, op, ": targets must be ids, given ", name(given.type()));
+  require(given.count() == rows, op, ": ", rows, " rows of logits, ", given.count(), " targets");
+  Targets targets{.id = contiguous(given), .count = 0};
+  for (const Id id : std::span(targets.id.data<Id>(), static_cast<size_t>(rows))) {
     require(id < vocabulary, op, ": target ", id, " in a vocabulary of ", vocabulary);
-    count += id >= 0;
+    targets.count += id >= 0;
   }
-  return count;
+  return targets;
 }
 
 void require_smoothing(const char* op, double smoothing) {
@@ -127,22 +131,23 @@ Tensor rms_norm(const Tensor& x, const Tensor& gain, double epsilon) {
   return norm("rms_norm", x, gain, nullptr, epsilon);
 }
 
-Tensor cross_entropy(Tensor logits, const Tensor& target, double smoothing) {
+Tensor cross_entropy(Tensor logits, const Tensor& given_target, double smoothing) {
   require_rows("cross_entropy", logits);
   require_smoothing("cross_entropy", smoothing);
   const bool wants_grad = tracked(logits), overwrite = logits.sole_owner() && logits.contiguous();
   const Tensor x = contiguous(logits);
-  const int64_t rows = rows_of(x), count = counted("cross_entropy", target, rows, x.size(-1));
+  const int64_t rows = rows_of(x);
+  const auto [target, count] = checked_targets("cross_entropy", given_target, rows, x.size(-1));
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, count));
   Tensor losses({rows}, x.type()), d_logits;
   if (wants_grad) d_logits = overwrite ? x.detached() : empty_like(x);
-  launch("cross_entropy", x, [&]<class T>() {
+  launch("cross_entropy", x, [&, &id = target]<class T>() {
     return kernels::CrossEntropy<T>{.rows = rows,
                                     .n = x.size(-1),
                                     .smoothing = static_cast<T>(smoothing),
                                     .scale = static_cast<T>(scale),
                                     .logits = x.data<T>(),
-                                    .target = target.data<Id>(),
+                                    .target = id.data<Id>(),
                                     .loss = losses.data<T>(),
                                     .d_logits = wants_grad ? d_logits.data<T>() : nullptr};
   });
@@ -150,7 +155,7 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, double smoothing) {
                 [d_logits](const Tensor& dy) { return Grads{times(d_logits, dy)}; });
 }
 
-Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& target,
+Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& given_target,
                             double smoothing) {
   const char* const op = "linear_cross_entropy";
   require(given.rank() >= 1 && w.rank() == 2 && given.size(-1) == w.size(0), op,
@@ -161,7 +166,7 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
   const Tensor x =
       reshape(given, {given.count() / std::max<int64_t>(1, given.size(-1)), given.size(-1)});
   const int64_t rows = x.size(0), vocabulary = w.size(1);
-  const int64_t count = counted(op, target, rows, vocabulary);
+  const auto [target, count] = checked_targets(op, given_target, rows, vocabulary);
   const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, count));
   const bool wants_x = tracked(x), wants_w = tracked(w);
   Tensor losses({rows}, x.type()), dx, dw;
@@ -174,13 +179,13 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
     const int64_t n = std::min(kSlab, rows - at);
     const Tensor x_slab = slice(x.detached(), 0, at, at + n), slab = slice(logits, 0, 0, n);
     multiply(op, x_slab, w.detached(), slab);
-    launch(op, x, [&]<class T>() {
+    launch(op, x, [&, &id = target]<class T>() {
       return kernels::CrossEntropy<T>{.rows = n,
                                       .n = vocabulary,
                                       .smoothing = static_cast<T>(smoothing),
                                       .scale = static_cast<T>(scale),
                                       .logits = slab.data<T>(),
-                                      .target = target.data<Id>() + at,
+                                      .target = id.data<Id>() + at,
                                       .loss = losses.data<T>() + at,
                                       .d_logits = wants_x || wants_w ? slab.data<T>() : nullptr};
     });

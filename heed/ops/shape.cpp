@@ -24,8 +24,8 @@ void move_numbers(const Tensor& x, const Tensor& y, bool add) {
                        .size = {},
                        .x_stride = {},
                        .y_stride = {},
-                       .x = x.data<T>(),
-                       .y = y.data<T>()};
+                       .x = static_cast<const T*>(x.raw()),
+                       .y = static_cast<T*>(y.raw())};
     for (int i = 0; i < x.rank(); ++i) {
       if (x.size(i) == 1) continue;
       const int last = k.rank - 1;
@@ -44,6 +44,12 @@ void move_numbers(const Tensor& x, const Tensor& y, bool add) {
     if (k.rank == 0) k.rank = 1, k.size[0] = 1, k.x_stride[0] = k.y_stride[0] = 1;
     return k;
   };
+  if (x.type() == Type::i32) {
+    require(!add, "add: wants f32 or f64, given i32");
+    // Ids are as wide as floats, and a copy does not look at what it moves.
+    auto k = fill.template operator()<float>();
+    return kernels::run(kernels::Cpu{}, k);
+  }
   launch("copy", x, fill);
 }
 

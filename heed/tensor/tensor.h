@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <initializer_list>
 #include <memory>
 #include <ostream>
@@ -75,10 +76,14 @@ class Tensor {
   // The first number. Throws Error if the tensor holds another type.
   template <class T>
   T* data() const {
-    require(defined(), "tensor: there is none; it was never given a value");
-    require(type_ == type_of<T>(), "tensor: holds ", name(type_), ", asked for ",
+    require(!defined() || type_ == type_of<T>(), "tensor: holds ", name(type_), ", asked for ",
             name(type_of<T>()));
-    return static_cast<T*>(storage_.get()) + offset_;
+    return static_cast<T*>(raw());
+  }
+  // The same, whatever the type.
+  void* raw() const {
+    require(defined(), "tensor: there is none; it was never given a value");
+    return static_cast<std::byte*>(storage_.get()) + static_cast<size_t>(offset_) * size_of(type_);
   }
   // The only number of a tensor with one.
   double item() const;
