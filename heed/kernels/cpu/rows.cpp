@@ -138,8 +138,8 @@ HWY_INLINE T exp_row(int64_t n, T shift, const T* x, T* y) {
   auto s0 = hn::Zero(d), s1 = s0;
   int64_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const auto a = exp_of(hn::Sub(hn::LoadU(d, x + i), m));
-    const auto b = exp_of(hn::Sub(hn::LoadU(d, x + i + lanes), m));
+    const auto a = exp_of_negative(hn::Sub(hn::LoadU(d, x + i), m));
+    const auto b = exp_of_negative(hn::Sub(hn::LoadU(d, x + i + lanes), m));
     hn::StoreU(a, d, y + i);
     hn::StoreU(b, d, y + i + lanes);
     s0 = hn::Add(s0, a);
@@ -147,7 +147,7 @@ HWY_INLINE T exp_row(int64_t n, T shift, const T* x, T* y) {
   }
   for (; i < n; i += lanes) {
     const size_t rest = static_cast<size_t>(std::min(lanes, n - i));
-    const auto a = exp_of(hn::Sub(load_part<T>(x + i, rest), m));
+    const auto a = exp_of_negative(hn::Sub(load_part<T>(x + i, rest), m));
     store_part<T>(a, y + i, rest);
     s0 = hn::Add(s0, hn::IfThenElseZero(hn::FirstN(d, rest), a));
   }
@@ -159,7 +159,7 @@ template <class T>
 HWY_INLINE T sum_exp(int64_t n, T shift, const T* x) {
   const auto m = hn::Set(Tag<T>(), shift);
   return sum_range<T>(
-      n, [&](Vec<T> v) { return exp_of(hn::Sub(v, m)); }, x);
+      n, [&](Vec<T> v) { return exp_of_negative(hn::Sub(v, m)); }, x);
 }
 
 // Rows of V vectors, which then stay in registers: the rows of attention's weights are short.
@@ -179,7 +179,7 @@ void softmax_short(const Softmax<T>& k, int64_t begin, int64_t end) {
     most = hn::MaxOfLanes(d, most);
     auto sum = hn::Zero(d);
     for (int j = 0; j < V; ++j) {
-      v[j] = exp_of(hn::Sub(v[j], most));
+      v[j] = exp_of_negative(hn::Sub(v[j], most));
       sum = hn::Add(sum, v[j]);
     }
     // Nothing but -inf: -inf - -inf is a NaN, and the row is 0 unless a NaN was given.

@@ -77,11 +77,22 @@ HWY_INLINE Vec<float> exp_of(Vec<float> x) {
   const auto finite = hn::IfThenElse(hn::IsNaN(x), x, scaled);
   return hn::IfThenElse(high, hn::Inf(d), hn::IfThenZeroElse(low, finite));
 }
+// The same for x <= 0, where 2^n is a number of its own and the product keeps a NaN by itself.
+HWY_INLINE Vec<float> exp_of_negative(Vec<float> x) {
+  const Tag<float> d;
+  const hn::RebindToSigned<Tag<float>> di;
+  hn::Vec<decltype(di)> n_bits;
+  const auto y = hn::Add(exp_parts(x, n_bits), hn::Set(d, 1.0f));
+  const auto two_n = hn::BitCast(d, hn::Add(n_bits, hn::Set(di, 0x3F800000)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3365479f)), hn::Mul(y, two_n));
+}
 HWY_INLINE Vec<double> exp_of(Vec<double> x) {
   const Tag<double> d;
   // Highway's Exp makes 0 of a NaN.
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
 }
+
+HWY_INLINE Vec<double> exp_of_negative(Vec<double> x) { return exp_of(x); }
 
 // tanh|x| = e / (e + 2) with e = exp(2|x|) - 1, which keeps all digits near 0.
 HWY_INLINE Vec<float> tanh_of(Vec<float> x) {
