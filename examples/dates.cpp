@@ -14,6 +14,7 @@
 #include <set>
 #include <sstream>
 
+#include "heed/files/atomic_file.h"
 #include "heed/heed.h"
 
 using namespace heed;
@@ -281,6 +282,16 @@ int main(int argc, char** argv) {
   if (!folder.empty()) {
     std::filesystem::create_directories(folder);
     save_parameters(params, folder / "model.safetensors");
+    std::string vocabulary;  // one word a line, in the order of their ids
+    std::vector<std::string> lines(words.id.size());
+    for (const auto& [word, id] : words.id) lines[static_cast<size_t>(id)] = word;
+    for (const std::string& line : lines) vocabulary += line + "\n";
+    write_file(folder / "words.txt", vocabulary);
+    write_file(
+        folder / "config.json",
+        "{\"model\": \"dates\", \"score\": \"additive\", \"size\": " + std::to_string(kSize) +
+            ", \"words\": " + std::to_string(words.id.size()) + "}\n");
+    std::fflush(stdout);
     std::fprintf(stderr, "\nthe model is in %s\n", folder.c_str());
   }
   return right * 100 >= dates.size() * 95 ? 0 : 1;
