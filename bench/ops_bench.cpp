@@ -85,6 +85,8 @@ std::vector<Row> op_rows() {
   add(
       "op/softmax", [] { return cases::softmax_case(4096, 32, false); }, 5 * 4096 * 32);
   add(
+      "op/softmax_128", [] { return cases::softmax_case(4096, 128, false); }, 5 * 4096 * 128);
+  add(
       "op/vocabulary_softmax", [] { return cases::softmax_case(1024, 8000, false); },
       5 * kRows * kWords);
   add(

@@ -232,7 +232,6 @@ class GruAdditive {
  public:
   explicit GruAdditive(int64_t vocabulary) : vocabulary_(vocabulary) {
     make_.keep_all(encoder_->parameters());
-    make_.keep_all(decoder_->parameters());
   }
 
   void step() {
@@ -240,12 +239,21 @@ class GruAdditive {
     const Tensor memory = read.transpose(0, 1).contiguous();  // [B, Ts, M]
     const Tensor keys = at::linear(memory, keys_);            // [B, Ts, A]
     const Tensor words = embed(target_table_, target_);       // [Tt, B, D]
-    const auto word = words.unbind(0);
+    // The words' share of the gates is known for all steps before the first.
+    const auto word_gates =
+        word_gates_(words.view({-1, kSize})).view({kSteps, kBatch, 3 * kSize}).unbind(0);
     Tensor state = at::zeros({kBatch, kSize});
     std::vector<Tensor> states, contexts;
     for (int64_t t = 0; t < kSteps; ++t) {
-      contexts.push_back(read_memory(at::linear(state, query_), keys, memory));
-      state = decoder_->forward(at::cat({word[static_cast<size_t>(t)], contexts.back()}, 1), state);
+      // Query and gates both come from the last state.
+      const auto from_state = from_state_(state).split_with_sizes({kSize, 2 * kSize, kSize}, 1);
+      contexts.push_back(read_memory(from_state[0], keys, memory));
+      const auto from_input =
+          at::addmm(word_gates[static_cast<size_t>(t)], contexts.back(), context_gates_.t())
+              .split_with_sizes({2 * kSize, kSize}, 1);
+      const auto reset_update = (from_input[0] + from_state[1]).sigmoid_().chunk(2, 1);
+      const Tensor fresh = at::addcmul(from_input[1], reset_update[0], from_state[2]).tanh_();
+      state = at::lerp(fresh, state, reset_update[1]);
       states.push_back(state);
     }
     const Tensor all = at::cat({at::stack(states), at::stack(contexts), words}, 2);
@@ -270,9 +278,10 @@ class GruAdditive {
   Tensor source_table_ = make_.weight({vocabulary_, kSize});
   Tensor target_table_ = make_.weight({vocabulary_, kSize});
   torch::nn::GRU encoder_{torch::nn::GRUOptions(kSize, kSize).bidirectional(true)};
-  torch::nn::GRUCell decoder_{kSize + kMemory, kSize};
-  Tensor query_ = make_.weight({kSize, kSize});
   Tensor keys_ = make_.weight({kSize, kMemory});
+  Linear from_state_{make_, kSize, 4 * kSize};  // query; reset, update and fresh gates
+  Linear word_gates_{make_, kSize, 3 * kSize};
+  Tensor context_gates_ = make_.weight({3 * kSize, kMemory});
   Tensor score_ = make_.weight({kSize});
   Linear readout_{make_, kSize + kMemory + kSize, kSize};
   Tensor output_ = make_.weight({vocabulary_, kSize});
