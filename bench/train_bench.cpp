@@ -178,14 +178,17 @@ class GruAdditive {
   Tensor loss(const Tensor& source, const Tensor& in, const Tensor& out) const {
     const int64_t batch = source.size(0), steps = in.size(1);
     const Tensor h = encoder_(source_(source)).states;  // [B, Ts, 2 n]
-    const Tensor keys = key_(h);                        // [B, Ts, n]
+    const Shape one_head{batch, 1, h.size(1), -1};
+    const Tensor keys = reshape(key_(h), one_head), values = reshape(h, one_head);
+    const Tensor v = reshape(v_, {1, kState});
     const Tensor embedded = target_(in);
     CellState s = decoder_.start(batch);
     std::vector<Tensor> states, contexts;
     for (int64_t t = 0; t < steps; ++t) {
-      const Tensor q = reshape(query_(s.h), {batch, 1, kState});
+      const Tensor q = reshape(query_(s.h), {batch, 1, 1, kState});
       const Tensor read =
-          additive_attention({.q = q, .k = keys, .v = reshape(v_, {kState}), .value = h}).context;
+          fused_attention({.form = ScoreForm::additive, .q = q, .k = keys, .value = values, .v = v})
+              .context;
       const Tensor c = reshape(read, {batch, 2 * kState});
       const Tensor y = reshape(slice(embedded, 1, t, t + 1), {batch, kState});
       s = decoder_.step(concat({y, c}, 1), s);

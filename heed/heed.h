@@ -1,7 +1,12 @@
-// The whole library. Start with ops/ops.h (functions of tensors), nn/layers.h (layers) and
+// The whole library. Start with attention/attend.h (attention), ops/ops.h (functions of tensors), nn/layers.h (layers) and
 // ops/tape.h (gradients).
 #pragma once
 
+#include "heed/attention/attend.h"
+#include "heed/attention/mask.h"
+#include "heed/attention/multi_head.h"
+#include "heed/attention/score.h"
+#include "heed/attention/weigh.h"
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
 #include "heed/base/random.h"

@@ -3,7 +3,8 @@ import pathlib, re, sys
 
 BELOW = {
     "base": "", "kernels": "base", "tensor": "base kernels", "ops": "base kernels tensor",
-    "nn": "base kernels tensor ops", "training": "base files kernels tensor ops nn",
+    "nn": "base kernels tensor ops", "attention": "base kernels tensor ops nn",
+    "training": "base files kernels tensor ops nn",
     "files": "base", "view": "base",
 }
 root = pathlib.Path(__file__).parent.parent / "heed"

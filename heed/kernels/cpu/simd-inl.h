@@ -15,6 +15,7 @@
 #include <hwy/highway.h>
 
 #include "heed/base/parallel.h"
+#include "heed/base/random.h"
 #include "heed/kernels/kernels.h"
 
 // In the target's namespace: the two types of a kernel whose body is apply(const Name<T>&).
@@ -116,6 +117,36 @@ HWY_INLINE hn::VFromD<Tag<T>> sigmoid_of(hn::VFromD<Tag<T>> x) {
   const Tag<T> d;
   const auto one = hn::Set(d, T(1));
   return hn::Div(one, hn::Add(one, exp_of(hn::Neg(x))));
+}
+
+// Philox (base/random.h), one call a lane: the counters are (c0, rest...), the four words of each
+// result go to words, words + apart, ...
+HWY_INLINE void philox_words(hn::VFromD<Tag<uint32_t>> c0, const std::array<uint32_t, 3>& rest,
+                             uint64_t seed, int64_t apart, uint32_t* HWY_RESTRICT words) {
+  const Tag<uint32_t> d;
+  const hn::RepartitionToWide<Tag<uint32_t>> dw;
+  const auto m0 = hn::Set(d, kPhiloxMul0), m1 = hn::Set(d, kPhiloxMul1);
+  // The upper halves of the 64-bit products.
+  const auto high = [&](auto a, auto b) {
+    const auto even = hn::BitCast(d, hn::ShiftRight<32>(hn::MulEven(a, b)));
+    const auto odd = hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(dw, a))), b);
+    return hn::OddEven(hn::BitCast(d, odd), even);
+  };
+  auto c1 = hn::Set(d, rest[0]), c2 = hn::Set(d, rest[1]), c3 = hn::Set(d, rest[2]);
+  uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const auto h0 = high(c0, m0), h1 = high(c2, m1), l0 = hn::Mul(c0, m0), l1 = hn::Mul(c2, m1);
+    c0 = hn::Xor(hn::Xor(h1, c1), hn::Set(d, k0));
+    c1 = l1;
+    c2 = hn::Xor(hn::Xor(h0, c3), hn::Set(d, k1));
+    c3 = l0;
+    k0 += kPhiloxWeyl0;
+    k1 += kPhiloxWeyl1;
+  }
+  hn::Store(c0, d, words);
+  hn::Store(c1, d, words + apart);
+  hn::Store(c2, d, words + 2 * apart);
+  hn::Store(c3, d, words + 3 * apart);
 }
 
 // The first `count` lanes of memory, zeros behind: never reads past the end of an array.
