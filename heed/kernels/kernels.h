@@ -440,7 +440,7 @@ struct Attention {
   float dropout;  // of the weights, by numbers drawn from the seed and the place alone
   uint64_t seed;
   Heads<T> context;  // [B, H, Tq, m]
-  T* log_sum;        // [B, H, Tq]: log of the sum of exp(score); -inf where nothing is seen
+  T* log_sum;        // [B, H, Tq]: log2 of the sum of exp(score); -inf where nothing is seen
   Heads<T> weights;  // [B, H, Tq, Tk] before dropout, or null: not wanted
 };
 HEED_CPU_KERNEL(Attention);

@@ -65,6 +65,7 @@ class AdditiveTile {
       f_top_ = std::max(f_top_, f_most_[j] = exponentials(k + j * k_row, f_ + j * width_));
   }
 
+  // Times log2(e), as attention.cpp wants them.
   void scores(int64_t rows, int64_t keys, const T* q, const T* k, int64_t k_row, T* out,
               int64_t out_row) const {
     int64_t j = 0;
@@ -144,13 +145,16 @@ class AdditiveTile {
       }
     }
 #pragma GCC unroll 8
-    for (int u = 0; u < N; ++u) out[u] = v_sum_ - 2 * hn::GetLane(hn::SumOfLanes(d, sum[u]));
+    for (int u = 0; u < N; ++u)
+      out[u] = (v_sum_ - 2 * hn::GetLane(hn::SumOfLanes(d, sum[u]))) * kLog2E<T>;
   }
 
   T plain_score(const T* q, const T* k) const {
-    return sum_range<T>(
-        size_, [](Vec<T> a, Vec<T> b, Vec<T> c) { return hn::Mul(tanh_of(hn::Add(a, b)), c); }, q,
-        k, static_cast<const T*>(v_));
+    return kLog2E<T> *
+           sum_range<T>(
+               size_,
+               [](Vec<T> a, Vec<T> b, Vec<T> c) { return hn::Mul(tanh_of(hn::Add(a, b)), c); }, q,
+               k, static_cast<const T*>(v_));
   }
 
   // One vector of features, N keys, all rows.

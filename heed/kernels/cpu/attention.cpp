@@ -4,7 +4,8 @@
 //
 // Tiles begin at fixed keys, every sum has one order, and keys that a row does not see add exact
 // zeros: so a row's bits do not depend on the rows beside it, and a decoder that goes step by step
-// gets what a whole sequence gets at once.
+// gets what a whole sequence gets at once. Inside, scores are multiplied by log2(e), so that
+// weights are powers of 2, which cost less than powers of e.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -26,7 +27,8 @@
 namespace heed::kernels {
 
 constexpr int64_t kRows = 84;   // queries of a tile: 6 strips of 14 rows, or 14 of 6
-constexpr int64_t kKeys = 128;  // keys of a tile
+constexpr int64_t kKeys = 256;  // keys of a tile
+constexpr int64_t kTileRow = kKeys + 16;  // rows of a tile do not share a set of the cache
 
 template <class T, int Use>
 T* attention_scratch(int64_t count) {
@@ -168,12 +170,12 @@ bool all_finite(int64_t rows, int64_t n, const T* x, int64_t row) {
 template <class T>
 void multiply_seen(const Block& block, int64_t key, int64_t count, int64_t n, const T* a,
                    Panels<T> b, bool numbers, T* c, int64_t c_row) {
-  if (numbers) return multiply<T>(block.rows, n, count, {a, kKeys, 1}, b, c, c_row, true);
+  if (numbers) return multiply<T>(block.rows, n, count, {a, kTileRow, 1}, b, c, c_row, true);
   for (int64_t r = 0; r < block.rows; ++r) {
     const int64_t begin = std::max<int64_t>(0, block.begin[r] - key);
     const int64_t end = std::min(count, block.end[r] - key);
     if (begin < end)
-      multiply<T>(1, n, end - begin, {a + r * kKeys + begin, kKeys, 1},
+      multiply<T>(1, n, end - begin, {a + r * kTileRow + begin, kTileRow, 1},
                   {b.data + begin * b.row, b.panel, b.row}, c + r * c_row, c_row, true);
   }
 }
@@ -195,7 +197,7 @@ struct Scores {
 
   static int64_t count(const Attention<T>& a) {
     const Widths<T> w(a);
-    return kRows * w.size + kKeys * w.size + kRows * kKeys +
+    return kRows * w.size + kKeys * w.size + kRows * kTileRow +
            AdditiveTile<T>::count(w.size, kRows, kKeys);
   }
   Scores(const Attention<T>& a, T* memory)
@@ -203,7 +205,7 @@ struct Scores {
         q(memory),
         keys(q + kRows * width.size),
         tile(keys + kKeys * width.size),
-        additive(tile + kRows * kKeys, a.size, width.size, kRows, kKeys) {}
+        additive(tile + kRows * kTileRow, a.size, width.size, kRows, kKeys) {}
 };
 
 // The queries of a block: for dot products scaled, for additive scores exponentials. Rows that see
@@ -211,7 +213,7 @@ struct Scores {
 template <class T>
 void take_queries(const Group<T>& group, const Block& block, Scores<T>& s) {
   const Attention<T>& a = group.a;
-  const auto scale = hn::Set(Tag<T>(), a.form == ScoreForm::dot ? a.scale : T(1));
+  const auto scale = hn::Set(Tag<T>(), a.form == ScoreForm::dot ? a.scale * kLog2E<T> : T(1));
   for (int64_t r = 0; r < block.rows; ++r) {
     T* to = s.q + r * s.width.size;
     std::fill(to + a.size, to + s.width.size, T(0));
@@ -233,19 +235,19 @@ void take_scores(const Group<T>& group, const Block& block, int64_t key, int64_t
   const Attention<T>& a = group.a;
   if (a.form == ScoreForm::additive) {
     s.additive.take_keys(count, group.key(key), a.k.row);
-    return s.additive.scores(block.rows, count, s.q, group.key(key), a.k.row, s.tile, kKeys);
+    return s.additive.scores(block.rows, count, s.q, group.key(key), a.k.row, s.tile, kTileRow);
   }
   const Panels<T> panels = packed.keys
                                ? Panels<T>{packed.keys + key * a.size, a.size * kNr<T>, kNr<T>}
                                : turned_panels(count, a.size, group.key(key), a.k.row, s.keys);
-  multiply<T>(block.rows, count, a.size, {s.q, s.width.size, 1}, panels, s.tile, kKeys, false);
+  multiply<T>(block.rows, count, a.size, {s.q, s.width.size, 1}, panels, s.tile, kTileRow, false);
 }
 
-// scale * log(x), where the form asks for it.
+// scale * log2(x), where the form asks for it.
 template <class T>
 HWY_INLINE Vec<T> shaped(const Attention<T>& a, Vec<T> x) {
   const Tag<T> d;
-  return a.form == ScoreForm::log_dot ? hn::Mul(hn::Set(d, a.scale), hn::Log(d, x)) : x;
+  return a.form == ScoreForm::log_dot ? hn::Mul(hn::Set(d, a.scale * kLog2E<T>), hn::Log(d, x)) : x;
 }
 
 // A row of scores made ready for the softmax: form, bias, and -inf where nothing is seen, up to a
@@ -259,14 +261,16 @@ int64_t finish_scores(const Group<T>& group, const Block& block, int64_t r, int6
         0, count, [&](Vec<T> x) { return shaped(a, x); }, score, static_cast<const T*>(score));
   if (a.bias.data)
     map_range<T>(
-        0, count, [](Vec<T> x, Vec<T> y) { return hn::Add(x, y); }, score,
-        static_cast<const T*>(score), group.row_of(a.bias, block.row0 + r) + key);
+        0, count, [](Vec<T> x, Vec<T> y) { return hn::MulAdd(y, hn::Set(Tag<T>(), kLog2E<T>), x); },
+        score, static_cast<const T*>(score), group.row_of(a.bias, block.row0 + r) + key);
   if (a.place) {
     const T place = a.place[group.number(block.row0 + r)] - static_cast<T>(key);
+    const T falloff = a.falloff * kLog2E<T>;
     for (int64_t j = 0; j < count; ++j)
-      score[j] -= a.falloff * (static_cast<T>(j) - place) * (static_cast<T>(j) - place);
+      score[j] -= falloff * (static_cast<T>(j) - place) * (static_cast<T>(j) - place);
   }
   const int64_t n = rounded_up(count, HWY_LANES(T));
+  if (block.begin[r] <= key && block.end[r] >= key + n) return n;
   std::fill(score, score + std::clamp<int64_t>(block.begin[r] - key, 0, n), kNone<T>);
   std::fill(score + std::clamp<int64_t>(block.end[r] - key, 0, count), score + n, kNone<T>);
   return n;
@@ -274,28 +278,26 @@ int64_t finish_scores(const Group<T>& group, const Block& block, int64_t r, int6
 
 // ---- dropout of weights
 
-// Numbers of 16 bits for the keys of a tile, a function of (seed, row, key) alone: 128 keys take 16
-// calls of Philox, and key j of them has word j / 16 % 4, half j / 64, of call j % 16.
-struct DropNumbers {
-  HWY_ALIGN uint32_t words[64];
-  static_assert(kKeys == 128);
-  DropNumbers(uint64_t seed, int64_t row, int64_t key) {
-    const Tag<uint32_t> d;
-    for (int64_t c = 0; c < 16; c += static_cast<int64_t>(hn::Lanes(d)))
-      philox_words(hn::Iota(d, static_cast<uint32_t>(key / 8 + c)),
-                   {static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), 1}, seed, 16,
-                   words + c);
-  }
-  uint32_t at(int64_t j) const { return (words[j % 64] >> (j / 64 * 16)) & 0xFFFF; }
-};
-
-// 1 / (1 - p) for the weights that stay, 0 for the others.
+// 1 / (1 - p) for the weights that stay, 0 for the others: by numbers of 16 bits that are a
+// function of (seed, row, key) alone. 128 keys take 16 calls of Philox; key j of them has word j /
+// 16 % 4, half j / 64, of call j % 16.
 template <class T>
 void drop_factors(const Attention<T>& a, int64_t row, int64_t key, int64_t n, T* factor) {
-  const DropNumbers numbers(a.seed, row, key);
+  static_assert(kKeys % 128 == 0);
+  const Tag<uint32_t> d;
   const auto threshold = static_cast<uint32_t>(std::lround(double(a.dropout) * 65536));
   const T keep = T(1) / (T(1) - static_cast<T>(a.dropout));
-  for (int64_t j = 0; j < n; ++j) factor[j] = numbers.at(j) >= threshold ? keep : T(0);
+  for (int64_t j = 0; j < n; j += 128) {
+    HWY_ALIGN uint32_t words[64];
+    for (int64_t c = 0; c < 16; c += static_cast<int64_t>(hn::Lanes(d)))
+      philox_words(hn::Iota(d, static_cast<uint32_t>((key + j) / 8 + c)),
+                   {static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), 1}, a.seed, 16,
+                   words + c);
+    for (int64_t i = 0; i < 64; ++i) {
+      factor[j + i] = (words[i] & 0xFFFF) >= threshold ? keep : T(0);
+      factor[j + 64 + i] = words[i] >> 16 >= threshold ? keep : T(0);
+    }
+  }
 }
 
 // ---- forward
@@ -306,17 +308,25 @@ struct Running {  // of a row
 };
 
 // One row's step of the running softmax: scores become exponentials, what was summed so far is
-// brought to the new maximum.
+// brought to the new maximum. Four vectors at a time: their chains of operations overlap.
 template <class T>
-HWY_INLINE void softmax_step(int64_t n, T* score, Running<T>& run, int64_t m, T* sums) {
+HWY_INLINE void softmax_step(int64_t n, T* HWY_RESTRICT score, Running<T>& run, int64_t m,
+                             T* HWY_RESTRICT sums) {
   const Tag<T> d;
   constexpr int64_t lanes = HWY_LANES(T);
-  auto most = hn::LoadU(d, score);
-  for (int64_t j = lanes; j < n; j += lanes) most = hn::Max(hn::LoadU(d, score + j), most);
-  const T now = std::max(run.most, hn::GetLane(hn::MaxOfLanes(d, most)));
+  const int64_t whole = n / (4 * lanes) * (4 * lanes);
+  Vec<T> most[4], sum[4];
+  for (int u = 0; u < 4; ++u) most[u] = hn::Set(d, run.most), sum[u] = hn::Zero(d);
+  int64_t j = 0;
+  for (; j < whole; j += 4 * lanes)
+#pragma GCC unroll 4
+    for (int u = 0; u < 4; ++u) most[u] = hn::Max(hn::LoadU(d, score + j + u * lanes), most[u]);
+  for (; j < n; j += lanes) most[0] = hn::Max(hn::LoadU(d, score + j), most[0]);
+  const T now =
+      hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3]))));
   if (now > run.most) {
     if (run.most != kNone<T>) {
-      const auto factor = exp_of_negative(hn::Set(d, run.most - now));
+      const auto factor = exp2_of_negative(hn::Set(d, run.most - now));
       run.sum *= hn::GetLane(factor);
       for (int64_t i = 0; i < m; i += lanes)
         hn::StoreU(hn::Mul(factor, hn::LoadU(d, sums + i)), d, sums + i);
@@ -325,13 +335,21 @@ HWY_INLINE void softmax_step(int64_t n, T* score, Running<T>& run, int64_t m, T*
   }
   // Where all scores are -inf so far, any finite maximum gives exponentials of 0.
   const auto from = hn::Set(d, now == kNone<T> ? T(0) : now);
-  auto sum = hn::Zero(d);
-  for (int64_t j = 0; j < n; j += lanes) {
-    const auto e = exp_of_negative(hn::Sub(hn::LoadU(d, score + j), from));
+  for (j = 0; j < whole; j += 4 * lanes)
+#pragma GCC unroll 4
+    for (int u = 0; u < 4; ++u) {
+      const auto e = exp2_of_negative(hn::Sub(hn::LoadU(d, score + j + u * lanes), from));
+      hn::StoreU(e, d, score + j + u * lanes);
+      sum[u] = hn::Add(sum[u], e);
+    }
+  // The rest goes to the chain that it would be in if more zeros followed: the bits stay the same.
+  for (int u = 0; j < n; j += lanes, ++u) {
+    const auto e = exp2_of_negative(hn::Sub(hn::LoadU(d, score + j), from));
     hn::StoreU(e, d, score + j);
-    sum = hn::Add(sum, e);
+    sum[u] = hn::Add(sum[u], e);
   }
-  run.sum += hn::GetLane(hn::SumOfLanes(d, sum));
+  run.sum +=
+      hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]))));
 }
 
 // Weights of a block, for those who want to see them: scores once more, against the known sums.
@@ -347,11 +365,11 @@ void write_weights(const Group<T>& group, const Block& block, const Packed<T>& p
     take_scores(group, block, key, count, packed, s);
     for (int64_t r = 0; r < block.rows; ++r) {
       if (block.empty(r)) continue;
-      T* score = s.tile + r * kKeys;
+      T* score = s.tile + r * kTileRow;
       finish_scores(group, block, r, key, count, score);
       const auto log_sum = hn::Set(d, a.log_sum[group.number(block.row0 + r)]);
       map_range<T>(
-          0, count, [&](Vec<T> x) { return exp_of_negative(hn::Sub(x, log_sum)); },
+          0, count, [&](Vec<T> x) { return exp2_of_negative(hn::Sub(x, log_sum)); },
           group.row_of(a.weights, block.row0 + r) + key, static_cast<const T*>(score));
     }
   }
@@ -372,7 +390,7 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
     const int64_t count = std::min(kKeys, block.high - key);
     take_scores(group, block, key, count, packed, s);
     for (int64_t r = 0; r < block.rows; ++r) {
-      T* score = s.tile + r * kKeys;
+      T* score = s.tile + r * kTileRow;
       const int64_t n = finish_scores(group, block, r, key, count, score);
       softmax_step(n, score, run[r], a.value_size, sums + r * width.value);
       if (a.dropout > 0) {
@@ -393,7 +411,7 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
   }
   for (int64_t r = 0; r < block.rows; ++r) {
     const bool none = run[r].most == kNone<T>;
-    a.log_sum[group.number(row0 + r)] = none ? kNone<T> : run[r].most + std::log(run[r].sum);
+    a.log_sum[group.number(row0 + r)] = none ? kNone<T> : run[r].most + std::log2(run[r].sum);
     const auto share = hn::Set(Tag<T>(), none ? T(0) : T(1) / run[r].sum);
     map_range<T>(
         0, a.value_size, [&](Vec<T> x) { return hn::Mul(x, share); },
@@ -480,7 +498,7 @@ void take_slopes(const AttentionGrad<T>& k, const Group<T>& group, const Block& 
   const Tag<T> d;
   const auto zero = hn::Zero(d);
   for (int64_t r = 0; r < block.rows; ++r) {
-    T *score = scores + r * kKeys, *slope = slopes + r * kKeys;
+    T *score = scores + r * kTileRow, *slope = slopes + r * kTileRow;
     HWY_ALIGN T raw[kKeys], factor[kKeys];
     if (a.form == ScoreForm::log_dot) std::copy_n(score, count, raw);
     const int64_t n = finish_scores(group, block, r, key, count, score);
@@ -489,7 +507,7 @@ void take_slopes(const AttentionGrad<T>& k, const Group<T>& group, const Block& 
     const auto from = hn::Set(d, log_sum == kNone<T> ? T(0) : log_sum), less = hn::Set(d, mean[r]);
     if (a.dropout > 0) drop_factors(a, number, key, n, factor);
     for (int64_t j = 0; j < n; j += HWY_LANES(T)) {
-      const auto w = exp_of_negative(hn::Sub(hn::LoadU(d, score + j), from));
+      const auto w = exp2_of_negative(hn::Sub(hn::LoadU(d, score + j), from));
       auto slope_w = hn::LoadU(d, slope + j), dropped = w;
       if (a.dropout > 0) {
         const auto z = hn::Load(d, factor + j);
@@ -521,11 +539,11 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
   const Attention<T>& a = group.a;
   const Widths<T> w(a);
   const bool additive = a.form == ScoreForm::additive;
-  T* memory = attention_scratch<T, 0>(Scores<T>::count(a) + kRows * kKeys + kRows +
+  T* memory = attention_scratch<T, 0>(Scores<T>::count(a) + kRows * kTileRow + kRows +
                                       2 * kKeys * (w.size + w.value) + kRows * w.value);
   T *dk = memory, *dvalue = dk + kKeys * w.size, *turned_values = dvalue + kKeys * w.value,
     *key_room = turned_values + kKeys * w.value, *g = key_room + kKeys * w.size,
-    *slopes = g + kRows * w.value, *mean = slopes + kRows * kKeys;
+    *slopes = g + kRows * w.value, *mean = slopes + kRows * kTileRow;
   Scores<T> s(a, mean + kRows);
   for (int64_t key = piece.first; key < piece.last; key += kKeys) {
     const int64_t count = std::min(kKeys, a.keys - key);
@@ -552,37 +570,40 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
             static_cast<const T*>(to), static_cast<const T*>(group.row_of(a.context, row + r)));
       }
       take_scores(group, block, key, count, Packed<T>{}, s);
-      multiply<T>(block.rows, count, a.value_size, {g, w.value, 1}, values, slopes, kKeys, false);
+      multiply<T>(block.rows, count, a.value_size, {g, w.value, 1}, values, slopes, kTileRow, false);
       take_slopes(k, group, block, key, count, mean, s.tile, slopes, piece.dplace);
-      multiply<T>(count, a.value_size, block.rows, {s.tile, 1, kKeys}, {g, kNr<T>, w.value}, dvalue,
+      multiply<T>(count, a.value_size, block.rows, {s.tile, 1, kTileRow}, {g, kNr<T>, w.value}, dvalue,
                   w.value, true);
       T* dq = piece.dq + row * w.size;
       if (additive) {
-        s.additive.gradient(block.rows, count, slopes, kKeys, {block.begin, block.end, key},
+        s.additive.gradient(block.rows, count, slopes, kTileRow, {block.begin, block.end, key},
                             {s.q, group.key(key), a.k.row},
                             {dq, dk, piece.dv + row / a.queries * w.size});
         continue;
       }
-      multiply<T>(count, a.size, block.rows, {slopes, 1, kKeys}, {s.q, kNr<T>, w.size}, dk, w.size,
+      multiply<T>(count, a.size, block.rows, {slopes, 1, kTileRow}, {s.q, kNr<T>, w.size}, dk, w.size,
                   true);
       const Panels<T> keys = panels_of(count, a.size, group.key(key), a.k.row, key_room);
       const bool numbers =
           block.all_see(key, count) || all_finite(count, a.size, group.key(key), a.k.row);
       multiply_seen(block, key, count, a.size, slopes, keys, numbers, dq, w.size);
     }
-    const auto put = [&](const Heads<T>& to, int64_t n, const T* from, int64_t row) {
+    const auto put = [&](const Heads<T>& to, int64_t n, const T* from, int64_t row, T times) {
+      const auto factor = hn::Set(Tag<T>(), times);
       for (int64_t j = 0; j < count; ++j) {
         T* y = to.at(group.b, group.g, key + j);
         if (k.add)
           map_range<T>(
-              0, n, [](Vec<T> x, Vec<T> old) { return hn::Add(x, old); }, y, from + j * row,
-              static_cast<const T*>(y));
+              0, n, [&](Vec<T> x, Vec<T> old) { return hn::MulAdd(x, factor, old); }, y,
+              from + j * row, static_cast<const T*>(y));
         else
-          std::copy_n(from + j * row, n, y);
+          map_range<T>(
+              0, n, [&](Vec<T> x) { return hn::Mul(x, factor); }, y, from + j * row);
       }
     };
-    put(k.dk, a.size, dk, w.size);
-    put(k.dvalue, a.value_size, dvalue, w.value);
+    // The queries that dk was summed from had log2(e) in them.
+    put(k.dk, a.size, dk, w.size, a.form == ScoreForm::dot ? 1 / kLog2E<T> : T(1));
+    put(k.dvalue, a.value_size, dvalue, w.value, T(1));
   }
 }
 

@@ -1,11 +1,16 @@
 // Memory that a kernel needs while it works.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <new>
 
 namespace heed::kernels {
+
+// Bytes that all threads keep so.
+inline std::atomic<int64_t> scratch_held = 0;
+inline int64_t scratch_bytes() { return scratch_held; }
 
 // Memory that a thread keeps between calls; it grows and is never given back.
 template <class T>
@@ -14,6 +19,7 @@ class Scratch {
   T* at_least(int64_t count) {
     if (count > count_) {
       data_.reset(static_cast<T*>(::operator new(static_cast<size_t>(count) * sizeof(T), kAlign)));
+      scratch_held += (count - count_) * static_cast<int64_t>(sizeof(T));
       count_ = count;
     }
     return data_.get();

@@ -46,6 +46,9 @@ constexpr int64_t kGrain = 16384;
 // The rows a thread takes at a time when a row has n items.
 inline int64_t row_grain(int64_t n) { return n <= 0 ? 1 : (kGrain + n - 1) / n; }
 
+template <class T>
+constexpr T kLog2E = static_cast<T>(1.44269504088896340736);
+
 // e^x = 2^n e^r, |r| <= ln(2)/2: `two_n` receives the bits n << 23, the result is e^r - 1.
 // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits of the sum.
 HWY_INLINE Vec<float> exp_parts(Vec<float> x, hn::Vec<hn::RebindToSigned<Tag<float>>>& n_bits) {
@@ -94,6 +97,29 @@ HWY_INLINE Vec<double> exp_of(Vec<double> x) {
 }
 
 HWY_INLINE Vec<double> exp_of_negative(Vec<double> x) { return exp_of(x); }
+
+// 2^x for x <= 0 (and a little above), by a polynomial for 2^r - 1 on |r| <= 1/2. Within 1.5 ulp;
+// what would be below the smallest normal number is 0, and so is 2^-inf.
+HWY_INLINE Vec<float> exp2_of_negative(Vec<float> x) {
+  const Tag<float> d;
+  const hn::RebindToSigned<Tag<float>> di;
+  // Adding 1.5 * 2^23 + 127 rounds to an integer and leaves n + 127 in the low bits.
+  const auto magic = hn::Set(d, 12583039.0f);
+  const auto t = hn::Add(x, magic);
+  const auto r = hn::Sub(x, hn::Sub(t, magic));
+  const auto two_n = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, t)));
+  auto p = hn::Set(d, 1.5453162942e-4f);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.3390863365e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 9.6180825573e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.5503571142e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 2.4022650761e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 6.9314718803e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::Mul(p, two_n));
+}
+HWY_INLINE Vec<double> exp2_of_negative(Vec<double> x) {
+  return exp_of(hn::Mul(x, hn::Set(Tag<double>(), 0.69314718055994530942)));
+}
 
 // tanh|x| = e / (e + 2) with e = exp(2|x|) - 1, which keeps all digits near 0.
 HWY_INLINE Vec<float> tanh_of(Vec<float> x) {
