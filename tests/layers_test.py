@@ -6,7 +6,7 @@ BELOW = {
     "nn": "base kernels tensor ops", "attention": "base kernels tensor ops nn",
     "models": "base kernels tensor ops nn attention",
     "training": "base data files kernels tensor ops nn attention models metrics",
-    "files": "base", "view": "base",
+    "files": "base", "data": "base files", "view": "base",
 }
 root = pathlib.Path(__file__).parent.parent / "heed"
 bad = []

@@ -1,0 +1,121 @@
+#include "heed/files/lines.h"
+
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "heed/base/check.h"
+
+namespace heed {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 17;
+constexpr size_t kLongestLine = size_t{1} << 30;
+constexpr char kByteOrderMark[] = "\xEF\xBB\xBF";
+
+std::string system_words(int error) { return std::generic_category().message(error); }
+
+}  // namespace
+
+void LineReader::Close::operator()(void* file) const { gzclose_r(static_cast<gzFile>(file)); }
+
+LineReader::LineReader(const std::string& path) : path_(path), buffer_(kBufferBytes) {
+  require(!path.empty(), "cannot read a text file: its path is empty");
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) fail(path, ": cannot be read: ", system_words(errno));
+  require(!S_ISDIR(status.st_mode), path, ": is a directory; the name of a text file was wanted");
+  errno = 0;
+  file_.reset(gzopen(path.c_str(), "rbe"));
+  if (!file_) fail(path, ": cannot be read: ", system_words(errno ? errno : ENOMEM));
+  gzbuffer(static_cast<gzFile>(file_.get()), static_cast<unsigned>(kBufferBytes));
+  constexpr size_t kMarkBytes = sizeof kByteOrderMark - 1;
+  if (fill() && end_ >= kMarkBytes && !std::memcmp(buffer_.data(), kByteOrderMark, kMarkBytes)) {
+    begin_ = kMarkBytes;
+    position_.byte = kMarkBytes;
+  }
+}
+
+LineReader::LineReader(const std::string& path, Position position) : LineReader(path) {
+  if (position.byte <= position_.byte) return;  // the beginning, before or after a byte order mark
+  const auto file = static_cast<gzFile>(file_.get());
+  // Seeking past the end succeeds, so the last byte before the position is read as a proof.
+  char last = 0;
+  const auto target = static_cast<z_off_t>(position.byte - 1);
+  require(gzseek(file, target, SEEK_SET) == target && gzread(file, &last, 1) == 1, path_,
+          ": has fewer than ", position.byte, " bytes, where reading was to go on; is it the file ",
+          "that was read before?");
+  begin_ = end_ = 0;
+  position_ = position;
+}
+
+// Reads into the used-up buffer. False at the end of the file.
+bool LineReader::fill() {
+  const auto file = static_cast<gzFile>(file_.get());
+  errno = 0;
+  const int count = gzread(file, buffer_.data(), static_cast<unsigned>(buffer_.size()));
+  // Bytes that were read before damage was met are lines all the same; the damage is reported by
+  // the next call. A cut-off gzip file reads as an ordinary end, and only gzerror() tells.
+  if (count <= 0) {
+    int code = Z_OK;
+    const std::string words = gzerror(file, &code);
+    if (code == Z_ERRNO) fail(path_, ": cannot be read: ", system_words(errno));
+    if (code == Z_BUF_ERROR)
+      fail(path_, ": cut short after line ", position_.line, ": the gzip file ends too early");
+    if (code != Z_OK || count < 0)
+      fail(path_, ": damaged gzip file after line ", position_.line, " (", words, ")");
+  }
+  begin_ = 0;
+  end_ = count > 0 ? static_cast<size_t>(count) : 0;
+  return end_ > 0;
+}
+
+// Moves past one line, handing its parts to `append`. False if there is none.
+template <class Append>
+bool LineReader::advance(Append append) {
+  if (begin_ == end_ && !fill()) return false;
+  size_t length = 0;
+  do {
+    const char* const start = buffer_.data() + begin_;
+    const auto* const newline = static_cast<const char*>(std::memchr(start, '\n', end_ - begin_));
+    const size_t part = newline ? static_cast<size_t>(newline - start) : end_ - begin_;
+    append(start, part);
+    length += part;
+    require(length <= kLongestLine, path_, ": line ", position_.line + 1,
+            " has more than a GiB; is this a text file?");
+    begin_ += part;
+    position_.byte += part;
+    if (newline) {
+      ++begin_;
+      ++position_.byte;
+      break;
+    }
+  } while (fill());
+  ++position_.line;
+  return true;
+}
+
+std::optional<std::string> LineReader::next() {
+  std::string line;
+  if (!advance([&](const char* part, size_t size) { line.append(part, size); }))
+    return std::nullopt;
+  if (line.ends_with('\r')) line.pop_back();
+  return line;
+}
+
+uint64_t LineReader::skip(uint64_t count) {
+  uint64_t skipped = 0;
+  while (skipped < count && advance([](const char*, size_t) {})) ++skipped;
+  return skipped;
+}
+
+std::vector<std::string> read_lines(const std::string& path) {
+  LineReader reader(path);
+  std::vector<std::string> lines;
+  while (auto line = reader.next()) lines.push_back(std::move(*line));
+  return lines;
+}
+
+}  // namespace heed

@@ -1,0 +1,60 @@
+// Text files line by line, plain or gzip, without ever holding the whole file.
+//
+// Which of the two a file is, its first bytes say, not its name. A line is what stands before "\n",
+// less a "\r" at its end (files from Windows); the byte order mark that some editors put at the
+// beginning of a file is dropped. Nothing else is changed: whether the text is UTF-8 is for the
+// caller to ask (data/text.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace heed {
+
+class LineReader {
+ public:
+  // A place between two lines. Bytes are counted in the text as it is after unpacking.
+  struct Position {
+    uint64_t byte = 0;
+    uint64_t line = 0;  // lines before it
+    bool operator==(const Position&) const = default;
+  };
+
+  // Throws Error if the file is absent, unreadable or a directory.
+  explicit LineReader(const std::string& path);
+  // Goes on where another reader of the same file was. In a gzip file this unpacks what is before.
+  LineReader(const std::string& path, Position position);
+
+  // The next line; nothing at the end. Throws Error if the file is damaged or cut short, or has a
+  // line of more than a GiB, which no text has.
+  std::optional<std::string> next();
+
+  // Passes over up to `count` lines and says how many there were.
+  uint64_t skip(uint64_t count);
+
+  // Where next() will read.
+  Position position() const { return position_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Close {
+    void operator()(void* file) const;
+  };
+  bool fill();
+  template <class Append>
+  bool advance(Append append);
+
+  std::string path_;
+  std::unique_ptr<void, Close> file_;  // zlib's
+  std::vector<char> buffer_;
+  size_t begin_ = 0, end_ = 0;  // what of the buffer is still unread
+  Position position_;
+};
+
+// All lines of a file.
+std::vector<std::string> read_lines(const std::string& path);
+
+}  // namespace heed
