@@ -5,6 +5,7 @@ BELOW = {
     "base": "", "kernels": "base", "tensor": "base kernels", "ops": "base kernels tensor",
     "nn": "base kernels tensor ops", "attention": "base kernels tensor ops nn",
     "models": "base kernels tensor ops nn attention",
+    "search": "base kernels tensor ops nn attention models",
     "training": "base data files kernels tensor ops nn attention models metrics",
     "files": "base", "data": "base files", "view": "base",
 }

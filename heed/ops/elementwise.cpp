@@ -1,6 +1,7 @@
 // Elementwise ops: arithmetic with broadcast, activations, dropout, casts.
 #include <algorithm>
 
+#include "heed/ops/into.h"
 #include "heed/ops/ops.h"
 #include "heed/tensor/dispatch.h"
 
@@ -252,6 +253,16 @@ Tensor cast(const Tensor& given, Type type) {
   return record("cast", {&x}, y, [from](const Tensor& dy) {
     // What flows through a bf16 tensor is kept in f32: gradients are summed.
     return Grads{from == Type::bf16 ? dy : cast(dy, from)};
+  });
+}
+
+void blend(const Tensor& y, double a, const Tensor& x, double b) {
+  launch("blend", y, [&]<class T>() {
+    return kernels::Axpby<T>{.n = y.count(),
+                             .alpha = static_cast<T>(b),
+                             .x = x.data<T>(),
+                             .beta = static_cast<T>(a),
+                             .y = y.data<T>()};
   });
 }
 

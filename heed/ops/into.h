@@ -26,4 +26,7 @@ Tensor packed(const char* op, const Tensor& b);
 void copy_into(const Tensor& x, const Tensor& y);
 void add_into(const Tensor& x, const Tensor& y);
 
+// y = a y + b x, both contiguous.
+void blend(const Tensor& y, double a, const Tensor& x, double b);
+
 }  // namespace heed

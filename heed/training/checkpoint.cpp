@@ -26,30 +26,51 @@ std::span<std::byte> bytes_of(const Tensor& x) {
 
 }  // namespace
 
-void save_parameters(const Params& params, const std::filesystem::path& path,
-                     const std::map<std::string, std::string>& metadata) {
+void save_tensors(const TensorsByName& tensors, const std::filesystem::path& path,
+                  const std::map<std::string, std::string>& metadata) {
   std::vector<TensorEntry> entries;
-  for (const Parameter& p : params.all())
-    entries.push_back({.name = p.name,
-                       .dtype = stored(p.value.type()),
-                       .shape = {p.value.shape().begin(), p.value.shape().end()},
-                       .bytes = bytes_of(p.value)});
+  for (const auto& [name, x] : tensors)
+    entries.push_back({.name = name,
+                       .dtype = stored(x.type()),
+                       .shape = {x.shape().begin(), x.shape().end()},
+                       .bytes = bytes_of(x)});
   write_safetensors(path, entries, metadata);
 }
 
-void load_parameters(const Params& params, const std::filesystem::path& path) {
+std::map<std::string, std::string> load_tensors(const TensorsByName& tensors,
+                                                const std::filesystem::path& path) {
   const SafetensorsFile file = SafetensorsFile::open(path);
-  for (const Parameter& p : params.all()) {
-    const TensorEntry& entry = file.at(p.name);
+  for (const auto& [name, x] : tensors) {
+    const TensorEntry& entry = file.at(name);
     const Shape shape(entry.shape);
-    require(shape == p.value.shape() && entry.dtype == stored(p.value.type()), path.string(),
-            ": tensor '", p.name, "' is ", to_string(entry.dtype), " ", shape, ", the model wants ",
-            name(p.value.type()), " ", p.value.shape());
+    require(shape == x.shape() && entry.dtype == stored(x.type()), path.string(), ": tensor '",
+            name, "' is ", to_string(entry.dtype), " ", shape, ", the model wants ",
+            heed::name(x.type()), " ", x.shape());
   }
-  require(file.entries().size() == params.all().size(), path.string(), ": has ",
-          file.entries().size(), " tensors, the model wants ", params.all().size());
-  for (const Parameter& p : params.all())
-    std::memcpy(bytes_of(p.value).data(), file.at(p.name).bytes.data(), bytes_of(p.value).size());
+  require(file.entries().size() == tensors.size(), path.string(), ": has ", file.entries().size(),
+          " tensors, the model wants ", tensors.size());
+  for (const auto& [name, x] : tensors)
+    std::memcpy(bytes_of(x).data(), file.at(name).bytes.data(), bytes_of(x).size());
+  return file.metadata();
+}
+
+namespace {
+
+TensorsByName by_name(const Params& params) {
+  TensorsByName out;
+  for (const Parameter& p : params.all()) out.emplace(p.name, p.value);
+  return out;
+}
+
+}  // namespace
+
+void save_parameters(const Params& params, const std::filesystem::path& path,
+                     const std::map<std::string, std::string>& metadata) {
+  save_tensors(by_name(params), path, metadata);
+}
+
+void load_parameters(const Params& params, const std::filesystem::path& path) {
+  load_tensors(by_name(params), path);
 }
 
 }  // namespace heed

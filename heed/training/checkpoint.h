@@ -1,4 +1,4 @@
-// Parameters to and from a safetensors file, by name.
+// Tensors to and from a safetensors file, by name.
 #pragma once
 
 #include <filesystem>
@@ -9,12 +9,20 @@
 
 namespace heed {
 
-// Writes all parameters, whole or not at all (files/atomic_file.h).
+using TensorsByName = std::map<std::string, Tensor>;
+
+// Writes all of them, whole or not at all (files/atomic_file.h).
+void save_tensors(const TensorsByName& tensors, const std::filesystem::path& path,
+                  const std::map<std::string, std::string>& metadata = {});
+
+// Fills each from the tensor of the same name and returns the metadata. Throws Error, and changes
+// nothing, if one is missing, has another shape or type, or if the file has more than these.
+std::map<std::string, std::string> load_tensors(const TensorsByName& tensors,
+                                                const std::filesystem::path& path);
+
+// The same for a model's parameters.
 void save_parameters(const Params& params, const std::filesystem::path& path,
                      const std::map<std::string, std::string>& metadata = {});
-
-// Fills every parameter from the tensor of the same name. Throws Error, and changes nothing, if one
-// is missing, has another shape or type, or if the file has tensors that no parameter wants.
 void load_parameters(const Params& params, const std::filesystem::path& path);
 
 }  // namespace heed

@@ -26,7 +26,11 @@ class Adam {
   // clipping. Moves nothing if the norm is not finite.
   double step(double rate);
 
+  // For checkpoints: steps made, and the moments of each parameter in order.
   int64_t steps() const { return steps_; }
+  void set_steps(int64_t steps) { steps_ = steps; }
+  const std::vector<Tensor>& m() const { return m_; }
+  const std::vector<Tensor>& v() const { return v_; }
 
  private:
   Params params_;

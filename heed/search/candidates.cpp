@@ -1,0 +1,93 @@
+#include "heed/search/candidates.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "heed/base/random.h"
+
+namespace heed {
+
+std::vector<Id> Allowed::banned() const {
+  std::vector<Id> out{options.pad, options.begin};
+  const int64_t length = static_cast<int64_t>(words.size());
+  if (length < options.min_length) out.push_back(options.end);
+  if (!options.allow_unknown) out.push_back(options.unknown);
+  // The words that followed the last n - 1 words before.
+  const int64_t n = options.no_repeat;
+  if (n > 0 && length >= n)
+    for (int64_t i = 0; i + n <= length; ++i)
+      if (std::equal(words.end() - (n - 1), words.end(), words.begin() + i))
+        out.push_back(words[static_cast<size_t>(i + n - 1)]);
+  return out;
+}
+
+namespace {
+
+// All words with their scores, without those that are banned.
+std::vector<WordScore> open_words(std::span<const float> scores, const Allowed& allowed) {
+  if (allowed.only) return {{double(scores[static_cast<size_t>(*allowed.only)]), *allowed.only}};
+  const Id end = allowed.options.end;
+  if (static_cast<int64_t>(allowed.words.size()) >= allowed.longest)
+    return {{double(scores[static_cast<size_t>(end)]), end}};
+  const std::vector<Id> banned = allowed.banned();
+  std::vector<WordScore> out;
+  out.reserve(scores.size());
+  for (size_t w = 0; w < scores.size(); ++w) out.push_back({double(scores[w]), static_cast<Id>(w)});
+  for (const Id w : banned)
+    if (w >= 0 && w < static_cast<Id>(scores.size()))
+      out[static_cast<size_t>(w)].log_probability = -INFINITY;
+  return out;
+}
+
+bool likelier(const WordScore& a, const WordScore& b) {
+  return a.log_probability != b.log_probability ? a.log_probability > b.log_probability
+                                                : a.word < b.word;
+}
+
+}  // namespace
+
+// One pass: nearly all words fail the first comparison.
+std::vector<WordScore> best_words(std::span<const float> scores, const Allowed& allowed,
+                                  int64_t count) {
+  if (allowed.only || static_cast<int64_t>(allowed.words.size()) >= allowed.longest)
+    return open_words(scores, allowed);
+  const std::vector<Id> banned = allowed.banned();
+  std::vector<WordScore> best;
+  float least = -INFINITY;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (!(scores[i] > least)) continue;
+    const WordScore w{double(scores[i]), static_cast<Id>(i)};
+    if (std::find(banned.begin(), banned.end(), w.word) != banned.end()) continue;
+    best.insert(std::upper_bound(best.begin(), best.end(), w, likelier), w);
+    if (static_cast<int64_t>(best.size()) > count) best.pop_back();
+    if (static_cast<int64_t>(best.size()) == count)
+      least = static_cast<float>(best.back().log_probability);
+  }
+  return best;
+}
+
+WordScore drawn_word(std::span<const float> scores, const Allowed& allowed, int64_t number,
+                     int64_t step) {
+  const SearchOptions& o = allowed.options;
+  std::vector<WordScore> all = open_words(scores, allowed);
+  std::sort(all.begin(), all.end(), likelier);
+  if (o.top_k > 0) all.resize(std::min(all.size(), static_cast<size_t>(o.top_k)));
+  std::vector<double> p;
+  double sum = 0;
+  for (const WordScore& w : all)
+    sum += p.emplace_back(
+        std::exp((w.log_probability - all[0].log_probability) / std::max(o.temperature, 1e-6)));
+  // The likeliest words that make up top_p.
+  double reached = 0;
+  size_t kept = 0;
+  while (kept < p.size() && (kept == 0 || reached < o.top_p * sum)) reached += p[kept++];
+  Random random(o.seed ^ (0x9E3779B97F4A7C15ull * static_cast<uint64_t>(number + 1)),
+                static_cast<uint64_t>(step) * 4);
+  double at = double(random.uniform()) * reached;
+  size_t chosen = 0;
+  while (chosen + 1 < kept && at >= p[chosen]) at -= p[chosen++];
+  return all[chosen];
+}
+
+}  // namespace heed

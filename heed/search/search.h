@@ -1,0 +1,60 @@
+// From a model to words: greedy search (a beam of one), beam search, sampling, and the scoring of a
+// given target. Sees a model through start(), step() and State alone.
+//
+// A sentence's result depends neither on the others in the batch nor on their order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "heed/models/model.h"
+
+namespace heed {
+
+struct SearchOptions {
+  Id begin = 2, end = 3, pad = 0, unknown = 1;
+  int64_t beam = 5;        // hypotheses kept; 1: greedy
+  int64_t best = 1;        // hypotheses returned for each sentence
+  double normalize = 1;    // scores are divided by length^normalize; 0: not at all
+  double coverage = 0;     // Wu et al. (2016), eq. 14: beta
+  int64_t min_length = 0;  // words before the end
+  double max_ratio = 2;    // at most max_ratio * source + max_extra words
+  int64_t max_extra = 20;
+  int64_t no_repeat = 0;  // no n-gram of this length twice; 0: allowed
+  bool allow_unknown = true;
+  bool want_weights = false;
+  // Which weights: a layer (-1: the last) and a head (-1: the mean of all).
+  int64_t layer = -1, head = -1;
+  // Sampling instead of a beam.
+  bool sample = false;
+  double temperature = 1;
+  int64_t top_k = 0;  // only the likeliest so many; 0: all
+  double top_p = 1;   // only the likeliest that make up this probability
+  uint64_t seed = 1;
+  // By sentence, or empty: words that a translation must begin with, and numbers that draws depend
+  // on, such as the line's.
+  std::vector<std::vector<Id>> prefixes = {};
+  std::vector<int64_t> numbers = {};
+};
+
+struct Hypothesis {
+  std::vector<Id> ids;         // without begin and end
+  double log_probability = 0;  // of ids and end
+  double score = 0;            // normalized; what hypotheses are ranked by
+  // If wanted: for each of ids, and for the end, the weights [Ts] that produced it.
+  std::vector<std::vector<float>> weights = {};
+};
+
+// The best hypotheses of each sentence, best first.
+std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& source,
+                                            const SearchOptions& options);
+
+// Given targets scored word by word: the same numbers that search() reports for them.
+std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
+                                      const std::vector<std::vector<Id>>& targets,
+                                      const SearchOptions& options);
+
+// One of the weights of a step, [rows, Ts], or of a forced target, [B, Tt, Ts].
+Tensor chosen_weights(const std::vector<Weights>& all, int64_t layer, int64_t head);
+
+}  // namespace heed

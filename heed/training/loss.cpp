@@ -1,0 +1,56 @@
+#include "heed/training/loss.h"
+
+namespace heed {
+namespace {
+
+// Padding does not count.
+Tensor targets(const Batch& b) {
+  std::vector<Id> out = b.target;
+  for (int64_t i = 0; i < b.rows; ++i)
+    for (int64_t t = b.target_lengths[static_cast<size_t>(i)]; t < b.target_width; ++t)
+      out[static_cast<size_t>(i * b.target_width + t)] = -1;
+  return ids(out, {b.rows, b.target_width});
+}
+
+// The mean over target words with links of -log(the weight on what they are linked to).
+Tensor alignment_loss(const Batch& b, const std::vector<Weights>& weights) {
+  require(!weights.empty(), "guided alignment: this model has no attention to guide");
+  std::vector<double> linked(static_cast<size_t>(b.rows * b.target_width * b.source_width));
+  std::vector<double> counts(static_cast<size_t>(b.rows * b.target_width));
+  for (int64_t i = 0; i < b.rows; ++i)
+    for (const Link& link : b.links[static_cast<size_t>(i)]) {
+      const int64_t row = i * b.target_width + link.target;
+      linked[static_cast<size_t>(row * b.source_width + link.source)] = 1;
+      counts[static_cast<size_t>(row)] = 1;
+    }
+  double count = 0;
+  for (const double c : counts) count += c;
+  const Tensor w = mean(weights.back().values, 1);  // [B, Tt, Ts]: of all heads of the last layer
+  const Tensor on = sum(w * tensor(linked, w.shape(), w.type()), -1) + 1e-9;
+  const Tensor counted = tensor(counts, {b.rows, b.target_width}, w.type());
+  return sum(log(on) * counted) * (-1 / std::max(count, 1.0));
+}
+
+}  // namespace
+
+Source source_of(const Batch& b) {
+  return {ids(b.source, {b.rows, b.source_width}), b.source_lengths};
+}
+
+BatchLoss batch_loss(const Model& model, const Batch& b, const LossOptions& o) {
+  const bool guided = o.guided > 0 && !b.links.empty();
+  const Forced forced =
+      model.force(source_of(b), ids(b.target_in, {b.rows, b.target_width}), guided);
+  const Tensor words =
+      linear_cross_entropy(forced.hidden, model.output_weight(), targets(b), o.smoothing);
+  BatchLoss loss{.total = words, .cross_entropy = words.item()};
+  if (guided) loss.total = words + alignment_loss(b, forced.weights) * o.guided;
+  return loss;
+}
+
+double negative_log_likelihood(const Model& model, const Batch& b) {
+  const NoTape off;
+  return batch_loss(model, b, {.smoothing = 0}).cross_entropy * double(b.target_tokens());
+}
+
+}  // namespace heed

@@ -1,0 +1,298 @@
+#include "heed/training/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "heed/base/check.h"
+#include "heed/ops/into.h"
+#include "heed/tensor/memory.h"
+#include "heed/training/checkpoint.h"
+
+namespace heed {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point t) {
+  return std::chrono::duration<double>(Clock::now() - t).count();
+}
+
+// The parameter whose gradient is the largest, or no number: what to look at first.
+std::string worst_gradient(const Params& params) {
+  std::string name = "none";
+  double most = -1;
+  for (const Parameter& p : params.all()) {
+    if (!p.value.leaf()->grad) continue;
+    double size = 0;
+    for (const double g : p.value.leaf()->grad->values()) {
+      if (!std::isfinite(g)) return p.name + " (not a number)";
+      size = std::max(size, std::abs(g));
+    }
+    if (size > most) most = size, name = p.name;
+  }
+  return name;
+}
+
+}  // namespace
+
+void check(const TrainConfig& c) {
+  const std::vector<std::string> kinds = schedule_kinds();
+  if (std::find(kinds.begin(), kinds.end(), c.schedule) == kinds.end())
+    fail(unknown_name("schedule", c.schedule, kinds));
+  if (c.stop_on != "bleu" && c.stop_on != "loss")
+    fail(unknown_name("stop_on", c.stop_on, {"bleu", "loss"}));
+  require(c.rate > 0, "training: the rate wants a number above 0, given ", c.rate);
+  require(c.batch_tokens > 0 && c.accumulate > 0 && c.validate_every > 0 && c.save_every > 0,
+          "training: batch_tokens, accumulate, validate_every and save_every want numbers above 0");
+  require(c.smoothing >= 0 && c.smoothing < 1,
+          "training: smoothing wants a share in [0, 1), given ", c.smoothing);
+  require(c.average >= 0 && c.average < 1, "training: average wants a factor in [0, 1), given ",
+          c.average);
+  require(c.steps > 0 || c.epochs > 0 || c.minutes > 0 || c.patience > 0,
+          "training: nothing would end it; give steps, epochs, minutes or patience");
+  require(c.schedule != "cosine" || c.steps > c.warmup,
+          "training: the cosine schedule wants a number of steps beyond the warm-up's ", c.warmup);
+}
+
+UseAverage::UseAverage(const Params& params, const std::vector<Tensor>& average)
+    : params_(params), average_(average) {
+  swap();
+}
+UseAverage::~UseAverage() { swap(); }
+void UseAverage::swap() {
+  for (size_t i = 0; i < average_.size(); ++i) {
+    const Tensor w = params_.all()[i].value.detached();
+    const Tensor kept = empty_like(w);
+    copy_into(w, kept);
+    copy_into(average_[i], w);
+    copy_into(kept, average_[i]);
+  }
+}
+
+Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Corpus> corpus,
+                 const TrainConfig& config, std::filesystem::path folder)
+    : model_(model),
+      params_(std::move(params)),
+      corpus_(std::move(corpus)),
+      config_(config),
+      folder_(std::move(folder)),
+      adam_(params_, {.decay = config.decay, .clip_norm = config.clip}),
+      arena_(Arena::make()) {
+  check(config_);
+  if (config_.average > 0)
+    for (const Parameter& p : params_.all()) {
+      average_.push_back(empty_like(p.value));
+      copy_into(p.value.detached(), average_.back());
+    }
+}
+
+// ---- one update
+
+double Trainer::update(Batches& batches, Window& window) {
+  for (int64_t i = 0; i < config_.accumulate; ++i) {
+    const Batch batch = batches.next();
+    const UseArena use(*arena_);
+    // What is drawn is a function of the seed, the update and the batch within it.
+    Tape tape(config_.seed * 0x9E3779B97F4A7C15ull +
+              static_cast<uint64_t>(state_.step * config_.accumulate + i));
+    const BatchLoss loss =
+        batch_loss(model_, batch, {.smoothing = config_.smoothing, .guided = config_.guided});
+    const double value = loss.total.item();
+    if (!std::isfinite(value))
+      fail("training: the loss is no longer a number at step ", state_.step + 1, " (lines ",
+           batch.lines.front(),
+           " and others). The last checkpoint is whole. Try a lower --rate, a ",
+           "longer --warmup or a smaller --clip");
+    tape.backward(config_.accumulate == 1 ? loss.total
+                                          : loss.total * (1 / double(config_.accumulate)));
+    window.loss += loss.cross_entropy * double(batch.target_tokens());
+    window.words += batch.target_tokens();
+    state_.position = batch.after;
+  }
+  const Schedule schedule{.kind = config_.schedule,
+                          .rate = config_.rate,
+                          .warmup = config_.warmup,
+                          .steps = config_.steps,
+                          .factor = state_.rate_factor};
+  const std::string worst =
+      std::isfinite(gradient_norm(params_)) ? std::string() : worst_gradient(params_);
+  const double norm = adam_.step(rate_at(schedule, state_.step + 1));
+  if (!std::isfinite(norm))
+    fail("training: a gradient is no longer a number at step ", state_.step + 1,
+         "; the first is that of '", worst,
+         "'. The last checkpoint is whole. Try a lower --rate, a longer --warmup or a smaller "
+         "--clip");
+  ++state_.step;
+  ++window.updates;
+  window.norm += norm;
+  move_average();
+  return norm;
+}
+
+void Trainer::move_average() {
+  if (average_.empty()) return;
+  // At first the mean is of few steps: a factor that grows up to the one asked for.
+  const double t = double(state_.step), factor = std::min(config_.average, (1 + t) / (10 + t));
+  for (size_t i = 0; i < average_.size(); ++i)
+    blend(average_[i], factor, params_.all()[i].value.detached(), 1 - factor);
+}
+
+// ---- the loop
+
+bool Trainer::reached_limit() const {
+  return (config_.steps > 0 && state_.step >= config_.steps) ||
+         (config_.epochs > 0 && state_.position.epoch >= config_.epochs) ||
+         (config_.minutes > 0 && state_.seconds >= 60 * config_.minutes);
+}
+
+Progress Trainer::progress(const Window& w) const {
+  const double seconds = seconds_since(w.since);
+  Progress p{.epoch = state_.position.epoch + 1,
+             .step = state_.step,
+             .loss = w.words ? w.loss / double(w.words) : 0,
+             .words_a_second = double(w.words) / std::max(seconds, 1e-9),
+             .rate = rate_at({.kind = config_.schedule,
+                              .rate = config_.rate,
+                              .warmup = config_.warmup,
+                              .steps = config_.steps,
+                              .factor = state_.rate_factor},
+                             state_.step),
+             .gradient_norm = w.updates ? w.norm / double(w.updates) : 0,
+             .seconds = state_.seconds};
+  const auto sooner = [&](double left) { p.left = std::min(p.left.value_or(left), left); };
+  if (config_.minutes > 0) sooner(60 * config_.minutes - state_.seconds);
+  if (config_.steps > 0 && state_.step > 0)
+    sooner(state_.seconds / double(state_.step) * double(config_.steps - state_.step));
+  return p;
+}
+
+Trainer::End Trainer::run(const Hooks& hooks) {
+  std::filesystem::create_directories(folder_ / "checkpoint");
+  Batches batches(corpus_, {.tokens = config_.batch_tokens, .seed = config_.seed}, state_.position);
+  Window window{.since = Clock::now()};
+  auto last = Clock::now();
+  const auto passed = [&] {
+    state_.seconds += seconds_since(last);
+    last = Clock::now();
+  };
+  constexpr double kSecondsALine = 5;
+  bool validated = true;  // nothing new to look at
+  End end = End::limit;
+  while (!reached_limit()) {
+    update(batches, window);
+    passed();
+    validated = false;
+    if (hooks.stop && hooks.stop()) {
+      save();
+      return End::stopped;
+    }
+    if (state_.step % config_.validate_every == 0) {
+      Progress p = progress(window);
+      const bool go_on = validate(hooks, p);
+      validated = true;
+      if (hooks.log) hooks.log(p);
+      window = {.since = Clock::now()};
+      last = Clock::now();  // validation does not count as training
+      save();
+      if (!go_on) {
+        end = End::patience;
+        break;
+      }
+    } else if (seconds_since(window.since) >= kSecondsALine) {
+      if (hooks.log) hooks.log(progress(window));
+      window = {.since = Clock::now()};
+    }
+    if (state_.step % config_.save_every == 0 && !validated) save();
+  }
+  if (!validated) {
+    Progress p = progress(window);
+    validate(hooks, p);
+    if (hooks.log) hooks.log(p);
+  }
+  save();
+  return end;
+}
+
+// Returns whether to go on.
+bool Trainer::validate(const Hooks& hooks, Progress& p) {
+  if (!hooks.validate) {
+    keep_best();
+    return true;
+  }
+  {
+    const UseAverage averaged(params_, average_);
+    p.validation = hooks.validate();
+  }
+  const double score =
+      config_.stop_on == "bleu" && p.validation->bleu ? *p.validation->bleu : -p.validation->loss;
+  if (score > state_.best) {
+    state_.best = score, state_.since_best = 0;
+    p.best = true;
+    keep_best();
+  } else {
+    ++state_.since_best;
+    if (config_.schedule == "plateau") state_.rate_factor *= 0.5;
+  }
+  return config_.patience == 0 || state_.since_best < config_.patience;
+}
+
+void Trainer::keep_best() const {
+  const UseAverage averaged(params_, average_);
+  save_parameters(params_, folder_ / "model.safetensors");
+}
+
+// ---- checkpoints
+
+void Trainer::save() const {
+  const nlohmann::json state{
+      {"step", state_.step},
+      {"adam_steps", adam_.steps()},
+      {"epoch", state_.position.epoch},
+      {"window", state_.position.window},
+      {"batch", state_.position.batch},
+      {"best", std::isfinite(state_.best) ? nlohmann::json(state_.best) : nlohmann::json()},
+      {"since_best", state_.since_best},
+      {"rate_factor", state_.rate_factor},
+      {"seconds", state_.seconds}};
+  TensorsByName tensors;
+  for (size_t i = 0; i < params_.all().size(); ++i) {
+    const Parameter& p = params_.all()[i];
+    tensors.emplace("parameter." + p.name, p.value);
+    tensors.emplace("adam_m." + p.name, adam_.m()[i]);
+    tensors.emplace("adam_v." + p.name, adam_.v()[i]);
+    if (!average_.empty()) tensors.emplace("average." + p.name, average_[i]);
+  }
+  save_tensors(tensors, checkpoint_path(), {{"state", state.dump()}});
+}
+
+bool Trainer::resume() {
+  if (!std::filesystem::exists(checkpoint_path())) return false;
+  TensorsByName tensors;
+  for (size_t i = 0; i < params_.all().size(); ++i) {
+    const Parameter& p = params_.all()[i];
+    tensors.emplace("parameter." + p.name, p.value);
+    tensors.emplace("adam_m." + p.name, adam_.m()[i]);
+    tensors.emplace("adam_v." + p.name, adam_.v()[i]);
+    if (!average_.empty()) tensors.emplace("average." + p.name, average_[i]);
+  }
+  const auto metadata = load_tensors(tensors, checkpoint_path());
+  const auto found = metadata.find("state");
+  const auto state =
+      nlohmann::json::parse(found == metadata.end() ? "" : found->second, nullptr, false);
+  require(state.is_object(), checkpoint_path().string(), ": no state of a training run in it");
+  try {
+    state_.step = state.at("step");
+    adam_.set_steps(state.at("adam_steps"));
+    state_.position = {state.at("epoch"), state.at("window"), state.at("batch")};
+    if (!state.at("best").is_null()) state_.best = state.at("best");
+    state_.since_best = state.at("since_best");
+    state_.rate_factor = state.at("rate_factor");
+    state_.seconds = state.at("seconds");
+  } catch (const nlohmann::json::exception& e) {
+    fail(checkpoint_path().string(), ": its state cannot be read: ", e.what());
+  }
+  return true;
+}
+
+}  // namespace heed

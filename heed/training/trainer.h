@@ -1,0 +1,163 @@
+// The training loop: batch, loss, backward, clip, update; now and then log, validate, save.
+//
+// A run is a function of its configuration, its corpus and the number of steps: one that was killed
+// at any moment and resumed ends with the same bytes as one that was not. (Limits of time are the
+// exception.)
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "heed/data/batch.h"
+#include "heed/models/model.h"
+#include "heed/tensor/memory.h"
+#include "heed/training/loss.h"
+#include "heed/training/optimizer.h"
+#include "heed/training/schedule.h"
+
+namespace heed {
+
+struct TrainConfig {
+  double rate = 1e-3;
+  std::string schedule = "inverse_sqrt";
+  int64_t warmup = 1000;
+  int64_t batch_tokens = 2048;
+  int64_t accumulate = 1;
+  double smoothing = 0.1;
+  double clip = 1;
+  double decay = 0;
+  double average = 0.999;
+  double guided = 0;
+  int64_t steps = 0, epochs = 0;
+  double minutes = 0;
+  int64_t validate_every = 500;
+  int64_t save_every = 500;
+  std::string stop_on = "bleu";
+  int64_t patience = 0;
+  uint64_t seed = 1;
+};
+
+template <class Config, class F>
+requires std::is_same_v<std::remove_const_t<Config>, TrainConfig>
+void fields(Config& c, F&& f) {
+  f("rate", c.rate, "the highest learning rate");
+  f("schedule", c.schedule, "inverse_sqrt, cosine, constant or plateau");
+  f("warmup", c.warmup, "steps until the highest rate");
+  f("batch_tokens", c.batch_tokens, "words a batch, padding counted");
+  f("accumulate", c.accumulate, "batches whose gradients are summed before an update");
+  f("smoothing", c.smoothing, "label smoothing");
+  f("clip", c.clip, "gradients are scaled down to this norm; 0: never");
+  f("decay", c.decay, "weight decay (AdamW)");
+  f("average", c.average,
+    "the model that is kept is the exponential mean of the parameters with this factor; 0: the "
+    "last");
+  f("guided", c.guided, "weight of the alignment's loss, where an alignment is given");
+  f("steps", c.steps, "updates at most; 0: no limit");
+  f("epochs", c.epochs, "times through the corpus at most; 0: no limit");
+  f("minutes", c.minutes, "time at most; 0: no limit");
+  f("validate_every", c.validate_every, "updates between validations");
+  f("save_every", c.save_every, "updates between checkpoints");
+  f("stop_on", c.stop_on, "what says which model is best: bleu or loss");
+  f("patience", c.patience, "validations without a better model before it stops; 0: never");
+  f("seed", c.seed, "of initial values, order of batches and dropout");
+}
+
+// Throws Error for what makes no sense.
+void check(const TrainConfig& config);
+
+struct Validation {
+  double loss = 0;             // nats a word
+  std::optional<double> bleu;  // 0 to 100
+};
+
+// What a line of progress says.
+struct Progress {
+  int64_t epoch = 0, step = 0;
+  double loss = 0;            // nats a word since the last line, smoothing included
+  double words_a_second = 0;  // of the target, padding not counted
+  double rate = 0, gradient_norm = 0;
+  double seconds = 0;               // of training, over all parts of a run
+  std::optional<double> left = {};  // seconds until the nearest limit
+  std::optional<Validation> validation = {};
+  bool best = false;
+};
+
+class Trainer {
+ public:
+  // What the loop asks for and tells; all may be empty.
+  struct Hooks {
+    std::function<Validation()> validate;
+    std::function<void(const Progress&)> log;
+    std::function<bool()> stop;  // a signal came: save and leave
+  };
+  enum class End { limit, patience, stopped };
+
+  // Writes into `folder`: model.safetensors (the best so far) and checkpoint/.
+  Trainer(const Model& model, Params params, std::shared_ptr<Corpus> corpus,
+          const TrainConfig& config, std::filesystem::path folder);
+
+  // Goes on from folder/checkpoint. Returns false if there is none.
+  bool resume();
+
+  End run(const Hooks& hooks);
+
+  int64_t steps() const { return state_.step; }
+
+ private:
+  // All that a checkpoint holds beside tensors.
+  struct RunState {
+    int64_t step = 0;
+    DataPosition position;
+    double best = -std::numeric_limits<double>::infinity();  // larger is better
+    int64_t since_best = 0;
+    double rate_factor = 1;
+    double seconds = 0;
+  };
+  struct Window {  // since the last line
+    double loss = 0, norm = 0;
+    int64_t words = 0, updates = 0;
+    std::chrono::steady_clock::time_point since;
+  };
+
+  double update(Batches& batches, Window& window);
+  void move_average();
+  bool validate(const Hooks& hooks, Progress& progress);
+  void save() const;
+  void keep_best() const;
+  bool reached_limit() const;
+  Progress progress(const Window& window) const;
+  std::filesystem::path checkpoint_path() const {
+    return folder_ / "checkpoint" / "last.safetensors";
+  }
+
+  const Model& model_;
+  Params params_;
+  std::shared_ptr<Corpus> corpus_;
+  TrainConfig config_;
+  std::filesystem::path folder_;
+  Adam adam_;
+  std::vector<Tensor> average_;
+  std::shared_ptr<Arena> arena_;
+  RunState state_;
+};
+
+// While it lives, the parameters are the averaged ones.
+class UseAverage {
+ public:
+  UseAverage(const Params& params, const std::vector<Tensor>& average);
+  ~UseAverage();
+  UseAverage(const UseAverage&) = delete;
+  UseAverage& operator=(const UseAverage&) = delete;
+
+ private:
+  void swap();
+  const Params& params_;
+  const std::vector<Tensor>& average_;
+};
+
+}  // namespace heed
