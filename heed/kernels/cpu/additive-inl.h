@@ -158,9 +158,9 @@ class AdditiveTile {
   HWY_INLINE void gradient_few(int64_t x, int64_t rows, int64_t j, const T* slope,
                                int64_t slope_row, const Sums& sums) const {
     const Tag<T> d;
-    const auto one = hn::Set(d, T(1));
+    const auto one = hn::Set(d, T(1)), two = hn::Set(d, T(2));
     Vec<T> f[N], dk[N];
-    auto dv = hn::Zero(d), all = hn::Zero(d);
+    auto dv = hn::Zero(d);
 #pragma GCC unroll 8
     for (int u = 0; u < N; ++u) f[u] = hn::LoadU(d, f_ + (j + u) * width_ + x), dk[u] = hn::Zero(d);
     for (int64_t r = 0; r < rows; ++r) {
@@ -172,8 +172,7 @@ class AdditiveTile {
         const auto t = reciprocal(hn::MulAdd(e, f[u], one));
         const auto ds = hn::Set(d, slope[r * slope_row + u]);
         const auto a = hn::Mul(ds, t), b = hn::NegMulAdd(a, t, a);
-        dv = hn::Add(dv, a);
-        all = hn::Add(all, ds);
+        dv = hn::Add(dv, hn::NegMulAdd(two, a, ds));  // d score * (1 - 2 r)
         dk[u] = hn::Add(dk[u], b);
         row = hn::Add(row, b);
       }
@@ -185,9 +184,7 @@ class AdditiveTile {
       T* at = sums.dk + (j + u) * width_ + x;
       hn::StoreU(hn::MulAdd(factor, dk[u], hn::LoadU(d, at)), d, at);
     }
-    // sum of d score * (1 - 2 r)
-    const auto term = hn::NegMulAdd(hn::Set(d, T(2)), dv, all);
-    hn::StoreU(hn::Add(hn::LoadU(d, sums.dv + x), term), d, sums.dv + x);
+    hn::StoreU(hn::Add(hn::LoadU(d, sums.dv + x), dv), d, sums.dv + x);
   }
 
   // The same pair by pair with tanh itself, and only for keys that a row sees.
