@@ -144,6 +144,21 @@ TEST(Attention, TheTableHasEveryScoreAndEveryWayToWeigh) {
   EXPECT_EQ(kinds.size(), weigh_table().size());
 }
 
+// An alias is a name whose formula the plain loops do not know, as that of a new score will be.
+TEST(Attention, PlainLoopsTakeTheScoresOfAScoreTheyDoNotKnow) {
+  for (const auto& [alias, name] : {std::pair{"concat", "additive"}, {"general", "bilinear"}}) {
+    AttentionSpec s;
+    s.score = alias, s.heads = 4, s.key_heads = 2, s.mask = Masked::padding_causal;
+    const AttentionCase unknown = attention_case(s);
+    s.score = name;
+    const AttentionCase known = attention_case(s);
+    const std::vector<Tensor> x = cases::draw(known, Type::f64);
+    const Numbers truth = known.truth(arrays<double>(x));
+    EXPECT_LE(worst(truth, unknown.truth(arrays<double>(x))), 1e-12) << alias;
+    EXPECT_LE(worst(truth, unknown.f(x).values()), 1e-12) << alias;
+  }
+}
+
 // ---- gradients
 
 void expect_right_gradient(const AttentionCase& c, double bound = 1e-7) {
@@ -280,6 +295,52 @@ TEST(AttentionGradient, OfAPredictedPlaceReachesItsPredictor) {
   EXPECT_LT(check.worst, 1e-7) << check.where;
 }
 
+// Whoever else is followed back.
+TEST(AttentionGradient, OfAnInputIsTheSameWhenItIsTheOnlyOne) {
+  for (AttentionSpec s : cases::scores())
+    for (const Masked mask : {Masked::none, Masked::padding, Masked::local})
+      for (const int64_t queries : {1, 5}) {
+        s.mask = mask, s.queries = queries, s.heads = 2, s.key_heads = 1;
+        s.distance = Distance::buckets;
+        const AttentionCase c = attention_case(s);
+        const std::vector<Tensor> x = cases::draw(c, Type::f64);
+        const auto all = everything(c.f, x);
+        for (size_t i = 0; i < x.size(); ++i) {
+          // A static score looks at no query: there is nothing to record.
+          if (all_zero(all[i + 1])) continue;
+          std::vector<Tensor> in = x;
+          in[i] = as_parameter(tensor(x[i].values(), x[i].shape(), Type::f64));
+          Tape tape;
+          tape.backward(uneven_sum(c.f(in)));
+          EXPECT_LE(worst(all[i + 1], in[i].leaf()->grad->values()), 1e-13)
+              << c.name << ", " << c.names[i];
+        }
+      }
+}
+
+// Views whose numbers lie in any order.
+TEST(AttentionGradient, OfViewsIsThatOfCopies) {
+  for (const char* name : {"additive", "scaled_dot", "factorized"}) {
+    const Params params(1, Type::f64);
+    const auto score = make_score(name, params, {.query = 4, .key = 4, .heads = 2});
+    // [B, T, H, d], [B, H, d, T] and a part of a longer one, all seen as [B, H, T, d].
+    const std::vector<Tensor> x{normal64({2, 3, 2, 4}, 1), normal64({2, 2, 4, 7}, 2),
+                                normal64({2, 2, 9, 5}, 3)};
+    const auto with = [&](const std::function<Tensor(const Tensor&)>& seen) {
+      return everything(
+          [&](const std::vector<Tensor>& in) {
+            return attend(*score, seen(transpose(in[0], 1, 2)), seen(transpose(in[1], 2, 3)),
+                          seen(slice(in[2], 2, 1, 8)))
+                .context;
+          },
+          x);
+    };
+    EXPECT_EQ(with([](const Tensor& t) { return t; }),
+              with([](const Tensor& t) { return contiguous(t); }))
+        << name;
+  }
+}
+
 // The check itself can fail.
 TEST(AttentionGradient, CheckFailsWhenAGradientOfFusedAttentionIsBroken) {
   for (AttentionSpec s : cases::scores())
@@ -317,20 +378,22 @@ TEST(AttentionGradient, CheckFailsWhenAGradientOfFusedAttentionIsBroken) {
 const char* const kForms[] = {"dot", "factorized", "additive"};
 
 TEST(FusedAttention, ErrsAtMostTwiceAsMuchAsTheComposedFormAtAllLengths) {
-  struct Lengths {
-    int64_t queries, keys;
+  struct Sizes {
+    int64_t queries, keys, size = 9, value_size = 11;
   };
-  const std::vector<Lengths> lengths{{0, 0},    {0, 5},    {5, 0},    {1, 1},     {1, 2},
-                                     {2, 1},    {17, 17},  {1, 1000}, {1000, 1},  {64, 64},
-                                     {17, 129}, {129, 64}, {129, 17}, {129, 129}, {2, 1000},
-                                     {1000, 2}, {64, 1000}};
+  // Sizes of less and of more than a panel of a product, and whole ones.
+  const std::vector<Sizes> all_sizes{
+      {0, 0},    {0, 5},    {5, 0},     {1, 1},           {1, 2},
+      {2, 1},    {17, 17},  {1, 1000},  {1000, 1},        {64, 64},
+      {17, 129}, {129, 64}, {129, 17},  {129, 129},       {64, 129, 64, 64},
+      {2, 1000}, {1000, 2}, {64, 1000}, {129, 64, 40, 72}};
   for (const char* name : kForms)
-    for (const auto& [queries, keys] : lengths)
+    for (const auto& [queries, keys, size, value_size] : all_sizes)
       for (const Masked mask : {Masked::none, Masked::causal}) {
         AttentionSpec s;
         s.score = name, s.mask = mask;
         s.batch = 1, s.heads = 2, s.key_heads = 1, s.queries = queries, s.keys = keys;
-        s.query_size = 9, s.key_size = 9, s.value_size = 11;
+        s.query_size = s.key_size = size, s.value_size = value_size;
         const AttentionCase c = attention_case(s);
         ASSERT_TRUE(c.form) << name;
         const std::vector<Tensor> x = cases::draw(c, Type::f64), f32 = converted(x, Type::f32);
@@ -527,6 +590,34 @@ TEST(Mask, CausalHidesTheFutureBitForBit) {
     }
 }
 
+// Keys that were prepared before: a cache, or a source that is padded.
+TEST(Mask, WhatStandsAtPreparedKeysWhereNobodyLooksReachesNothing) {
+  const std::vector<Id> lengths{7, 0, 3};
+  const auto behind = [&](int64_t b, int64_t j) { return j >= lengths[static_cast<size_t>(b)]; };
+  for (const AttentionSpec& s : cases::scores())
+    for (const Weigh::Kind kind : {Weigh::Kind::soft, Weigh::Kind::sparsemax})
+      for (const bool weights : {false, true}) {
+        const Params params(1, Type::f64);
+        const auto score = make_score(
+            s.score, params,
+            {.query = 4, .key = 4, .heads = 2, .key_heads = 1, .rank = s.rank, .positions = 7});
+        const Tensor q = normal64({3, 2, 5, 4}, 1), k = score->prepare(normal64({3, 1, 7, 4}, 2)),
+                     v = normal64({3, 1, 7, 3}, 3);
+        const Function f = [&](const std::vector<Tensor>& x) {
+          return attend(
+                     *score, x[0], PreparedKeys{x[1]}, x[2],
+                     {.mask = Mask::padding(lengths), .weigh = {kind, 1}, .want_weights = weights})
+              .context;
+        };
+        const auto want = everything(f, {q, k.detached(), v});
+        const auto got =
+            everything(f, {q, with_planted(k, kNaN, behind), with_planted(v, kNaN, behind)});
+        for (size_t i = 0; i < want.size(); ++i)
+          EXPECT_LE(worst(want[i], got[i]), 1e-12 * (1 + largest(want[i])))
+              << s.name() << ", number " << i;
+      }
+}
+
 TEST(Mask, WhatTwoMasksLeaveIsWhatBothLeave) {
   const std::vector<Id> longer{6, 4}, shorter{3, 5};
   const Mask both = Mask::padding(longer) & Mask::padding(shorter) & Mask::window(3, 2) &
@@ -717,24 +808,27 @@ TEST(FusedAttention, TheBitsOfARowDoNotDependOnTheOtherRows) {
     if (s.distance != Distance::none) continue;
     const AttentionCase c = attention_case(s);
     const std::vector<Tensor> x = cases::draw(c, Type::f32);
-    const Tensor all = c.f(x);
-    const Params params(1);
-    for (const int64_t b : {int64_t{0}, s.batch - 1})
-      for (const auto& [begin, end] :
-           {std::pair<int64_t, int64_t>{0, 1}, {5, 6}, {3, 20}, {80, 100}, {0, s.queries}}) {
-        AttentionSpec part = s;
-        part.batch = 1, part.queries = end - begin, part.first = begin;
-        part.mask = s.mask == Masked::none ? Masked::none : Masked::causal;
-        const AttentionCase few = attention_case(part);
-        std::vector<Tensor> in = x;
-        for (size_t i = 0; i < 3; ++i) in[i] = slice(x[i], 0, b, b + 1);
-        in[0] = slice(in[0], 2, begin, end);
-        const std::vector<Id> length{s.mask == Masked::none ? static_cast<Id>(s.keys)
-                                                            : s.lengths()[static_cast<size_t>(b)]};
-        const Tensor some = few.attend(in, {.mask = Mask::padding(length)}).context;
-        EXPECT_EQ(some.values(), slice(slice(all, 0, b, b + 1), 2, begin, end).values())
-            << c.name << ", rows " << begin << " to " << end << " of sentence " << b;
-      }
+    on_every_target([&](const char* target) {
+      const Tensor all = c.f(x);
+      for (const int64_t b : {int64_t{0}, s.batch - 1})
+        for (const auto& [begin, end] :
+             {std::pair<int64_t, int64_t>{0, 1}, {5, 6}, {3, 20}, {80, 100}, {0, s.queries}}) {
+          AttentionSpec part = s;
+          part.batch = 1, part.queries = end - begin, part.first = begin;
+          part.mask = s.mask == Masked::none ? Masked::none : Masked::causal;
+          const AttentionCase few = attention_case(part);
+          std::vector<Tensor> in = x;
+          for (size_t i = 0; i < 3; ++i) in[i] = slice(x[i], 0, b, b + 1);
+          in[0] = slice(in[0], 2, begin, end);
+          const std::vector<Id> length{s.mask == Masked::none
+                                           ? static_cast<Id>(s.keys)
+                                           : s.lengths()[static_cast<size_t>(b)]};
+          const Tensor some = few.attend(in, {.mask = Mask::padding(length)}).context;
+          EXPECT_EQ(some.values(), slice(slice(all, 0, b, b + 1), 2, begin, end).values())
+              << c.name << ", rows " << begin << " to " << end << " of sentence " << b << ", "
+              << target;
+        }
+    });
   }
 }
 
@@ -842,6 +936,21 @@ TEST(Weigh, HardHasNoGradientButThatOfTheValues) {
     const AttentionCase c = attention_case(s);
     const auto all = everything(c.f, cases::draw(c, Type::f64));
     for (size_t i = 1; i < all.size(); ++i) EXPECT_EQ(all_zero(all[i]), i != 3) << c.name << i;
+  }
+}
+
+TEST(Weigh, SparseWeightsOfEqualScoresAreEqualAndAFarOneGetsNothing) {
+  for (const double alpha : {1.5, 2.0}) {
+    const Numbers w =
+        entmax(tensor(Numbers{3, 3, 3, 3, -9, 7, 7, 0, 0, 0}, {2, 5}, Type::f64), alpha).values();
+    const Numbers want{.25, .25, .25, .25, 0, .5, .5, 0, 0, 0};
+    EXPECT_LE(worst(want, w), 1e-15) << alpha;
+    EXPECT_EQ(w[4], 0) << alpha;
+    for (const double number : {kNaN, kInfinity}) {
+      const Numbers bad = entmax(tensor(Numbers{1, number, 2}, {3}, Type::f64), alpha).values();
+      EXPECT_TRUE(std::any_of(bad.begin(), bad.end(), [](double v) { return std::isnan(v); }))
+          << alpha << ": " << number << " is not hidden";
+    }
   }
 }
 
@@ -1146,19 +1255,21 @@ TEST(MultiHead, StepByStepIsTheSameAsAllAtOnceBitForBit) {
         Random random(2);
         const Tensor x = normal({2, T, 24}, 1, random);
         const auto bias = alibi(heads);
-        const Tensor all = mh(x, mh.remember(x), {.mask = Mask::causal(), .bias = bias.get()}).y;
-        KeyValueCache cache;
-        int64_t wrong = 0;
-        // The first few at once, as a prompt, the others one by one.
-        for (int64_t t = 0, next = 3; t < T; t = next, next = t + 1) {
-          const Tensor step = slice(x, 1, t, next);
-          cache.append(mh.remember(step, t));
-          const Tensor y =
-              mh(step, cache.all(), {.mask = Mask::causal(), .bias = bias.get(), .first = t}).y;
-          wrong += y.values() != slice(all, 1, t, next).values();
-        }
-        EXPECT_EQ(wrong, 0) << s.name() << ", " << heads << "/" << key_heads << " heads"
-                            << (rotary ? ", rotary" : "") << ": steps that differ";
+        on_every_target([&](const char* target) {
+          const Tensor all = mh(x, mh.remember(x), {.mask = Mask::causal(), .bias = bias.get()}).y;
+          KeyValueCache cache;
+          int64_t wrong = 0;
+          // The first few at once, as a prompt, the others one by one.
+          for (int64_t t = 0, next = 3; t < T; t = next, next = t + 1) {
+            const Tensor step = slice(x, 1, t, next);
+            cache.append(mh.remember(step, t));
+            const Tensor y =
+                mh(step, cache.all(), {.mask = Mask::causal(), .bias = bias.get(), .first = t}).y;
+            wrong += y.values() != slice(all, 1, t, next).values();
+          }
+          EXPECT_EQ(wrong, 0) << s.name() << ", " << heads << "/" << key_heads << " heads"
+                              << (rotary ? ", rotary" : "") << ": steps that differ, " << target;
+        });
         ++tried;
       }
   EXPECT_GT(tried, 20);
@@ -1235,6 +1346,11 @@ TEST(KeyValueCache, ReordersSentences) {
   EXPECT_NE(message_of([&] { cache.reorder(beyond); }).find("sentence 4 of 4"), std::string::npos);
   EXPECT_NE(message_of([&] { cache.append(some_keys(3, 1, 1)); }).find("key/value cache: holds"),
             std::string::npos);
+  KeysValues uneven = some_keys(4, 2, 1);
+  uneven.values = slice(uneven.values, 2, 0, 1);
+  EXPECT_NE(message_of([&] { cache.append(uneven); }).find("key/value cache: holds values"),
+            std::string::npos);
+  EXPECT_EQ(cache.length(), 7);
 }
 
 }  // namespace
