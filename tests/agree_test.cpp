@@ -1,13 +1,13 @@
 // Every case of the table agrees with plain loops, on every instruction set of this machine, and
 // has the same bits on any number of threads.
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <cmath>
 #include <cstring>
 
 #include "heed/base/parallel.h"
 #include "tests/cases/ops.h"
+#include "tests/targets.h"
 
 namespace heed {
 namespace {
@@ -36,15 +36,6 @@ double largest(const std::vector<double>& x) {
   double most = 0;
   for (const double v : x) most = std::max(most, std::abs(v));
   return most;
-}
-
-// Runs `check` once for each instruction set that this machine has.
-void on_every_target(const std::function<void(const char*)>& check) {
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    hwy::SetSupportedTargetsForTest(target);
-    check(hwy::TargetName(target));
-  }
-  hwy::SetSupportedTargetsForTest(0);
 }
 
 TEST(Agree, EveryOpWithPlainLoopsInBothTypes) {

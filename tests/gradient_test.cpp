@@ -2,13 +2,12 @@
 // itself can fail: a gradient broken on purpose is caught.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <map>
 #include <string>
 
 #include "heed/ops/gradient_check.h"
 #include "tests/cases/ops.h"
+#include "tests/slip.h"
 
 namespace heed {
 namespace {
@@ -18,19 +17,6 @@ TEST(Gradient, OfEveryOpAgreesWithDifferences) {
     const GradientCheck check = check_gradient(c.f, cases::draw(c, Type::f64));
     EXPECT_LT(check.worst, 1e-7) << c.name << ": " << check.where;
   }
-}
-
-// x, but what flows back into it is off by one percent in its largest place: as if the op behind
-// had one wrong number in its gradient. `seen` is set to how large that number is.
-Tensor with_a_slip(const Tensor& x, double& seen) {
-  return record("slip", {&x}, x, [&seen](const Tensor& dy) {
-    std::vector<double> wrong = dy.values();
-    const auto smaller = [](double a, double b) { return std::abs(a) < std::abs(b); };
-    double& most = *std::max_element(wrong.begin(), wrong.end(), smaller);
-    seen = std::abs(most);
-    most *= 1.01;
-    return Grads{tensor(wrong, dy.shape(), Type::f64)};
-  });
 }
 
 TEST(Gradient, CheckFailsForEveryInputOfEveryOpWhenOneNumberIsBroken) {

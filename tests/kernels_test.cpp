@@ -1,6 +1,5 @@
 // Bounds and edge cases of kernels, on every instruction set of this machine.
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <bit>
 #include <cmath>
@@ -9,17 +8,10 @@
 #include <vector>
 
 #include "heed/kernels/kernels.h"
+#include "tests/targets.h"
 
 namespace heed::kernels {
 namespace {
-
-void on_every_target(const std::function<void(const char*)>& check) {
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    hwy::SetSupportedTargetsForTest(target);
-    check(hwy::TargetName(target));
-  }
-  hwy::SetSupportedTargetsForTest(0);
-}
 
 std::vector<float> mapped(Unary f, const std::vector<float>& x) {
   std::vector<float> y(x.size());

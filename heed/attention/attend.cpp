@@ -8,45 +8,52 @@
 namespace heed {
 namespace {
 
-// The keys that some query of a sentence sees: [first, last) for each, from all rows of a range.
-std::vector<std::pair<int64_t, int64_t>> seen_by_any(const Tensor& range, int64_t keys) {
-  const int64_t rows = range.size(1) * range.size(2);
-  std::vector<std::pair<int64_t, int64_t>> out;
+// For each sentence, the runs of keys [begin, end) that no query sees, from all rows of a range.
+using Runs = std::vector<std::pair<int64_t, int64_t>>;
+std::vector<Runs> unseen_runs(const Tensor& range, int64_t sentences, int64_t keys) {
+  // One range may stand for all sentences; keys of one sentence may stand for all too.
+  const int64_t count = std::min(sentences, range.size(0));
+  const int64_t rows = count == 0 ? 0 : range.count() / 2 / count;
+  std::vector<Runs> out;
   const Id* at = range.data<Id>();
-  for (int64_t b = 0; b < range.size(0); ++b) {
-    int64_t first = keys, last = 0;
-    for (int64_t i = 0; i < rows; ++i, at += 2)
-      if (at[0] < at[1])
-        first = std::min<int64_t>(first, at[0]), last = std::max<int64_t>(last, at[1]);
-    out.emplace_back(std::min(first, last), last);
+  for (int64_t b = 0; b < count; ++b) {
+    std::vector<int64_t> change(static_cast<size_t>(keys) + 1);  // in how many see a key
+    for (int64_t i = 0; i < rows; ++i, at += 2) {
+      const int64_t begin = std::max<int64_t>(0, at[0]), end = std::min<int64_t>(keys, at[1]);
+      if (begin < end) ++change[static_cast<size_t>(begin)], --change[static_cast<size_t>(end)];
+    }
+    Runs runs;
+    int64_t seeing = 0;
+    for (int64_t j = 0; j < keys; ++j) {
+      seeing += change[static_cast<size_t>(j)];
+      if (seeing > 0) continue;
+      if (runs.empty() || runs.back().second != j) runs.emplace_back(j, j);
+      runs.back().second = j + 1;
+    }
+    out.push_back(std::move(runs));
   }
   return out;
 }
 
-// x [B, G, Tk, n] with zeros where no query looks: 0 * NaN is NaN in a product.
-Tensor without_unseen(const Tensor& x, const Tensor& range) {
-  const auto seen = seen_by_any(range, x.size(2));
-  const auto clear = [seen](const Tensor& given) {
+// x [B, G, Tk, n] with `instead` where no query looks: 0 * NaN is NaN in a product. Nothing flows
+// back there.
+Tensor without_unseen(const Tensor& x, const Tensor& range, double instead) {
+  const std::vector<Runs> unseen = unseen_runs(range, x.size(0), x.size(2));
+  if (std::all_of(unseen.begin(), unseen.end(), [](const Runs& runs) { return runs.empty(); }))
+    return x;
+  const auto with = [unseen](const Tensor& given, double number) {
     Tensor y = empty_like(given);
     copy_into(given, y);
-    for (int64_t b = 0; b < y.size(0); ++b) {
-      // One range may stand for all sentences; keys of one batch may stand for all too.
-      int64_t first = y.size(2), last = 0;
-      for (size_t r = 0; r < seen.size(); ++r)
-        if (seen.size() == 1 || y.size(0) == 1 || static_cast<int64_t>(r) == b)
-          first = std::min(first, seen[r].first), last = std::max(last, seen[r].second);
-      for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, std::min(first, last)},
-                                       std::pair<int64_t, int64_t>{last, y.size(2)}}) {
-        if (begin >= end) continue;
+    for (int64_t b = 0; b < y.size(0); ++b)
+      for (const auto& [begin, end] : unseen[unseen.size() == 1 ? 0 : static_cast<size_t>(b)]) {
         const Shape part{y.size(1), end - begin, y.size(3)};
-        copy_into(zeros(part, y.type()), y.view(part, {y.stride(1), y.stride(2), 1},
-                                                b * y.stride(0) + begin * y.stride(2)));
+        copy_into(full(part, number, y.type()), y.view(part, {y.stride(1), y.stride(2), 1},
+                                                       b * y.stride(0) + begin * y.stride(2)));
       }
-    }
     return y;
   };
-  return record("without_unseen", {&x}, clear(x.detached()),
-                [clear](const Tensor& dy) { return Grads{clear(dy)}; });
+  return record("without_unseen", {&x}, with(x.detached(), instead),
+                [with](const Tensor& dy) { return Grads{with(dy, 0)}; });
 }
 
 // Scores fall with the square of the distance from a place.
@@ -80,8 +87,9 @@ struct Call {
 // In plain ops: any score, any weights, at the cost of [B, H, Tq, Tk].
 Attended composed(const Call& c) {
   const AttendOptions& o = c.options;
-  const Tensor k = c.range ? without_unseen(c.k, *c.range) : c.k;
-  const Tensor values = c.range ? without_unseen(c.values, *c.range) : c.values;
+  // Ones, not zeros: the logarithm of a product with nothing has no slope.
+  const Tensor k = c.range ? without_unseen(c.k, *c.range, 1) : c.k;
+  const Tensor values = c.range ? without_unseen(c.values, *c.range, 0) : c.values;
   const int64_t B = std::max(c.q.size(0), values.size(0));
   const int64_t H = c.q.size(1), Tq = c.q.size(2), Tk = k.size(2);
   Tensor scores = c.score(c.q, k, o.first);
@@ -132,7 +140,7 @@ Ranked top_weights(const Score& score, const Tensor& q, const PreparedKeys& keys
   o.want_top = 0, o.want_weights = true;
   const std::optional<LocalPlace> local = o.local;
   std::vector<Tensor> found, where;
-  for (int64_t i = 0; i < q.size(2); i += kBlock) {
+  for (int64_t i = 0; i == 0 || i < q.size(2); i += kBlock) {
     const int64_t end = std::min(i + kBlock, q.size(2));
     o.first = first + i;
     if (local) o.local->place = contiguous(slice(local->place, 2, i, end));
@@ -142,11 +150,22 @@ Ranked top_weights(const Score& score, const Tensor& q, const PreparedKeys& keys
   return {concat(found, 2), concat(where, 2)};
 }
 
+std::optional<Tensor> range_of(const Tensor& q, const Tensor& keys, const AttendOptions& o) {
+  const Mask mask = o.local ? o.mask & Mask::around(o.local->place, o.local->reach) : o.mask;
+  return mask.ranges({q.size(0), q.size(1), q.size(2), keys.size(2), o.first});
+}
+
 }  // namespace
 
 Attended attend(const Score& score, const Tensor& q, const Tensor& keys, const Tensor& values,
                 const AttendOptions& options) {
-  return attend(score, q, PreparedKeys{score.prepare(keys)}, values, options);
+  // On the way back a key that nobody sees is multiplied with a slope of 0 for the parameters of
+  // prepare().
+  std::optional<Tensor> range;
+  if (Tape::current() && q.rank() == 4 && keys.rank() == 4) range = range_of(q, keys, options);
+  return attend(score, q,
+                PreparedKeys{score.prepare(range ? without_unseen(keys, *range, 1) : keys)}, values,
+                options);
 }
 
 Attended attend(const Score& score, const Tensor& q, const PreparedKeys& keys, const Tensor& values,
@@ -168,9 +187,7 @@ Attended attend(const Score& score, const Tensor& q, const PreparedKeys& keys, c
   require(o.want_top >= 0 && o.want_top <= k.size(2), "attend: the ", o.want_top,
           " largest weights of ", k.size(2));
   const int64_t Tq = q.size(2), Tk = k.size(2);
-  const Mask mask = o.local ? o.mask & Mask::around(o.local->place, o.local->reach) : o.mask;
-  Call call{score,       q, k, values, o, mask.ranges({q.size(0), q.size(1), Tq, Tk, o.first}),
-            std::nullopt};
+  Call call{score, q, k, values, o, range_of(q, k, o), std::nullopt};
   if (o.bias && Tq + Tk > 0) call.distances = (*o.bias)(Tq, Tk, o.first);
   const bool soft = o.weigh.kind == Weigh::Kind::soft;
   // The kernel's weights have no gradient; who records and wants them may want that too.

@@ -41,6 +41,10 @@ void KeyValueCache::append(const KeysValues& more) {
   require(k.size(0) == keys_.size(0) && k.size(1) == keys_.size(1) && k.size(3) == keys_.size(3),
           "key/value cache: holds keys [", keys_.size(0), ", ", keys_.size(1), ", ", length_, ", ",
           keys_.size(3), "], given ", k.shape());
+  require(v.size(0) == values_.size(0) && v.size(1) == values_.size(1) && v.size(2) == k.size(2) &&
+              v.size(3) == values_.size(3),
+          "key/value cache: holds values [", values_.size(0), ", ", values_.size(1), ", ", length_,
+          ", ", values_.size(3), "], given ", v.shape(), " for keys ", k.shape());
   if (length > keys_.size(2)) {
     const int64_t room = std::max(length, 2 * keys_.size(2));
     keys_ = with_room(keys_, length_, room);

@@ -162,9 +162,9 @@ class AdditiveTile {
   HWY_INLINE void gradient_few(int64_t x, int64_t rows, int64_t j, const T* slope,
                                int64_t slope_row, const Sums& sums) const {
     const Tag<T> d;
-    const auto one = hn::Set(d, T(1));
+    const auto one = hn::Set(d, T(1)), two = hn::Set(d, T(2));
     Vec<T> f[N], dk[N];
-    auto dv = hn::Zero(d), all = hn::Zero(d);
+    auto dv = hn::Zero(d);
 #pragma GCC unroll 8
     for (int u = 0; u < N; ++u) f[u] = hn::LoadU(d, f_ + (j + u) * width_ + x), dk[u] = hn::Zero(d);
     for (int64_t r = 0; r < rows; ++r) {
@@ -176,8 +176,7 @@ class AdditiveTile {
         const auto t = reciprocal(hn::MulAdd(e, f[u], one));
         const auto ds = hn::Set(d, slope[r * slope_row + u]);
         const auto a = hn::Mul(ds, t), b = hn::NegMulAdd(a, t, a);
-        dv = hn::Add(dv, a);
-        all = hn::Add(all, ds);
+        dv = hn::Add(dv, hn::NegMulAdd(two, a, ds));  // d score * (1 - 2 r)
         dk[u] = hn::Add(dk[u], b);
         row = hn::Add(row, b);
       }
@@ -189,27 +188,36 @@ class AdditiveTile {
       T* at = sums.dk + (j + u) * width_ + x;
       hn::StoreU(hn::MulAdd(factor, dk[u], hn::LoadU(d, at)), d, at);
     }
-    // sum of d score * (1 - 2 r)
-    const auto term = hn::NegMulAdd(hn::Set(d, T(2)), dv, all);
-    hn::StoreU(hn::Add(hn::LoadU(d, sums.dv + x), term), d, sums.dv + x);
+    hn::StoreU(hn::Add(hn::LoadU(d, sums.dv + x), dv), d, sums.dv + x);
   }
 
-  // The same pair by pair with tanh itself, and only for keys that a row sees.
+  // The same pair by pair, with tanh itself where the exponentials do not fit, and only for keys
+  // that a row sees. Pairs that fit add the same bits to dq as they do above: what stands at other
+  // keys does not matter to a query that does not see them.
   void plain_gradient(int64_t rows, int64_t keys, const T* slope, int64_t slope_row,
                       const Seen& seen, const Given& given, const Sums& sums) const {
     const Tag<T> d;
-    const auto one = hn::Set(d, T(1)), quarter = hn::Set(d, T(0.25));
+    const auto one = hn::Set(d, T(1)), two = hn::Set(d, T(2)), quarter = hn::Set(d, T(0.25));
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t j = std::max<int64_t>(0, seen.begin[r] - seen.key);
            j < std::min(keys, seen.end[r] - seen.key); ++j) {
         const auto ds = hn::Set(d, slope[r * slope_row + j]);
         const T *q = given.q + r * width_, *k = given.k + j * given.k_row;
+        const T *e = e_ + r * width_, *f = f_ + j * width_;
         T *dq = sums.dq + r * width_, *dk = sums.dk + j * width_;
+        const bool fit = fits(r, j);
         for_vectors<T>(size_, [&](auto load, auto store, int64_t x) {
-          const auto t = tanh_of(hn::Add(load(q + x), load(k + x)));
-          const auto u = hn::Mul(ds, hn::NegMulAdd(t, t, one));
-          store(hn::MulAdd(u, quarter, load(dq + x)), dq + x);
-          store(hn::MulAdd(u, load(v_ + x), load(dk + x)), dk + x);
+          Vec<T> t, u;  // tanh, and a quarter of d score * (1 - tanh^2)
+          if (fit) {
+            const auto y = reciprocal(hn::MulAdd(load(e + x), load(f + x), one));
+            const auto a = hn::Mul(ds, y);
+            t = hn::NegMulAdd(two, y, one), u = hn::NegMulAdd(a, y, a);
+          } else {
+            t = tanh_of(hn::Add(load(q + x), load(k + x)));
+            u = hn::Mul(hn::Mul(ds, hn::NegMulAdd(t, t, one)), quarter);
+          }
+          store(hn::Add(u, load(dq + x)), dq + x);
+          store(hn::MulAdd(hn::Mul(hn::Set(d, T(4)), u), load(v_ + x), load(dk + x)), dk + x);
           store(hn::MulAdd(ds, t, load(sums.dv + x)), sums.dv + x);
         });
       }
