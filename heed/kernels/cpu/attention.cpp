@@ -26,8 +26,8 @@
 #define HEED_KERNELS_CPU_ATTENTION_ONCE
 namespace heed::kernels {
 
-constexpr int64_t kRows = 84;   // queries of a tile: 6 strips of 14 rows, or 14 of 6
-constexpr int64_t kKeys = 256;  // keys of a tile
+constexpr int64_t kRows = 84;             // queries of a tile: 6 strips of 14 rows, or 14 of 6
+constexpr int64_t kKeys = 256;            // keys of a tile
 constexpr int64_t kTileRow = kKeys + 16;  // rows of a tile do not share a set of the cache
 
 template <class T, int Use>
@@ -136,6 +136,17 @@ HWY_INLINE void multiply(int64_t m, int64_t n, int64_t k, Strip<T> a, Panels<T> 
     for (int64_t i = 0; i < m; i += height)
       tile_of<kMr>(std::min(height, m - i), k, {a.a + i * a.row, a.row, a.col},
                    b.data + j / kNr<T> * b.panel, b.row, c + i * c_row + j, c_row, add);
+}
+// c += a^T b for a tile of scores a [k x m]: strip by strip, since the tile comes from the
+// second-level cache, and b stays in the first.
+template <class T>
+HWY_INLINE void multiply_turned(int64_t m, int64_t n, int64_t k, const T* a, Panels<T> b, T* c,
+                                int64_t c_row) {
+  const int64_t height = strip_height(m);
+  for (int64_t i = 0; i < m; i += height)
+    for (int64_t j = 0; j < n; j += kNr<T>)
+      tile_of<kMr>(std::min(height, m - i), k, {a + i, 1, kTileRow}, b.data + j / kNr<T> * b.panel,
+                   b.row, c + i * c_row + j, c_row, true);
 }
 
 // Rows [0, k) of a matrix as panels: where it stands, if its columns fill panels; else packed into
@@ -570,10 +581,11 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
             static_cast<const T*>(to), static_cast<const T*>(group.row_of(a.context, row + r)));
       }
       take_scores(group, block, key, count, Packed<T>{}, s);
-      multiply<T>(block.rows, count, a.value_size, {g, w.value, 1}, values, slopes, kTileRow, false);
+      multiply<T>(block.rows, count, a.value_size, {g, w.value, 1}, values, slopes, kTileRow,
+                  false);
       take_slopes(k, group, block, key, count, mean, s.tile, slopes, piece.dplace);
-      multiply<T>(count, a.value_size, block.rows, {s.tile, 1, kTileRow}, {g, kNr<T>, w.value}, dvalue,
-                  w.value, true);
+      multiply_turned<T>(count, a.value_size, block.rows, s.tile, {g, kNr<T>, w.value}, dvalue,
+                         w.value);
       T* dq = piece.dq + row * w.size;
       if (additive) {
         s.additive.gradient(block.rows, count, slopes, kTileRow, {block.begin, block.end, key},
@@ -581,8 +593,7 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
                             {dq, dk, piece.dv + row / a.queries * w.size});
         continue;
       }
-      multiply<T>(count, a.size, block.rows, {slopes, 1, kTileRow}, {s.q, kNr<T>, w.size}, dk, w.size,
-                  true);
+      multiply_turned<T>(count, a.size, block.rows, slopes, {s.q, kNr<T>, w.size}, dk, w.size);
       const Panels<T> keys = panels_of(count, a.size, group.key(key), a.k.row, key_room);
       const bool numbers =
           block.all_see(key, count) || all_finite(count, a.size, group.key(key), a.k.row);
