@@ -5,6 +5,8 @@
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
 #include "heed/base/random.h"
+#include "heed/base/unicode.h"
+#include "heed/files/lines.h"
 #include "heed/files/safetensors.h"
 #include "heed/nn/layers.h"
 #include "heed/nn/module.h"
