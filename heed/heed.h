@@ -8,6 +8,7 @@
 #include "heed/base/unicode.h"
 #include "heed/files/lines.h"
 #include "heed/files/safetensors.h"
+#include "heed/metrics/metrics.h"
 #include "heed/nn/layers.h"
 #include "heed/nn/module.h"
 #include "heed/nn/recurrent.h"

@@ -4,7 +4,7 @@ import pathlib, re, sys
 BELOW = {
     "base": "", "kernels": "base", "tensor": "base kernels", "ops": "base kernels tensor",
     "nn": "base kernels tensor ops", "training": "base files kernels tensor ops nn",
-    "files": "base", "view": "base",
+    "files": "base", "metrics": "base", "view": "base",
 }
 root = pathlib.Path(__file__).parent.parent / "heed"
 bad = []
