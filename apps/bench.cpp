@@ -18,7 +18,17 @@ namespace {
 
 using namespace heed::bench;
 
-const std::string kMemoryRow = "memory/transformer";
+// Rows whose figure is the most memory held at a time.
+struct MemoryRow {
+  const char* name;
+  int64_t (*ours)();
+  const char* peer;  // the row whose peer does the same
+};
+constexpr MemoryRow kMemoryRows[] = {
+    {"memory/transformer", transformer_peak_bytes, "train/transformer"},
+    {"memory/additive/512x512x256", additive_peak_bytes,
+     "attention/additive/1x512x512x256/forward_backward"},
+};
 
 struct Options {
   std::string only, json;
@@ -75,13 +85,17 @@ nlohmann::json to_json(const Result& r) {
 
 void run(const Options& options) {
   std::vector<Row> rows = train_rows();
+  for (Row& row : attention_rows()) rows.push_back(std::move(row));
   for (Row& row : op_rows()) rows.push_back(std::move(row));
   std::vector<std::string> names;
   for (const Row& row : rows) names.push_back(row.name);
-  const bool memory = kMemoryRow.find(options.only) != std::string::npos;
-  names.push_back(kMemoryRow);
+  std::vector<MemoryRow> memory;
+  for (const MemoryRow& row : kMemoryRows) {
+    names.emplace_back(row.name);
+    if (names.back().find(options.only) != std::string::npos) memory.push_back(row);
+  }
   std::erase_if(rows, [&](const Row& r) { return r.name.find(options.only) == std::string::npos; });
-  require(memory || !rows.empty(), unknown_name("row", options.only, names));
+  require(!memory.empty() || !rows.empty(), unknown_name("row", options.only, names));
   const int most = options.most_threads > 0 ? options.most_threads : threads();
   nlohmann::json all = nlohmann::json::array();
   const std::string peer = peer_name();
@@ -92,10 +106,10 @@ void run(const Options& options) {
     std::printf("\n%d thread%s: %s, %.0f GFLOP/s of multiply-adds, %.1f GB/s read from memory\n",
                 count, count > 1 ? "s" : "", machine.target.c_str(), machine.flops / 1e9,
                 machine.bandwidth / 1e9);
-    std::printf("%-30s %10s %10s %7s %14s\n", "", "ours, ms", "peer, ms", "ratio", "share of peak");
+    std::printf("%-50s %10s %10s %7s %14s\n", "", "ours, ms", "peer, ms", "ratio", "share of peak");
     for (const Row& row : rows) {
       const Result r = measure(row, count, options.seconds, machine);
-      std::printf("%-30s %10.3f", r.name.c_str(), r.ours * 1e3);
+      std::printf("%-50s %10.3f", r.name.c_str(), r.ours * 1e3);
       if (r.peer)
         std::printf(" %10.3f %7.2f", *r.peer * 1e3, *r.peer / r.ours);
       else
@@ -105,21 +119,22 @@ void run(const Options& options) {
       all.push_back(to_json(r));
     }
   }
-  if (memory) {
+  if (!memory.empty()) std::printf("\n");
+  for (const MemoryRow& row : memory) {
     set_threads(1);
-    const double ours = double(transformer_peak_bytes()) / 1e6;
-    nlohmann::json row{{"name", kMemoryRow}, {"threads", 1},         {"ours", ours},
-                       {"peer", nullptr},    {"peer_name", peer},    {"unit", "MB"},
-                       {"ratio", nullptr},   {"peak_share", nullptr}};
-    std::printf("\n%-30s %7.1f MB", "memory/transformer", ours);
-    if (const Work work = peer_work("train/transformer")) {
+    const double ours = double(row.ours()) / 1e6;
+    nlohmann::json json{{"name", row.name}, {"threads", 1},         {"ours", ours},
+                        {"peer", nullptr},  {"peer_name", peer},    {"unit", "MB"},
+                        {"ratio", nullptr}, {"peak_share", nullptr}};
+    std::printf("%-50s %7.1f MB", row.name, ours);
+    if (const Work work = peer_work(row.peer)) {
       work();
       const double theirs = double(peer_peak_bytes(work)) / 1e6;
       std::printf(" %7.1f MB %7.2f", theirs, theirs / ours);
-      row["peer"] = theirs, row["ratio"] = theirs / ours;
+      json["peer"] = theirs, json["ratio"] = theirs / ours;
     }
     std::printf("\n");
-    all.push_back(row);
+    all.push_back(json);
   }
   if (!options.json.empty()) write_file(options.json, all.dump(1) + "\n");
 }

@@ -58,20 +58,30 @@ std::unique_ptr<Metric> make_metric(const std::string& name, const Options& opti
 // A file of lines, each of them checked to be what the metrics read.
 struct Text {
   std::string name;
-  Lines lines;
+  std::vector<std::string> lines;
 };
+
+// Throws Error unless `line` is UTF-8.
+void check_utf8(std::string_view line) {
+  const std::optional<size_t> wrong = utf8_error(line);
+  if (!wrong) return;
+  char byte[8];
+  std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned char>(line[*wrong]));
+  fail("not UTF-8: byte ", *wrong + 1, " is ", byte,
+       "; convert the file first, as with iconv -f latin1 -t utf-8");
+}
 
 Text read_text(const std::string& path, bool alignments) {
   LineReader reader(path);
   Text text{reader.name(), {}};
-  while (const std::optional<std::string_view> line = reader.next()) {
-    text.lines.emplace_back(strip_right(*line));
-    if (!alignments) continue;
+  while (const std::optional<std::string> line = reader.next()) {
     try {
-      parse_alignment(*line);
+      check_utf8(*line);
+      if (alignments) parse_gold_alignment(*line);
     } catch (const Error& error) {
-      fail(text.name, ":", reader.count(), ": ", error.what());
+      fail(text.name, ":", reader.position().line, ": ", error.what());
     }
+    text.lines.emplace_back(strip_right(*line));
   }
   require(!text.lines.empty(), "score: ", text.name, " is empty; there is nothing to score");
   return text;
@@ -79,7 +89,7 @@ Text read_text(const std::string& path, bool alignments) {
 
 struct Input {
   std::vector<Text> systems;
-  std::vector<Lines> references;
+  std::vector<std::vector<std::string>> references;
 };
 
 Input read_input(const Options& options) {
@@ -170,7 +180,7 @@ void print_system(const Options& options, const Input& input,
   size_t left = 0;
   for (const auto& metric : metrics) {
     const auto lines = statistics(*metric, input.systems[0].lines, input.references);
-    ScoreReport score = report(*metric, total(lines));
+    ScoreReport score = report(*metric, sum_statistics(lines));
     if (options.bootstrap > 0)
       score.confidence = confidence(resample(*metric, lines, options.bootstrap, options.seed));
     const SignatureForm form = options.json ? SignatureForm::full : options.form();
@@ -203,7 +213,7 @@ std::vector<Result> compare(const Options& options, const Input& input, const Me
   std::vector<double> baseline_scores;
   for (const Text& system : input.systems) {
     const auto lines = statistics(metric, system.lines, input.references);
-    Result result{report(metric, total(lines)), {}};
+    Result result{report(metric, sum_statistics(lines)), {}};
     std::vector<double> scores;
     if (options.bootstrap > 0) {
       scores = resample(metric, lines, options.bootstrap, options.seed);
@@ -288,8 +298,6 @@ void check_usage(const Options& options) {
   const auto demand = [](bool holds, const char* words) {
     if (!holds) throw CLI::ValidationError("score", words);
   };
-  demand(!options.references.empty(),
-         "a reference is wanted, as in: heed score --reference ref.txt hyp.txt");
   const bool reads_stdin = std::find(options.hypotheses.begin(), options.hypotheses.end(), "-") !=
                            options.hypotheses.end();
   demand(!reads_stdin || !::isatty(STDIN_FILENO),
@@ -336,7 +344,7 @@ void add_metric_options(CLI::App& score, Options& options) {
       ->allow_extra_args(false)
       ->check(one_of("metric", kMetrics));
   score.add_option("--tokenize", options.bleu.tokenizer, "BLEU: 13a, none, intl, char, zh")
-      ->check(one_of("tokenizer", tokenizer_names()));
+      ->check(one_of("tokenizer", bleu_tokenizer_names()));
   score.add_flag("--lowercase", options.lowercase, "BLEU, chrF: ignore case (TER does anyway)");
   score.add_option("--smooth", options.smoothing, "BLEU: none, floor, add-k, exp")
       ->check(one_of("smoothing", kSmoothings));
@@ -375,6 +383,7 @@ void add_score(CLI::App& app) {
   score
       ->add_option("-r,--reference", options->references,
                    "what they should be; may be given several times")
+      ->required()
       ->allow_extra_args(false);
   add_metric_options(*score, *options);
   score->add_flag("--sentence", options->sentence, "score each line, not the whole");

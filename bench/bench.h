@@ -30,11 +30,14 @@ struct Row {
   std::string name;
   std::function<Job()> make;
 };
+std::vector<Row> attention_rows();
 std::vector<Row> op_rows();
 std::vector<Row> train_rows();
 
-// The most bytes our step held at a time: the Transformer's of train/transformer.
+// The most bytes held at a time: by the Transformer's step of train/transformer; by additive
+// attention of 512 queries and keys, forward and backward, beside its inputs.
 int64_t transformer_peak_bytes();
+int64_t additive_peak_bytes();
 
 struct Result {
   std::string name;

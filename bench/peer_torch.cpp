@@ -326,6 +326,7 @@ void peer_threads(int threads) {
 Work peer_work(const std::string& row) {
   set_up();
   if (Work work = op_work(row)) return work;
+  if (Work work = torch_attention_work(row)) return work;
   return torch_train_work(row);
 }
 

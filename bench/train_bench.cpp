@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "bench/bench.h"
+#include "heed/attention/multi_head.h"
 #include "heed/nn/recurrent.h"
 #include "heed/tensor/memory.h"
 #include "heed/training/optimizer.h"
@@ -24,58 +25,32 @@ constexpr int64_t kBatch = 32, kLength = 32, kWords = 8000, kSize = 256, kInner 
                   kLayers = 3;
 constexpr double kDropout = 0.1;
 
-// softmax(Q K^T / sqrt(d)) V for each head, composed of ops.
-class Attention {
- public:
-  explicit Attention(const Params& params)
-      : query_(params / "query", kSize, kSize),
-        key_(params / "key", kSize, kSize),
-        value_(params / "value", kSize, kSize),
-        out_(params / "out", kSize, kSize) {}
-
-  Tensor operator()(const Tensor& x, const Tensor& memory,
-                    const std::optional<Tensor>& mask) const {
-    const auto heads = [](const Tensor& y) {  // [B, T, D] -> [B, H, T, d]
-      return transpose(reshape(y, {y.size(0), y.size(1), kHeads, kSize / kHeads}), 1, 2);
-    };
-    const Tensor q = heads(query_(x) * (1 / std::sqrt(double(kSize / kHeads))));
-    const Tensor k = heads(key_(memory)), v = heads(value_(memory));
-    Tensor scores = matmul(q, transpose(k, 2, 3));  // [B, H, Tq, Tk]
-    if (mask) scores = scores + *mask;
-    const Tensor context = transpose(matmul(softmax(scores), v), 1, 2);
-    return dropout(out_(reshape(context, x.shape())), kDropout);
-  }
-
- private:
-  Linear query_, key_, value_, out_;
-};
-
 class Layer {
  public:
   Layer(const Params& params, bool decoder)
       : self_norm_(params / "self_norm", kSize),
         ff_norm_(params / "ff_norm", kSize),
-        self_(params / "self"),
+        self_(params / "self", {.model = kSize, .heads = kHeads}),
         ff_(params / "ff", kSize, kInner) {
     if (decoder) {
       cross_norm_.emplace(params / "cross_norm", kSize);
-      cross_.emplace(params / "cross");
+      cross_.emplace(params / "cross", MultiHead::Sizes{.model = kSize, .heads = kHeads});
     }
   }
-  Tensor operator()(Tensor x, const std::optional<Tensor>& memory,
-                    const std::optional<Tensor>& mask) const {
+  Tensor operator()(Tensor x, const std::optional<Tensor>& memory, const Mask& mask) const {
     const Tensor normed = self_norm_(x);
-    x = x + self_(normed, normed, mask);
-    if (memory) x = x + (*cross_)((*cross_norm_)(x), *memory, std::nullopt);
+    x = x + dropout(self_(normed, self_.remember(normed), {.mask = mask}).y, kDropout);
+    if (memory)
+      x = x + dropout((*cross_)((*cross_norm_)(x), cross_->remember(*memory)).y, kDropout);
     return x + dropout(ff_(ff_norm_(x)), kDropout);
   }
 
  private:
   LayerNorm self_norm_, ff_norm_;
-  Attention self_;
+  MultiHead self_;
   FeedForward ff_;
   std::optional<LayerNorm> cross_norm_;
-  std::optional<Attention> cross_;
+  std::optional<MultiHead> cross_;
 };
 
 class Transformer {
@@ -91,11 +66,6 @@ class Transformer {
       encoder_.emplace_back(params / ("encoder" + std::to_string(i)), false);
       decoder_.emplace_back(params / ("decoder" + std::to_string(i)), true);
     }
-    std::vector<float> hidden(static_cast<size_t>(kLength * kLength));
-    for (int64_t q = 0; q < kLength; ++q)
-      for (int64_t k = q + 1; k < kLength; ++k)
-        hidden[static_cast<size_t>(q * kLength + k)] = -INFINITY;
-    causal_ = tensor(hidden, {kLength, kLength});
   }
 
   Tensor loss(const Tensor& source, const Tensor& in, const Tensor& out) const {
@@ -103,10 +73,10 @@ class Transformer {
       return dropout(table(id) * std::sqrt(double(kSize)) + positions_, kDropout);
     };
     Tensor x = embed(source_, source);
-    for (const Layer& layer : encoder_) x = layer(x, std::nullopt, std::nullopt);
+    for (const Layer& layer : encoder_) x = layer(x, std::nullopt, {});
     const Tensor memory = encoder_norm_(x);
     Tensor y = embed(target_, in);
-    for (const Layer& layer : decoder_) y = layer(y, memory, causal_);
+    for (const Layer& layer : decoder_) y = layer(y, memory, Mask::causal());
     return linear_cross_entropy(decoder_norm_(y), output_.weight(), out, 0.1);
   }
 
@@ -115,7 +85,7 @@ class Transformer {
   std::vector<Layer> encoder_, decoder_;
   LayerNorm encoder_norm_, decoder_norm_;
   Linear output_;
-  Tensor positions_, causal_;
+  Tensor positions_;
 };
 
 // A step: its model, optimizer and memory.
@@ -178,14 +148,17 @@ class GruAdditive {
   Tensor loss(const Tensor& source, const Tensor& in, const Tensor& out) const {
     const int64_t batch = source.size(0), steps = in.size(1);
     const Tensor h = encoder_(source_(source)).states;  // [B, Ts, 2 n]
-    const Tensor keys = key_(h);                        // [B, Ts, n]
+    const Shape one_head{batch, 1, h.size(1), -1};
+    const Tensor keys = reshape(key_(h), one_head), values = reshape(h, one_head);
+    const Tensor v = reshape(v_, {1, kState});
     const Tensor embedded = target_(in);
     CellState s = decoder_.start(batch);
     std::vector<Tensor> states, contexts;
     for (int64_t t = 0; t < steps; ++t) {
-      const Tensor q = reshape(query_(s.h), {batch, 1, kState});
+      const Tensor q = reshape(query_(s.h), {batch, 1, 1, kState});
       const Tensor read =
-          additive_attention({.q = q, .k = keys, .v = reshape(v_, {kState}), .value = h}).context;
+          fused_attention({.form = ScoreForm::additive, .q = q, .k = keys, .value = values, .v = v})
+              .context;
       const Tensor c = reshape(read, {batch, 2 * kState});
       const Tensor y = reshape(slice(embedded, 1, t, t + 1), {batch, kState});
       s = decoder_.step(concat({y, c}, 1), s);

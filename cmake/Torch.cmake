@@ -2,9 +2,10 @@
 find_path(TORCH_INCLUDE torch/torch.h PATH_SUFFIXES torch/csrc/api/include REQUIRED)
 find_library(TORCH_CPU torch_cpu REQUIRED)
 find_library(TORCH_C10 c10 REQUIRED)
-target_sources(heed_program PRIVATE bench/peer_torch.cpp bench/peer_torch_models.cpp)
+set(torch_sources bench/peer_torch.cpp bench/peer_torch_attention.cpp bench/peer_torch_models.cpp)
+target_sources(heed_program PRIVATE ${torch_sources})
 # As system headers, or their warnings would be ours.
-set_source_files_properties(bench/peer_torch.cpp bench/peer_torch_models.cpp PROPERTIES
+set_source_files_properties(${torch_sources} PROPERTIES
   COMPILE_OPTIONS "-isystem;${TORCH_INCLUDE}")
 target_link_libraries(heed_program PRIVATE ${TORCH_CPU} ${TORCH_C10} ${CMAKE_DL_LIBS})
 # The system's BLAS may be the reference one. DT_RPATH, unlike DT_RUNPATH, also holds for what

@@ -99,17 +99,17 @@ struct Words {
   }
 };
 
-struct Batch {
+struct DateBatch {
   Tensor source, in, out;
   std::vector<Id> lengths;
 };
 
-Batch make_batch(const Words& words, const std::vector<std::string>& sources,
-                 const std::vector<Date>& dates) {
+DateBatch make_batch(const Words& words, const std::vector<std::string>& sources,
+                     const std::vector<Date>& dates) {
   const int64_t B = static_cast<int64_t>(sources.size());
   std::vector<std::vector<Id>> rows;
   size_t longest = 0;
-  Batch batch;
+  DateBatch batch;
   for (const std::string& source : sources) {
     rows.emplace_back();
     for (const std::string& word : split(source)) rows.back().push_back(words.id.at(word));
@@ -148,7 +148,7 @@ class Reader {
   struct Source {
     Tensor h, keys, mask;  // [B, T, 2n], [B, T, n], [B, 1, T]
   };
-  Source read(const Batch& batch) const {
+  Source read(const DateBatch& batch) const {
     const int64_t B = batch.source.size(0), T = batch.source.size(1);
     const Tensor h = encoder_(source_(batch.source), batch.lengths).states;
     std::vector<float> hidden;
@@ -173,7 +173,7 @@ class Reader {
     return {output_(concat({s.h, c}, 1)), weights};
   }
 
-  Tensor loss(const Batch& batch) const {
+  Tensor loss(const DateBatch& batch) const {
     const Source source = read(batch);
     const int64_t B = batch.source.size(0);
     CellState s = decoder_.start(B);
@@ -186,7 +186,8 @@ class Reader {
   }
 
   // The answer letter by letter, each the most probable, and the weights of each.
-  std::vector<std::string> write(const Batch& batch, std::vector<Tensor>* weights = nullptr) const {
+  std::vector<std::string> write(const DateBatch& batch,
+                                 std::vector<Tensor>* weights = nullptr) const {
     const Source source = read(batch);
     const int64_t B = batch.source.size(0);
     CellState s = decoder_.start(B);

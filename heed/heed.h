@@ -1,11 +1,26 @@
-// The whole library. Start with ops/ops.h (functions of tensors), nn/layers.h (layers) and
-// ops/tape.h (gradients).
+// The whole library. Start with attention/attend.h (attention), ops/ops.h (functions of tensors),
+// nn/layers.h (layers) and ops/tape.h (gradients).
 #pragma once
 
+#include "heed/attention/attend.h"
+#include "heed/attention/mask.h"
+#include "heed/attention/multi_head.h"
+#include "heed/attention/score.h"
+#include "heed/attention/weigh.h"
+#include "heed/base/alignment.h"
 #include "heed/base/check.h"
+#include "heed/base/id.h"
 #include "heed/base/parallel.h"
 #include "heed/base/random.h"
 #include "heed/base/unicode.h"
+#include "heed/base/words.h"
+#include "heed/data/alignment.h"
+#include "heed/data/batch.h"
+#include "heed/data/corpus.h"
+#include "heed/data/grammar.h"
+#include "heed/data/text.h"
+#include "heed/data/tokenizer.h"
+#include "heed/data/vocabulary.h"
 #include "heed/files/lines.h"
 #include "heed/files/safetensors.h"
 #include "heed/metrics/metrics.h"

@@ -3,8 +3,10 @@ import pathlib, re, sys
 
 BELOW = {
     "base": "", "kernels": "base", "tensor": "base kernels", "ops": "base kernels tensor",
-    "nn": "base kernels tensor ops", "training": "base files kernels tensor ops nn",
-    "files": "base", "metrics": "base", "view": "base",
+    "nn": "base kernels tensor ops", "attention": "base kernels tensor ops nn",
+    "models": "base kernels tensor ops nn attention",
+    "training": "base data files kernels tensor ops nn attention models metrics",
+    "files": "base", "data": "base files", "metrics": "base", "view": "base",
 }
 root = pathlib.Path(__file__).parent.parent / "heed"
 bad = []

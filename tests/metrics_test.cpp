@@ -20,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+using Strings = std::vector<std::string>;
 
 const Json& golden() {
   static const Json json = [] {
@@ -31,12 +32,12 @@ const Json& golden() {
 
 double number(const Json& json) { return std::stod(json.get<std::string>()); }
 
-Statistics corpus(const Metric& metric, const Lines& hypotheses,
-                  const std::vector<Lines>& references) {
-  return total(statistics(metric, hypotheses, references));
+Statistics corpus(const Metric& metric, const Strings& hypotheses,
+                  const std::vector<Strings>& references) {
+  return sum_statistics(statistics(metric, hypotheses, references));
 }
-double corpus_score(const Metric& metric, const Lines& hypotheses,
-                    const std::vector<Lines>& references) {
+double corpus_score(const Metric& metric, const Strings& hypotheses,
+                    const std::vector<Strings>& references) {
   return metric.score(corpus(metric, hypotheses, references));
 }
 double sentence_score(const Metric& metric, std::string_view hypothesis,
@@ -97,12 +98,12 @@ std::unique_ptr<Metric> metric_of(const std::string& config) {
 
 TEST(Golden, EveryCorpusConfigurationToTheLastDigit) {
   EXPECT_EQ(golden()["corpus"].size(), 53u);
-  const auto hypotheses = golden()["hyp"].get<Lines>();
+  const auto hypotheses = golden()["hyp"].get<Strings>();
   for (const Json& entry : golden()["corpus"]) {
     const auto config = entry["config"].get<std::string>();
     SCOPED_TRACE(config);
-    std::vector<Lines> references{golden()["ref"].get<Lines>()};
-    if (config.ends_with("2refs")) references.push_back(golden()["ref2"].get<Lines>());
+    std::vector<Strings> references{golden()["ref"].get<Strings>()};
+    if (config.ends_with("2refs")) references.push_back(golden()["ref2"].get<Strings>());
     const auto metric = metric_of(config);
     const Statistics sums = corpus(*metric, hypotheses, references);
     EXPECT_EQ(metric->score(sums), number(entry["score"]));
@@ -146,15 +147,15 @@ TEST(Golden, EveryTokenization) {
     for (const auto& [tokenizer, lines] : entry.items())
       for (size_t i = 0; i < lines.size(); ++i)
         // The file has what sacreBLEU gives, before it splits at white space.
-        EXPECT_EQ(tokenize(golden()["hyp"][i].get<std::string>(), tokenizer),
-                  tokenize(lines[i].get<std::string>(), "none"))
+        EXPECT_EQ(tokenize_for_bleu(golden()["hyp"][i].get<std::string>(), tokenizer),
+                  tokenize_for_bleu(lines[i].get<std::string>(), "none"))
             << tokenizer;
 }
 
 TEST(Golden, EdgeCasesUnderEverySmoothing) {
-  std::map<std::string, std::pair<Lines, Lines>> inputs;
+  std::map<std::string, std::pair<Strings, Strings>> inputs;
   for (const Json& input : golden()["smoothing_inputs"])
-    inputs[input["case"]] = {input["hyp"].get<Lines>(), input["ref"].get<Lines>()};
+    inputs[input["case"]] = {input["hyp"].get<Strings>(), input["ref"].get<Strings>()};
   for (const Json& entry : golden()["smoothing"]) {
     SCOPED_TRACE(entry.dump());
     const auto& [hypotheses, reference] = inputs.at(entry["case"]);
@@ -180,14 +181,14 @@ TEST(Golden, EdgeCasesUnderEverySmoothing) {
 TEST(Golden, BootstrapIntervalAndItsLine) {
   const auto metric = make_bleu();
   const auto lines =
-      statistics(*metric, golden()["hyp"].get<Lines>(), {golden()["ref"].get<Lines>()});
+      statistics(*metric, golden()["hyp"].get<Strings>(), {golden()["ref"].get<Strings>()});
   const Json& wanted = golden()["bootstrap"];
   const Confidence interval = confidence(resample(*metric, lines, 1000));
   EXPECT_DOUBLE_EQ(interval.mean, number(wanted["mean"]));
   EXPECT_DOUBLE_EQ(interval.half_width, number(wanted["ci"]));
   const std::string sig = signature(*metric, {.bootstrap = 1000});
   EXPECT_EQ(sig, wanted["sig"]);
-  const Statistics sums = total(lines);
+  const Statistics sums = sum_statistics(lines);
   EXPECT_EQ(score_text({"BLEU", metric->score(sums), interval, metric->details(sums)}, sig, 2),
             wanted["line"]);
 }
@@ -199,21 +200,22 @@ double field(const Json& result, const std::string& key) {
 }
 
 TEST(Golden, PairedTestsGiveTheSamePValues) {
-  const auto reference = golden()["ref"].get<Lines>();
+  const auto reference = golden()["ref"].get<Strings>();
   for (const std::string name : {"BLEU", "chrF2"}) {
     SCOPED_TRACE(name);
     const auto metric = name == "BLEU" ? make_bleu() : make_chrf();
-    const auto baseline = statistics(*metric, golden()["hyp"].get<Lines>(), {reference});
-    const auto system = statistics(*metric, golden()["ref2"].get<Lines>(), {reference});
+    const auto baseline = statistics(*metric, golden()["hyp"].get<Strings>(), {reference});
+    const auto system = statistics(*metric, golden()["ref2"].get<Strings>(), {reference});
     const Json &bootstrap = golden()["paired_bs"], &randomized = golden()["paired_ar"];
     const Json& wanted = bootstrap["res"][name];
-    EXPECT_EQ(metric->score(total(system)), field(wanted[1], "score"));
+    EXPECT_EQ(metric->score(sum_statistics(system)), field(wanted[1], "score"));
     const auto a = resample(*metric, baseline, 1000), b = resample(*metric, system, 1000);
     // sacreBLEU divides in float32 here.
     EXPECT_NEAR(confidence(a).mean, field(wanted[0], "mean"), 1e-5);
     EXPECT_NEAR(confidence(b).mean, field(wanted[1], "mean"), 1e-5);
     EXPECT_NEAR(confidence(b).half_width, field(wanted[1], "ci"), 1e-5);
-    const double difference = metric->score(total(system)) - metric->score(total(baseline));
+    const double difference =
+        metric->score(sum_statistics(system)) - metric->score(sum_statistics(baseline));
     EXPECT_EQ(bootstrap_p_value(a, b, difference), field(wanted[1], "p_value"));
     EXPECT_EQ(randomization_p_value(*metric, baseline, system, 10000),
               field(randomized["res"][name][1], "p_value"));
@@ -247,7 +249,7 @@ TEST(Aer, AgreesWithPublishedRates) {
   if (!data || !fs::exists(*data / "alignments"))
     GTEST_SKIP() << "no alignments; say where they are with HEED_DATA";
   const fs::path folder = *data / "alignments" / "de-en";
-  const Lines gold = read_lines((folder / "gold.gz").string());
+  const Strings gold = read_lines((folder / "gold.gz").string());
   const auto metric = make_aer();
   for (const auto& [name, wanted] : {std::pair{"fastalign.forward", 28.5},
                                      {"fastalign.reverse", 32.0},
@@ -260,7 +262,7 @@ TEST(Aer, AgreesWithPublishedRates) {
                                      {"giza.intersection", 23.4},
                                      {"giza.union", 20.9}}) {
     const std::string file = std::string("baseline.") + name + ".gz";
-    const Lines links = read_lines((folder / file).string());
+    const Strings links = read_lines((folder / file).string());
     EXPECT_NEAR(corpus_score(*metric, links, {gold}), wanted, 0.05) << name;
   }
 }
@@ -277,15 +279,16 @@ TEST(Aer, CountsAsTheFormulaSays) {
             "precision = 66.7 recall = 50.0 (links = 3 sure = 2)");
 }
 
-TEST(Aer, ReadsPharaohLines) {
-  EXPECT_EQ(parse_alignment(" 10-9  2p3\t2-3 1?0 0P7 10-9 "),
-            (std::vector<Link>{{0, 7, false}, {1, 0, false}, {2, 3, true}, {10, 9, true}}));
-  EXPECT_TRUE(parse_alignment("").empty());
-  for (const std::string bad : {"1", "1-", "-1", "1--2", "-1-2", "1-2x", "x1-2", "1_2", "1-2-3",
-                                "99999999999-1", "1.5-2", "+1-2"})
-    EXPECT_THROW(parse_alignment("0-0 " + bad), Error) << bad;
+TEST(Aer, ReadsGoldAlignments) {
+  EXPECT_EQ(
+      parse_gold_alignment(" 10-9  2p3\t2-3 1?0 0P7 10-9 "),
+      (std::vector<GoldLink>{{{0, 7}, false}, {{1, 0}, false}, {{2, 3}, true}, {{10, 9}, true}}));
+  EXPECT_TRUE(parse_gold_alignment("").empty());
+  for (const std::string bad : {"1", "1-", "-1", "1--2", "1--0", "-1-2", "1p2-3", "1-2x", "x1-2",
+                                "1_2", "1-2-3", "99999999999-1", "1.5-2", "+1-2"})
+    EXPECT_THROW(parse_gold_alignment("0-0 " + bad), Error) << bad;
   try {
-    parse_alignment("0-0 1:1");
+    parse_gold_alignment("0-0 1:1");
     FAIL();
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
@@ -295,10 +298,10 @@ TEST(Aer, ReadsPharaohLines) {
 }
 
 // Lines of few different words, so that there is much to match and to move.
-Lines random_lines(Random& random, int count, int longest) {
+Strings random_lines(Random& random, int count, int longest) {
   static const std::vector<std::string> words = {"a",  "b",     "c",  "d.", "1,2",  "e-f",  "(g",
                                                  "h!", "ñandú", "猫", "İ",  "ΟΔΟΣ", "&amp;"};
-  Lines lines;
+  Strings lines;
   for (int i = 0; i < count; ++i) {
     std::string line;
     for (uint32_t n = random.below(static_cast<uint32_t>(longest) + 1); n > 0; --n)
@@ -310,7 +313,7 @@ Lines random_lines(Random& random, int count, int longest) {
 
 std::vector<std::unique_ptr<Metric>> text_metrics() {
   std::vector<std::unique_ptr<Metric>> metrics;
-  for (const std::string& tokenizer : tokenizer_names())
+  for (const std::string& tokenizer : bleu_tokenizer_names())
     metrics.push_back(make_bleu({.tokenizer = tokenizer, .effective_order = true}));
   metrics.push_back(make_chrf());
   metrics.push_back(make_chrf({.word_order = 2}));
@@ -331,8 +334,8 @@ TEST(Properties, TheReferenceItselfIsPerfect) {
 
 TEST(Properties, MoreReferencesNeverHurtASentence) {
   Random random(2);
-  const Lines hypotheses = random_lines(random, 60, 20), one = random_lines(random, 60, 20),
-              two = random_lines(random, 60, 20);
+  const Strings hypotheses = random_lines(random, 60, 20), one = random_lines(random, 60, 20),
+                two = random_lines(random, 60, 20);
   const auto chrf = make_chrf(), ter = make_ter();
   for (size_t i = 0; i < hypotheses.size(); ++i) {
     const std::vector<std::string_view> both{one[i], two[i]};
@@ -346,8 +349,9 @@ TEST(Properties, MoreReferencesNeverHurtASentence) {
 
 TEST(Properties, ScoresDoNotDependOnTheOrderOfLinesOrTheNumberOfThreads) {
   Random random(3);
-  const Lines hypotheses = random_lines(random, 100, 20), reference = random_lines(random, 100, 20);
-  const Lines backwards(hypotheses.rbegin(), hypotheses.rend()),
+  const Strings hypotheses = random_lines(random, 100, 20),
+                reference = random_lines(random, 100, 20);
+  const Strings backwards(hypotheses.rbegin(), hypotheses.rend()),
       reference_backwards(reference.rbegin(), reference.rend());
   const int before = threads();
   for (const auto& metric : text_metrics()) {
@@ -381,11 +385,12 @@ TEST(Ter, ReferencesArePreparedTwice) {
 TEST(Ter, IsNeverAboveTheEditDistanceNorBelowTheDifferenceInLength) {
   Random random(4);
   const auto ter = make_ter();
-  const Lines hypotheses = random_lines(random, 200, 40), reference = random_lines(random, 200, 40);
+  const Strings hypotheses = random_lines(random, 200, 40),
+                reference = random_lines(random, 200, 40);
   for (size_t i = 0; i < hypotheses.size(); ++i) {
-    const std::u32string h = lower(decode_utf8(hypotheses[i])),
-                         r = lower(decode_utf8(reference[i]));
-    const auto a = split_words(h), b = split_words(r);
+    const std::u32string h = lower_case(decode_utf8(hypotheses[i])),
+                         r = lower_case(decode_utf8(reference[i]));
+    const auto a = split_at_white_space(h), b = split_at_white_space(r);
     std::vector<size_t> row(b.size() + 1);
     std::iota(row.begin(), row.end(), size_t{0});
     for (size_t x = 1; x <= a.size(); ++x) {
@@ -448,7 +453,7 @@ TEST(Errors, SayWhatIsWrong) {
               statistics(*make_aer(), {"0-0"}, {{"0-0"}, {"0-0"}});
             }),
             "line 1: AER: one gold alignment is wanted, given 2");
-  EXPECT_NE(message([] { total({}); }), "");
+  EXPECT_NE(message([] { sum_statistics({}); }), "");
   EXPECT_NE(message([] { make_chrf({.char_order = 0}); }), "");
 }
 

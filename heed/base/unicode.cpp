@@ -84,6 +84,12 @@ std::optional<size_t> utf8_error(std::string_view text) {
   return {};
 }
 
+size_t character_bytes(std::string_view text) {
+  size_t at = 0;
+  if (!text.empty()) next_code_point(text, at);
+  return at;
+}
+
 std::u32string decode_utf8(std::string_view text) {
   std::u32string out;
   out.reserve(text.size());
@@ -113,7 +119,7 @@ std::string encode_utf8(std::u32string_view text) {
   return out;
 }
 
-bool is_space(char32_t c) {
+bool is_white_space(char32_t c) {
   if (c <= 0x20) return c == 0x20 || (c >= 0x09 && c <= 0x0D) || c >= 0x1C;
   return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
          c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
@@ -122,7 +128,7 @@ bool is_punctuation(char32_t c) { return within(kPunctuation, c); }
 bool is_symbol(char32_t c) { return within(kSymbols, c); }
 bool is_number(char32_t c) { return within(kNumbers, c); }
 
-std::u32string lower(std::u32string_view text) {
+std::u32string lower_case(std::u32string_view text) {
   std::u32string out;
   out.reserve(text.size());
   for (size_t i = 0; i < text.size(); ++i) {
@@ -140,7 +146,7 @@ std::u32string lower(std::u32string_view text) {
 }
 
 std::u32string_view strip_right(std::u32string_view text) {
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  while (!text.empty() && is_white_space(text.back())) text.remove_suffix(1);
   return text;
 }
 
@@ -150,17 +156,17 @@ std::string_view strip_right(std::string_view utf8) {
     while (last > 0 && (utf8[last] & 0xC0) == 0x80) --last;
     size_t at = last;
     const std::optional<char32_t> c = next_code_point(utf8, at);
-    if (!c || !is_space(*c)) break;
+    if (!c || !is_white_space(*c)) break;
     utf8 = utf8.substr(0, last);
   }
   return utf8;
 }
 
-std::vector<std::u32string_view> split_words(std::u32string_view text) {
+std::vector<std::u32string_view> split_at_white_space(std::u32string_view text) {
   std::vector<std::u32string_view> words;
   for (size_t at = 0; at < text.size();) {
     size_t end = at;
-    while (end < text.size() && !is_space(text[end])) ++end;
+    while (end < text.size() && !is_white_space(text[end])) ++end;
     if (end > at) words.push_back(text.substr(at, end - at));
     at = end + 1;
   }

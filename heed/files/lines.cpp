@@ -6,101 +6,126 @@
 #include <zlib.h>
 
 #include <cerrno>
-#include <iomanip>
-#include <sstream>
+#include <cstring>
 #include <system_error>
 
 #include "heed/base/check.h"
-#include "heed/base/unicode.h"
 
 namespace heed {
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 16;
+constexpr size_t kBufferBytes = size_t{1} << 17;
+constexpr size_t kLongestLine = size_t{1} << 30;
+constexpr char kStandardInput[] = "-";
+constexpr char kByteOrderMark[] = "\xEF\xBB\xBF";
 
 std::string system_words(int error) { return std::generic_category().message(error); }
 
-std::string hex(char byte) {
-  std::ostringstream out;
-  out << "0x" << std::hex << std::uppercase << std::setw(2) << std::setfill('0')
-      << static_cast<int>(static_cast<unsigned char>(byte));
-  return out.str();
-}
-
 }  // namespace
 
-// zlib's reader takes plain files as they are.
-struct LineReader::Stream {
-  explicit Stream(int descriptor) : file(::gzdopen(descriptor, "rb")) {
-    if (!file) ::close(descriptor);
-  }
-  ~Stream() {
-    if (file) ::gzclose(file);
-  }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  gzFile file;
-};
+void LineReader::Close::operator()(void* file) const { gzclose_r(static_cast<gzFile>(file)); }
 
-LineReader::LineReader(const std::string& path) : name_(path == "-" ? "standard input" : path) {
-  const int descriptor = path == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
-                                     : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) {
-    const int error = errno;
-    fail(name_, ": cannot be opened: ", system_words(error));
+LineReader::LineReader(const std::string& path)
+    : name_(path == kStandardInput ? "standard input" : path), buffer_(kBufferBytes) {
+  require(!path.empty(), "cannot read a text file: its path is empty");
+  const int descriptor = path == kStandardInput ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                                                : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) fail(name_, ": cannot be read: ", system_words(errno));
+  file_.reset(gzdopen(descriptor, "rb"));
+  if (!file_) {
+    ::close(descriptor);
+    fail(name_, ": cannot be read: ", system_words(ENOMEM));
   }
   struct stat status = {};
-  const bool folder = ::fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode);
-  stream_ = std::make_unique<Stream>(descriptor);
-  require(!folder, name_, ": is a directory; the name of a file was wanted");
-  require(stream_->file != nullptr, name_, ": no memory to read it");
-}
-
-LineReader::~LineReader() = default;
-
-// Appends to the buffer what comes next; false at the end.
-bool LineReader::read_more() {
-  buffer_.erase(0, at_);
-  at_ = 0;
-  const size_t have = buffer_.size();
-  buffer_.resize(have + kChunk);
-  const int got = ::gzread(stream_->file, buffer_.data() + have, kChunk);
-  buffer_.resize(have + static_cast<size_t>(got > 0 ? got : 0));
-  if (got > 0) return true;
-  // At the end of a stream that is cut short zlib gives what it has, then says Z_BUF_ERROR.
-  int error = Z_OK;
-  const char* const words = ::gzerror(stream_->file, &error);
-  const std::string system = error == Z_ERRNO ? system_words(errno) : "";
-  require(error != Z_BUF_ERROR, name_, ": cut short after line ", count_,
-          ": the gzip stream has no end; copy the file again");
-  require(error == Z_OK || error == Z_STREAM_END, name_, ": cannot be read after line ", count_,
-          ": ", error == Z_ERRNO ? system : std::string(words));
-  return false;
-}
-
-std::optional<std::string_view> LineReader::next() {
-  size_t end = buffer_.find('\n', at_);
-  while (end == buffer_.npos && !at_end_) {
-    const size_t searched = buffer_.size() - at_;
-    at_end_ = !read_more();
-    end = buffer_.find('\n', searched);
+  require(::fstat(descriptor, &status) != 0 || !S_ISDIR(status.st_mode), name_,
+          ": is a directory; the name of a text file was wanted");
+  gzbuffer(static_cast<gzFile>(file_.get()), static_cast<unsigned>(kBufferBytes));
+  constexpr size_t kMarkBytes = sizeof kByteOrderMark - 1;
+  if (fill() && end_ >= kMarkBytes && !std::memcmp(buffer_.data(), kByteOrderMark, kMarkBytes)) {
+    begin_ = kMarkBytes;
+    position_.byte = kMarkBytes;
   }
-  if (end == buffer_.npos && at_ == buffer_.size()) return {};
-  std::string_view line(buffer_);
-  line = line.substr(at_, end == buffer_.npos ? buffer_.npos : end - at_);
-  at_ = end == buffer_.npos ? buffer_.size() : end + 1;
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  ++count_;
-  if (const std::optional<size_t> wrong = utf8_error(line))
-    fail(name_, ":", count_, ": not UTF-8: byte ", *wrong + 1, " is ", hex(line[*wrong]),
-         "; convert the file first, as with iconv -f latin1 -t utf-8");
+}
+
+LineReader::LineReader(const std::string& path, Position position) : LineReader(path) {
+  if (position.byte <= position_.byte) return;  // the beginning, before or after a byte order mark
+  require(path != kStandardInput, name_, ": cannot be read from byte ", position.byte,
+          " on; save it to a file");
+  const auto file = static_cast<gzFile>(file_.get());
+  // Seeking past the end succeeds, so the last byte before the position is read as a proof.
+  char last = 0;
+  const auto target = static_cast<z_off_t>(position.byte - 1);
+  require(gzseek(file, target, SEEK_SET) == target && gzread(file, &last, 1) == 1, name_,
+          ": has fewer than ", position.byte, " bytes, where reading was to go on; is it the file ",
+          "that was read before?");
+  begin_ = end_ = 0;
+  position_ = position;
+}
+
+// Reads into the used-up buffer. False at the end of the file.
+bool LineReader::fill() {
+  const auto file = static_cast<gzFile>(file_.get());
+  errno = 0;
+  const int count = gzread(file, buffer_.data(), static_cast<unsigned>(buffer_.size()));
+  // Bytes that were read before damage was met are lines all the same; the damage is reported by
+  // the next call. A cut-off gzip file reads as an ordinary end, and only gzerror() tells.
+  if (count <= 0) {
+    int code = Z_OK;
+    const std::string words = gzerror(file, &code);
+    if (code == Z_ERRNO) fail(name_, ": cannot be read: ", system_words(errno));
+    if (code == Z_BUF_ERROR)
+      fail(name_, ": cut short after line ", position_.line, ": the gzip file ends too early");
+    if (code != Z_OK || count < 0)
+      fail(name_, ": damaged gzip file after line ", position_.line, " (", words, ")");
+  }
+  begin_ = 0;
+  end_ = count > 0 ? static_cast<size_t>(count) : 0;
+  return end_ > 0;
+}
+
+// Moves past one line, handing its parts to `append`. False if there is none.
+template <class Append>
+bool LineReader::advance(Append append) {
+  if (begin_ == end_ && !fill()) return false;
+  size_t length = 0;
+  do {
+    const char* const start = buffer_.data() + begin_;
+    const auto* const newline = static_cast<const char*>(std::memchr(start, '\n', end_ - begin_));
+    const size_t part = newline ? static_cast<size_t>(newline - start) : end_ - begin_;
+    append(start, part);
+    length += part;
+    require(length <= kLongestLine, name_, ": line ", position_.line + 1,
+            " has more than a GiB; is this a text file?");
+    begin_ += part;
+    position_.byte += part;
+    if (newline) {
+      ++begin_;
+      ++position_.byte;
+      break;
+    }
+  } while (fill());
+  ++position_.line;
+  return true;
+}
+
+std::optional<std::string> LineReader::next() {
+  std::string line;
+  if (!advance([&](const char* part, size_t size) { line.append(part, size); }))
+    return std::nullopt;
+  if (line.ends_with('\r')) line.pop_back();
   return line;
+}
+
+uint64_t LineReader::skip(uint64_t count) {
+  uint64_t skipped = 0;
+  while (skipped < count && advance([](const char*, size_t) {})) ++skipped;
+  return skipped;
 }
 
 std::vector<std::string> read_lines(const std::string& path) {
   LineReader reader(path);
   std::vector<std::string> lines;
-  while (const std::optional<std::string_view> line = reader.next()) lines.emplace_back(*line);
+  while (auto line = reader.next()) lines.push_back(std::move(*line));
   return lines;
 }
 

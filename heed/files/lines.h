@@ -1,47 +1,63 @@
-// Text, line by line: plain or gzip files, or standard input.
+// Text line by line, from a plain or gzip file or from standard input, without ever holding the
+// whole of it.
 //
-// A line ends with "\n" or "\r\n", and neither belongs to it; the last one may lack it. All text is
-// UTF-8: a line that is not, and a file that cannot be read to its end, is an Error that names the
-// file and the line.
+// Which of the two a file is, its first bytes say, not its name. A line is what stands before "\n",
+// less a "\r" at its end (files from Windows); the byte order mark that some editors put at the
+// beginning of a file is dropped. Nothing else is changed: whether the text is UTF-8 is for the
+// caller to ask (base/unicode.h).
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace heed {
 
 class LineReader {
  public:
-  // "-" is standard input. Whether a file is gzip is seen from its first bytes, not from its name.
-  explicit LineReader(const std::string& path);
-  ~LineReader();
-  LineReader(const LineReader&) = delete;
-  LineReader& operator=(const LineReader&) = delete;
+  // A place between two lines. Bytes are counted in the text as it is after unpacking.
+  struct Position {
+    uint64_t byte = 0;
+    uint64_t line = 0;  // lines before it
+    bool operator==(const Position&) const = default;
+  };
 
-  // The next line, which is borrowed until the next call; nothing at the end.
-  std::optional<std::string_view> next();
-  // How many lines next() has given.
-  size_t count() const { return count_; }
-  // What errors call the file: its path, or "standard input".
+  // "-" is standard input. Throws Error if the file is absent, unreadable or a directory.
+  explicit LineReader(const std::string& path);
+  // Goes on where another reader of the same file was. In a gzip file this unpacks what is before.
+  // Standard input can only be read from its beginning.
+  LineReader(const std::string& path, Position position);
+
+  // The next line; nothing at the end. Throws Error if the file is damaged or cut short, or has a
+  // line of more than a GiB, which no text has.
+  std::optional<std::string> next();
+
+  // Passes over up to `count` lines and says how many there were.
+  uint64_t skip(uint64_t count);
+
+  // Where next() will read.
+  Position position() const { return position_; }
+  // What errors call it: the path, or "standard input".
   const std::string& name() const { return name_; }
 
  private:
-  bool read_more();
+  struct Close {
+    void operator()(void* file) const;
+  };
+  bool fill();
+  template <class Append>
+  bool advance(Append append);
 
   std::string name_;
-  struct Stream;
-  std::unique_ptr<Stream> stream_;
-  std::string buffer_;
-  size_t at_ = 0;  // where the next line begins in buffer_
-  size_t count_ = 0;
-  bool at_end_ = false;
+  std::unique_ptr<void, Close> file_;  // zlib's
+  std::vector<char> buffer_;
+  size_t begin_ = 0, end_ = 0;  // what of the buffer is still unread
+  Position position_;
 };
 
-// All lines of a file.
+// All lines of a file, or with "-" of standard input.
 std::vector<std::string> read_lines(const std::string& path);
 
 }  // namespace heed

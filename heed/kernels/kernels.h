@@ -266,7 +266,7 @@ HEED_CPU_KERNEL(Rotary);
 
 enum class Activation { none, relu, gelu, tanh, sigmoid };
 
-// c = f(alpha * a b + bias) or, with `accumulate`, c = c + alpha * a b, for each item of a batch
+// c = f(a b + bias) or, with `accumulate`, c = c + a b, for each item of a batch
 // [outer, inner]; a [m, k], b [k, n], c [m, n] with unit column stride. An element of c is summed
 // in an order that depends on k (and, for n = 1, on a's layout) alone: the same bits whatever m, n,
 // the batch or the threads.
@@ -275,7 +275,6 @@ struct Matmul {
   int64_t m, n, k;
   Matrix<const T> a, b;
   Matrix<T> c;
-  T alpha = 1;
   bool accumulate = false;
   const T* bias = nullptr;  // [n]
   Activation activation = Activation::none;
@@ -361,32 +360,103 @@ struct CellStepGrad {
 };
 HEED_CPU_KERNEL(CellStepGrad);
 
+// ---- weights
+
+// y = x within each row's range, `outside` elsewhere: x [B, H, Tq, n], range [.., .., Tq, 2].
+template <class T>
+struct Limit {
+  int64_t batch, heads, queries, n;
+  const Id* range;
+  int64_t range_batch, range_head;
+  T outside;
+  const T* x;
+  T* y;
+};
+HEED_CPU_KERNEL(Limit);
+
+// Sparse weights by row: sparsemax (Martins and Astudillo, 2016) or 1.5-entmax (Peters et al.,
+// 2019). A row of -inf alone gives zeros.
+template <class T>
+struct Entmax {
+  int64_t rows, n;
+  bool sparsemax;
+  const T* x;
+  T* y;
+};
+HEED_CPU_KERNEL(Entmax);
+
+// dx = s (dy - sum(s dy) / sum(s)), with s = y^(2 - alpha) where y > 0.
+template <class T>
+struct EntmaxGrad {
+  int64_t rows, n;
+  bool sparsemax;
+  const T *y, *dy;
+  T* dx;
+};
+HEED_CPU_KERNEL(EntmaxGrad);
+
+// 1 at the largest of each row (the first of equals), 0 elsewhere; a row of -inf alone gives zeros.
+template <class T>
+struct OneHot {
+  int64_t rows, n;
+  const T* x;
+  T* y;
+};
+HEED_CPU_KERNEL(OneHot);
+
 // ---- attention
+//
+// Scores of queries against keys, softmax, the mean of the values by these weights: as one kernel,
+// which keeps nothing of size Tq x Tk. Every mask is an interval of keys for each query.
 
-// Additive attention (Bahdanau et al., 2015): for each query, scores v^T tanh(q + k_j) over the
-// keys, softmax, and the mean of the values by these weights. Keys at and behind a sentence's
-// length are never read; a sentence of length 0 gives zeros. Nothing of size Tq x Tk is kept: only
-// the logarithm of each row's sum.
+// An array [B, H, T, n]; the last axis has stride 1.
 template <class T>
-struct AdditiveAttention {
-  int64_t batch, queries, keys, n, value_size;  // B, Tq, Tk, score size, value size
-  const T *q, *k, *v, *value;                   // [B, Tq, n], [B, Tk, n], [n], [B, Tk, value_size]
-  const Id* lengths;                            // [B], or null: all keys
-  T* context;                                   // [B, Tq, value_size]
-  T* log_sum;                                   // [B, Tq]: log of the sum of exp(score), or -inf
-  T* weights;                                   // [B, Tq, Tk], or null: not wanted
+struct Heads {
+  T* data = nullptr;
+  int64_t batch = 0, head = 0, row = 0;
+  T* at(int64_t b, int64_t h, int64_t t) const { return data + b * batch + h * head + t * row; }
 };
-HEED_CPU_KERNEL(AdditiveAttention);
 
-// The way back; weights are computed again from log_sum. dk and dvalue are added to, dq and dv set.
-template <class T>
-struct AdditiveAttentionGrad {
-  int64_t batch, queries, keys, n, value_size;
-  const T *q, *k, *v, *value;
-  const Id* lengths;
-  const T *context, *log_sum, *dcontext;
-  T *dq, *dk, *dv, *dvalue;
+enum class ScoreForm {
+  dot,       // scale * q.k
+  log_dot,   // scale * log(q.k), for q.k >= 0
+  additive,  // v.tanh(q + k), with a v for each head
 };
-HEED_CPU_KERNEL(AdditiveAttentionGrad);
+
+// H query heads share G key heads, H / G consecutive ones each. A query that sees no key gets
+// zeros. The bits of a row depend neither on the other rows nor on keys that it does not see.
+template <class T>
+struct Attention {
+  ScoreForm form;
+  int64_t batch, heads, key_heads, queries, keys, size, value_size;  // B, H, G, Tq, Tk, n, m
+  Heads<const T> q, k, value;  // [B, H, Tq, n], [B, G, Tk, n], [B, G, Tk, m]
+  T scale;
+  const T* v;           // additive: [H, n]
+  Heads<const T> bias;  // [B, H, Tq, Tk] added to the scores, by strides of any sign; or null
+  const T* place;       // [B, H, Tq]: score_j gets -falloff (j - place)^2; or null
+  T falloff;
+  const Id* range;  // [.., .., Tq, 2]: first key seen, and the one behind the last; null: all
+  int64_t range_batch, range_head;
+  float dropout;  // of the weights, by numbers drawn from the seed and the place alone
+  uint64_t seed;
+  Heads<T> context;  // [B, H, Tq, m]
+  T* log_sum;        // [B, H, Tq]: log2 of the sum of exp(score); -inf where nothing is seen
+  Heads<T> weights;  // [B, H, Tq, Tk] before dropout, or null: not wanted
+};
+HEED_CPU_KERNEL(Attention);
+
+// The way back. Weights are computed again from log_sum. dq, dv and dbias are set; dk and dvalue
+// are set or, with `add`, added to.
+template <class T>
+struct AttentionGrad {
+  Attention<T> forward;  // its context and log_sum as they came out
+  Heads<const T> dcontext;
+  Heads<T> dq, dk, dvalue;
+  bool add;
+  T* dv;           // additive: [H, n]
+  Heads<T> dbias;  // or null; with batch stride 0 the sum over the batch
+  T* dplace;       // [B, H, Tq], or null
+};
+HEED_CPU_KERNEL(AttentionGrad);
 
 }  // namespace heed::kernels

@@ -5,32 +5,25 @@
 //
 // Statistics: |A and S|, |A and P|, |A|, |S|.
 #include <algorithm>
-#include <charconv>
 #include <iomanip>
 #include <sstream>
 #include <tuple>
+#include <utility>
 
+#include "heed/base/alignment.h"
 #include "heed/base/check.h"
+#include "heed/base/words.h"
 #include "heed/metrics/metrics.h"
 
 namespace heed {
 namespace {
 
 // "12p3", or nothing.
-std::optional<Link> parse_link(std::string_view token) {
-  Link link;
-  const char* const end = token.data() + token.size();
-  const auto [middle, source_error] = std::from_chars(token.data(), end, link.source);
-  if (source_error != std::errc() || middle == end) return {};
-  if (std::string_view("-pP?").find(*middle) == std::string_view::npos) return {};
-  link.sure = *middle == '-';
-  const auto [last, target_error] = std::from_chars(middle + 1, end, link.target);
-  if (target_error != std::errc() || last != end) return {};
-  return link.source < 0 || link.target < 0 ? std::nullopt : std::optional(link);
-}
-
-bool same_place(const Link& a, const Link& b) {
-  return a.source == b.source && a.target == b.target;
+std::optional<GoldLink> parse_gold_link(std::string_view token) {
+  const size_t mark = token.find_first_of("-pP?");
+  if (mark == token.npos) return {};
+  const std::optional<Link> link = parse_link(token, token[mark]);
+  return link ? std::optional(GoldLink{*link, token[mark] == '-'}) : std::nullopt;
 }
 
 class Aer final : public Metric {
@@ -41,20 +34,19 @@ class Aer final : public Metric {
   Statistics line(std::string_view hypothesis,
                   std::span<const std::string_view> references) const override {
     require(references.size() == 1, "AER: one gold alignment is wanted, given ", references.size());
-    const std::vector<Link> links = parse_alignment(hypothesis);
-    const std::vector<Link> gold = parse_alignment(references[0]);
+    // Marks in the alignment that is scored mean nothing.
+    const std::vector<GoldLink> links = parse_gold_alignment(hypothesis);
+    const std::vector<GoldLink> gold = parse_gold_alignment(references[0]);
     double in_sure = 0, in_possible = 0;
     auto g = gold.begin();
-    for (const Link& link : links) {
-      g = std::find_if(g, gold.end(), [&](const Link& other) {
-        return std::tie(other.source, other.target) >= std::tie(link.source, link.target);
-      });
+    for (const auto& [link, marked] : links) {
+      g = std::ranges::lower_bound(g, gold.end(), link, {}, &GoldLink::link);
       if (g == gold.end()) break;
-      if (!same_place(*g, link)) continue;
+      if (g->link != link) continue;
       ++in_possible;
       if (g->sure) ++in_sure;
     }
-    const auto sure = std::count_if(gold.begin(), gold.end(), [](const Link& l) { return l.sure; });
+    const auto sure = std::ranges::count(gold, true, &GoldLink::sure);
     return {in_sure, in_possible, double(links.size()), double(sure)};
   }
 
@@ -77,24 +69,21 @@ class Aer final : public Metric {
 
 }  // namespace
 
-std::vector<Link> parse_alignment(std::string_view line) {
-  std::vector<Link> links;
-  for (size_t at = 0, token = 1;; ++token) {
-    at = line.find_first_not_of(" \t\r\n", at);
-    if (at == line.npos) break;
-    const size_t end = std::min(line.find_first_of(" \t\r\n", at), line.size());
-    const std::string_view text = line.substr(at, end - at);
-    const std::optional<Link> link = parse_link(text);
-    require(link.has_value(), "alignment: token ", token, ", '", text,
+std::vector<GoldLink> parse_gold_alignment(std::string_view line) {
+  std::vector<GoldLink> links;
+  size_t count = 0;
+  for (const std::string_view token : split_words(line)) {
+    ++count;
+    const std::optional<GoldLink> link = parse_gold_link(token);
+    require(link.has_value(), "alignment: token ", count, ", '", token,
             "', is no link; wanted: source-target, as 3-4, or 3p4 for a possible one");
     links.push_back(*link);
-    at = end;
   }
-  // Sure before possible, so that unique() keeps it.
-  std::sort(links.begin(), links.end(), [](const Link& a, const Link& b) {
-    return std::tuple(a.source, a.target, !a.sure) < std::tuple(b.source, b.target, !b.sure);
-  });
-  links.erase(std::unique(links.begin(), links.end(), same_place), links.end());
+  // Sure before possible, so that of two it is the one that stays.
+  std::ranges::sort(links, {},
+                    [](const GoldLink& gold) { return std::pair(gold.link, !gold.sure); });
+  const auto repeated = std::ranges::unique(links, {}, &GoldLink::link);
+  links.erase(repeated.begin(), repeated.end());
   return links;
 }
 

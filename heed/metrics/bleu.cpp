@@ -80,7 +80,7 @@ int smoothed_precisions(BleuParts& parts, const BleuOptions& options) {
 class Bleu final : public Metric {
  public:
   explicit Bleu(BleuOptions options)
-      : options_(std::move(options)), tokenizer_(find_tokenizer(options_.tokenizer)) {}
+      : options_(std::move(options)), tokenizer_(find_bleu_tokenizer(options_.tokenizer)) {}
 
   std::string name() const override { return "BLEU"; }
 
@@ -97,7 +97,7 @@ class Bleu final : public Metric {
     std::vector<std::u32string> texts{prepared(hypothesis)};
     for (const std::string_view reference : references) texts.push_back(prepared(reference));
     std::vector<std::vector<std::u32string_view>> split;
-    for (const std::u32string& text : texts) split.push_back(split_words(text));
+    for (const std::u32string& text : texts) split.push_back(split_at_white_space(text));
     const Ngrams words = first_order(split);
     Statistics out{double(words.texts[0].size()), double(nearest_length(words))};
     out.resize(2 + 2 * kOrder);
@@ -129,12 +129,12 @@ class Bleu final : public Metric {
  private:
   std::u32string prepared(std::string_view text) const {
     std::u32string line = decode_utf8(text);
-    if (options_.lowercase) line = lower(line);
+    if (options_.lowercase) line = lower_case(line);
     return tokenizer_(strip_right(line));
   }
 
   BleuOptions options_;
-  Tokenizer tokenizer_;
+  BleuTokenizer tokenizer_;
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ bool is_mark(char32_t c) {
 // One mark at a word's end becomes a word; only if there is none, one at its beginning.
 std::vector<std::u32string_view> words_and_marks(std::u32string_view line) {
   std::vector<std::u32string_view> out;
-  for (const std::u32string_view word : split_words(line)) {
+  for (const std::u32string_view word : split_at_white_space(line)) {
     const size_t cut = word.size() == 1        ? 0
                        : is_mark(word.back())  ? word.size() - 1
                        : is_mark(word.front()) ? 1
@@ -60,7 +60,7 @@ class Chrf final : public Metric {
     for (const std::u32string& text : texts) {
       words.push_back(words_and_marks(text));
       characters.push_back(text);
-      if (!options_.whitespace) std::erase_if(characters.back(), is_space);
+      if (!options_.whitespace) std::erase_if(characters.back(), is_white_space);
     }
     std::vector<Statistics> each(references.size());
     add_orders(first_order(characters), options_.char_order, each);
@@ -95,7 +95,7 @@ class Chrf final : public Metric {
  private:
   std::u32string prepared(std::string_view text) const {
     const std::u32string line = decode_utf8(text);
-    return options_.lowercase ? lower(line) : line;
+    return options_.lowercase ? lower_case(line) : line;
   }
 
   // Text 0 against each of the others. An order that the reference has not is not held against

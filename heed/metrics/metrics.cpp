@@ -18,10 +18,10 @@ std::string fixed(double value, int digits) {
 
 }  // namespace
 
-std::vector<Statistics> statistics(const Metric& metric, const Lines& hypotheses,
-                                   const std::vector<Lines>& references) {
+std::vector<Statistics> statistics(const Metric& metric, const std::vector<std::string>& hypotheses,
+                                   const std::vector<std::vector<std::string>>& references) {
   require(!references.empty(), metric.name(), ": no reference to compare with");
-  for (const Lines& lines : references)
+  for (const std::vector<std::string>& lines : references)
     require(lines.size() == hypotheses.size(), metric.name(), ": ", hypotheses.size(),
             " hypotheses, but ", lines.size(), " references; each line wants one");
   std::vector<Statistics> result(hypotheses.size());
@@ -46,8 +46,8 @@ std::vector<Statistics> statistics(const Metric& metric, const Lines& hypotheses
   return result;
 }
 
-Statistics total(std::span<const Statistics> lines) {
-  require(!lines.empty(), "total: no lines, so there is nothing to score");
+Statistics sum_statistics(std::span<const Statistics> lines) {
+  require(!lines.empty(), "sum_statistics: no lines, so there is nothing to score");
   Statistics sums(lines.front().size());
   for (const Statistics& line : lines)
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += line[i];

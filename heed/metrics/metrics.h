@@ -10,7 +10,7 @@
 //
 //   const auto metric = make_bleu();
 //   const auto lines = statistics(*metric, hypotheses, {references});
-//   metric->score(total(lines));
+//   metric->score(sum_statistics(lines));
 #pragma once
 
 #include <array>
@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heed/base/alignment.h"
 #include "heed/metrics/tokenize.h"
 
 namespace heed {
@@ -85,23 +86,22 @@ std::unique_ptr<Metric> make_ter(const TerOptions& options = {});
 // Alignment error rate: lines are alignments, and there is one reference, the gold alignment.
 std::unique_ptr<Metric> make_aer();
 
-// A link from word `source` to word `target`, counted from 0.
-struct Link {
-  int source = 0, target = 0;
+// A link of a gold alignment: sure, or merely possible.
+struct GoldLink {
+  Link link;
   bool sure = true;
-  bool operator==(const Link&) const = default;
+  bool operator==(const GoldLink&) const = default;
 };
-// Reads "0-0 1-2 3p2": sure links with -, possible ones with p, P or ?. The result is sorted and
-// has each link once; one that is given as both is sure. Throws Error, with the token, for anything
+// Reads "0-0 1-2 3p2": sure links with -, possible ones with p, P or ?. The result ascends and has
+// each link once; one that is given as both is sure. Throws Error, with the token, for anything
 // else.
-std::vector<Link> parse_alignment(std::string_view line);
+std::vector<GoldLink> parse_gold_alignment(std::string_view line);
 
 // The counts of every line, on all threads. references[k] is the k-th reference of all lines, as
 // long as `hypotheses`.
-using Lines = std::vector<std::string>;
-std::vector<Statistics> statistics(const Metric& metric, const Lines& hypotheses,
-                                   const std::vector<Lines>& references);
-Statistics total(std::span<const Statistics> lines);
+std::vector<Statistics> statistics(const Metric& metric, const std::vector<std::string>& hypotheses,
+                                   const std::vector<std::vector<std::string>>& references);
+Statistics sum_statistics(std::span<const Statistics> lines);
 
 // Mean, and half the width of the interval that holds 95 % of the scores.
 struct Confidence {

@@ -162,7 +162,8 @@ double randomization_p_value(const Metric& metric, std::span<const Statistics> b
                              std::span<const Statistics> system, int trials, uint64_t seed) {
   require(baseline.size() == system.size(), "randomization: ", baseline.size(),
           " lines of the baseline and ", system.size(), " of the system; the same are wanted");
-  const double difference = std::abs(metric.score(total(baseline)) - metric.score(total(system)));
+  const double difference =
+      std::abs(metric.score(sum_statistics(baseline)) - metric.score(sum_statistics(system)));
   Pcg64 random(seed);
   int64_t larger = 0;
   for (int trial = 0; trial < trials; ++trial) {

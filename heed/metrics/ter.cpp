@@ -265,7 +265,7 @@ class Ter final : public Metric {
     for (const std::string_view reference : references)
       texts.push_back(prepared_reference(decode_utf8(reference)));
     std::vector<std::vector<std::u32string_view>> split;
-    for (const std::u32string& text : texts) split.push_back(split_words(text));
+    for (const std::u32string& text : texts) split.push_back(split_at_white_space(text));
     const Ngrams words = first_order(split);
     int fewest = kFar;
     size_t length = 0;

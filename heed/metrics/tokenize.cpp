@@ -125,7 +125,7 @@ std::u32string tokenize_zh(std::u32string_view line) {
       {0x3200, 0x4DB5}, {0x4E00, 0x9FBB}, {0xF900, 0xFA2D}, {0xFA30, 0xFA6A}, {0xFA70, 0xFAD9},
       {0xFE10, 0xFE1F}, {0xFE30, 0xFE4F}, {0xFF00, 0xFFEF}};
   line = strip_right(line);
-  while (!line.empty() && is_space(line.front())) line.remove_prefix(1);
+  while (!line.empty() && is_white_space(line.front())) line.remove_prefix(1);
   const std::u32string text =
       set_off(line, [](char32_t c) { return c >= 0x2001 && within(kChinese, c); });
   return split_numbers(set_off(text, is_ascii_mark));
@@ -133,7 +133,7 @@ std::u32string tokenize_zh(std::u32string_view line) {
 
 struct NamedTokenizer {
   std::string_view name;
-  Tokenizer tokenizer;
+  BleuTokenizer tokenizer;
 };
 constexpr std::array<NamedTokenizer, 5> kTokenizers = {{{"13a", tokenize_13a},
                                                         {"none", tokenize_none},
@@ -170,7 +170,7 @@ std::u32string normalize_for_ter(std::u32string_view line) {
 
 }  // namespace
 
-const std::vector<std::string>& tokenizer_names() {
+const std::vector<std::string>& bleu_tokenizer_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> list;
     for (const NamedTokenizer& entry : kTokenizers) list.emplace_back(entry.name);
@@ -179,20 +179,20 @@ const std::vector<std::string>& tokenizer_names() {
   return names;
 }
 
-Tokenizer find_tokenizer(std::string_view name) {
+BleuTokenizer find_bleu_tokenizer(std::string_view name) {
   for (const NamedTokenizer& entry : kTokenizers)
     if (entry.name == name) return entry.tokenizer;
-  fail(unknown_name("tokenizer", name, tokenizer_names()));
+  fail(unknown_name("tokenizer", name, bleu_tokenizer_names()));
 }
 
-std::string tokenize(std::string_view line, std::string_view tokenizer) {
-  const std::u32string text = find_tokenizer(tokenizer)(strip_right(decode_utf8(line)));
-  return encode_utf8(join(split_words(text)));
+std::string tokenize_for_bleu(std::string_view line, std::string_view tokenizer) {
+  const std::u32string text = find_bleu_tokenizer(tokenizer)(strip_right(decode_utf8(line)));
+  return encode_utf8(join(split_at_white_space(text)));
 }
 
 std::u32string prepare_for_ter(std::u32string_view line, const TerOptions& options) {
   line = strip_right(line);
-  std::u32string text = options.case_sensitive ? std::u32string(line) : lower(line);
+  std::u32string text = options.case_sensitive ? std::u32string(line) : lower_case(line);
   if (options.normalized) {
     text = normalize_for_ter(text);
     if (options.asian_support)
@@ -202,7 +202,7 @@ std::u32string prepare_for_ter(std::u32string_view line, const TerOptions& optio
     std::erase_if(text, [&](char32_t c) {
       return is_ter_punctuation(c) || (options.asian_support && is_asian_mark(c));
     });
-  return join(split_words(text));
+  return join(split_at_white_space(text));
 }
 
 }  // namespace heed

@@ -12,14 +12,14 @@
 namespace heed {
 
 // Code points in, code points out; the tokens are what white space separates in the result.
-using Tokenizer = std::u32string (*)(std::u32string_view line);
+using BleuTokenizer = std::u32string (*)(std::u32string_view line);
 
 // 13a, none, intl, char or zh. Throws Error, with the nearest name, for any other.
-Tokenizer find_tokenizer(std::string_view name);
-const std::vector<std::string>& tokenizer_names();
+BleuTokenizer find_bleu_tokenizer(std::string_view name);
+const std::vector<std::string>& bleu_tokenizer_names();
 
 // The tokens of a line, with one space between them.
-std::string tokenize(std::string_view line, std::string_view tokenizer = "13a");
+std::string tokenize_for_bleu(std::string_view line, std::string_view tokenizer = "13a");
 
 struct TerOptions {
   bool normalized = false;      // set punctuation off and decode entities first

@@ -28,8 +28,17 @@ RecurrentStates RecurrentCell::operator()(const Tensor& x, const CellOptions& op
 }
 
 CellState RecurrentCell::step(const Tensor& x, const CellState& state) const {
-  const int64_t batch = x.size(0);
-  const RecurrentStates after = (*this)(reshape(x, {batch, 1, x.size(1)}), {.start = state});
+  return step_from_gates(gates(x), state);
+}
+
+CellState RecurrentCell::step_from_gates(const Tensor& gates, const CellState& state) const {
+  const int64_t batch = gates.size(0);
+  const RecurrentStates after = recurrent({.cell = cell_,
+                                           .x = reshape(gates, {batch, 1, gates.size(1)}),
+                                           .u = u_,
+                                           .bias = bias_,
+                                           .h = state.h,
+                                           .c = state.c});
   CellState next{.h = reshape(after.h, {batch, size()})};
   if (after.c) next.c = reshape(*after.c, {batch, size()});
   return next;

@@ -35,6 +35,12 @@ class RecurrentCell {
   // One step x [B, in].
   CellState step(const Tensor& x, const CellState& state) const;
 
+  // The same in two parts, for a decoder whose words are known beforehand: what the input adds to
+  // the gates, [.., in] -> [.., G n], and a step from such sums [B, G n].
+  Tensor gates(const Tensor& x) const { return input_(x); }
+  CellState step_from_gates(const Tensor& gates, const CellState& state) const;
+  int64_t gate_size() const { return u_.size(1); }
+
   int64_t size() const { return u_.size(0); }
 
  private:

@@ -1,92 +1,223 @@
-// Attention as one op: no array of size [B, Tq, Tk, n] exists, on the way there or back.
+// Attention as one op: no array of size [Tq, Tk] exists, on the way there or back.
+#include <algorithm>
+#include <type_traits>
+
 #include "heed/ops/ops.h"
 #include "heed/tensor/dispatch.h"
 
 namespace heed {
+namespace {
 
-Attended additive_attention(const AdditiveAttention& given) {
-  const char* const op = "additive_attention";
-  const Tensor q = contiguous(given.q), k = contiguous(given.k), v = contiguous(given.v),
-               value = contiguous(given.value);
-  require(q.rank() == 3 && k.rank() == 3 && value.rank() == 3 && v.rank() == 1, op,
-          ": wants q [B, Tq, n], k [B, Tk, n], v [n], value [B, Tk, m]; given ", q.shape(), ", ",
-          k.shape(), ", ", v.shape(), ", ", value.shape());
-  require(q.size(0) == k.size(0) && k.size(0) == value.size(0) && k.size(1) == value.size(1) &&
-              q.size(2) == k.size(2) && k.size(2) == v.size(0),
-          op, ": sizes do not fit: q ", q.shape(), ", k ", k.shape(), ", v ", v.shape(), ", value ",
-          value.shape());
-  require(q.type() == k.type() && k.type() == v.type() && v.type() == value.type(), op,
-          ": types differ: q is ", name(q.type()), ", k ", name(k.type()), ", v ", name(v.type()),
-          ", value ", name(value.type()));
-  require(given.lengths.empty() || static_cast<int64_t>(given.lengths.size()) == q.size(0), op,
-          ": ", q.size(0), " sentences, ", given.lengths.size(), " lengths");
-  const std::vector<Id> lengths(given.lengths.begin(), given.lengths.end());
-  for (const Id length : lengths)
-    require(length >= 0 && length <= k.size(1), op, ": length ", length, " of ", k.size(1),
-            " keys");
-  Tensor context({q.size(0), q.size(1), value.size(2)}, q.type());
-  Tensor log_sum({q.size(0), q.size(1)}, q.type());
-  Attended out;
-  if (given.want_weights) out.weights = Tensor({q.size(0), q.size(1), k.size(1)}, q.type());
-  launch(op, q, [&]<class T>() {
-    return kernels::AdditiveAttention<T>{.batch = q.size(0),
-                                         .queries = q.size(1),
-                                         .keys = k.size(1),
-                                         .n = q.size(2),
-                                         .value_size = value.size(2),
-                                         .q = q.data<T>(),
-                                         .k = k.data<T>(),
-                                         .v = v.data<T>(),
-                                         .value = value.data<T>(),
-                                         .lengths = lengths.empty() ? nullptr : lengths.data(),
-                                         .context = context.data<T>(),
-                                         .log_sum = log_sum.data<T>(),
-                                         .weights = out.weights ? out.weights->data<T>() : nullptr};
+const char* const kOp = "attention";
+
+// [B, H, T, n] as the kernel reads it. A batch of one is read again for every sentence.
+template <class T>
+kernels::Heads<T> heads(const Tensor& x) {
+  return {x.data<std::remove_const_t<T>>(), x.size(0) == 1 ? 0 : x.stride(0), x.stride(1),
+          x.stride(2)};
+}
+// The last axis must have stride 1.
+Tensor usable(const Tensor& x) { return x.size(-1) <= 1 || x.stride(-1) == 1 ? x : contiguous(x); }
+
+// A tensor [B, H, T, n] laid out as `like` is: [B, T, H, n] in memory where its heads are slices of
+// a model's vectors, so that the projections before and behind copy nothing.
+Tensor laid_out(const Shape& s, Type type, const Tensor& like) {
+  if (like.stride(1) >= like.stride(2)) return Tensor(s, type);
+  return transpose(Tensor({s[0], s[2], s[1], s[3]}, type), 1, 2);
+}
+
+template <class T>
+kernels::Heads<T> bias_heads(const Tensor& bias, int64_t queries) {
+  if (bias.rank() == 2)  // by distance: one step down in i is one step back
+    return {bias.data<std::remove_const_t<T>>() + (queries - 1), 0, bias.stride(0), -1};
+  return heads<T>(bias);
+}
+
+// What is kept for the way back.
+struct Kept {
+  FusedAttention given;  // detached
+  Tensor context = {}, log_sum = {};
+  uint64_t seed = 0;
+  int64_t batch = 0;
+
+  template <class T>
+  kernels::Attention<T> kernel() const {
+    const Tensor &q = given.q, &k = given.k, &value = given.value;
+    kernels::Attention<T> a{};
+    a.form = given.form;
+    a.batch = batch, a.heads = q.size(1), a.key_heads = k.size(1);
+    a.queries = q.size(2), a.keys = k.size(2), a.size = q.size(3), a.value_size = value.size(3);
+    a.q = heads<const T>(q), a.k = heads<const T>(k), a.value = heads<const T>(value);
+    a.scale = static_cast<T>(given.scale);
+    if (given.v) a.v = given.v->data<T>();
+    if (given.bias) a.bias = bias_heads<const T>(*given.bias, a.queries);
+    if (given.place) a.place = given.place->data<T>(), a.falloff = static_cast<T>(given.falloff);
+    if (given.range) {
+      a.range = given.range->data<Id>();
+      a.range_batch = given.range->size(0) == 1 ? 0 : given.range->stride(0);
+      a.range_head = given.range->size(1) == 1 ? 0 : given.range->stride(1);
+    }
+    a.dropout = static_cast<float>(given.dropout);
+    a.seed = seed;
+    a.context = heads<T>(context);
+    a.log_sum = log_sum.data<T>();
+    return a;
+  }
+};
+
+int64_t checked_batch(const FusedAttention& a) {
+  const Tensor &q = a.q, &k = a.k, &value = a.value;
+  require(q.rank() == 4 && k.rank() == 4 && value.rank() == 4, kOp,
+          ": wants q [B, H, Tq, n], k [B, G, Tk, n], value [B, G, Tk, m]; given ", q.shape(), ", ",
+          k.shape(), ", ", value.shape());
+  const int64_t batch = std::max({q.size(0), k.size(0), value.size(0)});
+  for (const Tensor* x : {&q, &k, &value})
+    require(x->size(0) == batch || x->size(0) == 1, kOp, ": batches differ: q ", q.shape(), ", k ",
+            k.shape(), ", value ", value.shape());
+  require(k.size(1) == value.size(1) && k.size(2) == value.size(2) && q.size(3) == k.size(3), kOp,
+          ": sizes do not fit: q ", q.shape(), ", k ", k.shape(), ", value ", value.shape());
+  require(k.size(1) > 0 && q.size(1) % k.size(1) == 0, kOp, ": ", q.size(1),
+          " query heads cannot share ", k.size(1), " key heads evenly");
+  const Shape v_shape{q.size(1), q.size(3)};
+  require(a.v.has_value() == (a.form == ScoreForm::additive) && (!a.v || a.v->shape() == v_shape),
+          kOp, ": v of shape ", v_shape, " belongs to additive scores, and to no others; given ",
+          a.v ? a.v->shape() : Shape{});
+  for (const Tensor* x : {&k, &value, a.v ? &*a.v : &q, a.bias ? &*a.bias : &q})
+    require(x->type() == q.type(), kOp, ": types differ: q is ", name(q.type()), ", another input ",
+            name(x->type()));
+  if (a.bias) {
+    const Shape& s = a.bias->shape();
+    const bool by_distance = s == Shape{q.size(1), q.size(2) + k.size(2) - 1};
+    const bool whole = s.rank() == 4 && (s[0] == 1 || s[0] == batch) && s[1] == q.size(1) &&
+                       s[2] == q.size(2) && s[3] == k.size(2);
+    require(by_distance || whole, kOp,
+            ": bias wants [B or 1, H, Tq, Tk] or [H, Tq + Tk - 1]; q is ", q.shape(), ", k ",
+            k.shape(), ", bias ", s);
+  }
+  if (a.place) {
+    const Shape want{batch, q.size(1), q.size(2)};
+    require(a.place->shape() == want && a.place->type() == q.type(), kOp, ": place wants ", want,
+            " of ", name(q.type()), ", given ", a.place->shape(), " of ", name(a.place->type()));
+  }
+  if (a.range) {
+    const Shape& s = a.range->shape();
+    require(s.rank() == 4 && (s[0] == 1 || s[0] == batch) && (s[1] == 1 || s[1] == q.size(1)) &&
+                s[2] == q.size(2) && s[3] == 2 && a.range->type() == Type::i32,
+            kOp, ": range wants ids [B or 1, H or 1, Tq, 2]; q is ", q.shape(), ", range ", s);
+  }
+  require(a.dropout >= 0 && a.dropout < 1, kOp, ": dropout wants a share in [0, 1), given ",
+          a.dropout);
+  return batch;
+}
+
+// The gradient of a tensor that was read again for every sentence.
+Tensor summed(const Tensor& dx, const Tensor& x) {
+  return dx.size(0) == x.size(0) ? dx : reshape(sum(dx, 0), x.shape());
+}
+
+}  // namespace
+
+FusedResult fused_attention(const FusedAttention& given) {
+  const int64_t batch = checked_batch(given);
+  Tape* const tape = Tape::current();
+  Kept kept{.given = {.form = given.form,
+                      .q = usable(given.q),
+                      .k = usable(given.k),
+                      .value = usable(given.value),
+                      .scale = given.scale,
+                      .falloff = given.falloff,
+                      .dropout = tape ? given.dropout : 0}};
+  FusedAttention& a = kept.given;
+  if (given.v) a.v = contiguous(*given.v);
+  if (given.bias) a.bias = usable(*given.bias);
+  if (given.place) a.place = contiguous(*given.place);
+  if (given.range) a.range = contiguous(*given.range);
+  kept.batch = batch;
+  if (a.dropout > 0) kept.seed = tape->random().split();
+  const int64_t H = a.q.size(1), Tq = a.q.size(2), Tk = a.k.size(2);
+  kept.context = laid_out({batch, H, Tq, a.value.size(3)}, a.q.type(), a.q);
+  kept.log_sum = Tensor({batch, H, Tq}, a.q.type());
+  FusedResult out;
+  if (given.want_weights) out.weights = Tensor({batch, H, Tq, Tk}, a.q.type());
+  launch(kOp, a.q, [&]<class T>() {
+    kernels::Attention<T> kernel = kept.kernel<T>();
+    if (out.weights) kernel.weights = heads<T>(*out.weights);
+    return kernel;
   });
-  // Where the gradients of k and value gather, unless they are parameters (or the same tensor).
-  const auto slot_of = [](const Tensor& x) {
-    return tracked(x) && !x.leaf() ? std::optional(x.slot()) : std::nullopt;
+  const Tensor q = a.q, k = a.k, value = a.value;
+  const Tensor* v = a.v ? &*a.v : nullptr;
+  const Tensor* bias = a.bias ? &*a.bias : nullptr;
+  const Tensor* place = a.place ? &*a.place : nullptr;
+  // Where the gradients of keys and values gather: they are shared by all steps of a decoder, and
+  // are added to in place. Not for parameters, nor where keys and values are one tensor.
+  const auto slot_of = [&](const Tensor& x) {
+    return tracked(x) && !x.leaf() && x.size(0) == batch ? std::optional(x.slot()) : std::nullopt;
   };
-  const std::optional<Slot> k_slot = slot_of(k);
-  const std::optional<Slot> value_slot =
-      k_slot && value.slot().index == k.slot().index ? std::nullopt : slot_of(value);
+  std::optional<Slot> k_slot = slot_of(k), value_slot = slot_of(value);
+  if (Tq > 1 || !k_slot || !value_slot || k_slot->index == value_slot->index)
+    k_slot = value_slot = std::nullopt;
+  const bool d_bias = bias && tracked(*bias);
+  Kept back = kept;
+  for (Tensor* x : {&back.given.q, &back.given.k, &back.given.value, &back.context})
+    *x = x->detached();
+  if (v) back.given.v = v->detached();
+  if (bias) back.given.bias = bias->detached();
+  if (place) back.given.place = place->detached();
   out.context = record(
-      op, {&q, &k, &v, &value}, context,
-      [op, q = q.detached(), k = k.detached(), v = v.detached(), value = value.detached(), lengths,
-       context = context.detached(), log_sum, k_slot, value_slot](Tensor dy) {
-        dy = contiguous(dy);
-        Tensor dq = empty_like(q), dv = empty_like(v);
-        // Keys and values are shared by all steps of a decoder: added to where they gather.
-        Tensor dk =
-            k_slot ? gradient_so_far(*k_slot, k.shape(), k.type()) : zeros(k.shape(), k.type());
-        Tensor dvalue = value_slot ? gradient_so_far(*value_slot, value.shape(), value.type())
-                                   : zeros(value.shape(), value.type());
-        launch(op, q, [&]<class T>() {
-          return kernels::AdditiveAttentionGrad<T>{
-              .batch = q.size(0),
-              .queries = q.size(1),
-              .keys = k.size(1),
-              .n = q.size(2),
-              .value_size = value.size(2),
-              .q = q.data<T>(),
-              .k = k.data<T>(),
-              .v = v.data<T>(),
-              .value = value.data<T>(),
-              .lengths = lengths.empty() ? nullptr : lengths.data(),
-              .context = context.data<T>(),
-              .log_sum = log_sum.data<T>(),
-              .dcontext = dy.data<T>(),
-              .dq = dq.data<T>(),
-              .dk = dk.data<T>(),
-              .dv = dv.data<T>(),
-              .dvalue = dvalue.data<T>()};
+      kOp, {&q, &k, &value, v, bias, place}, kept.context,
+      [back, k_slot, value_slot, d_bias](const Tensor& dy_given) {
+        const Tensor dy = usable(dy_given);
+        const FusedAttention& g = back.given;
+        const auto room = [&](const Tensor& x) {
+          return laid_out({back.batch, x.size(1), x.size(2), x.size(3)}, x.type(), x);
+        };
+        Tensor dq = room(g.q);
+        Tensor dk = k_slot ? gradient_so_far(*k_slot, g.k.shape(), g.k.type()) : room(g.k);
+        Tensor dvalue = value_slot ? gradient_so_far(*value_slot, g.value.shape(), g.value.type())
+                                   : room(g.value);
+        std::optional<Tensor> dv, dbias, dplace;
+        if (g.v) dv = empty_like(*g.v);
+        if (d_bias) dbias = zeros(g.bias->shape(), g.bias->type());
+        if (g.place) dplace = empty_like(*g.place);
+        launch(kOp, g.q, [&]<class T>() {
+          kernels::AttentionGrad<T> kernel{};
+          kernel.forward = back.kernel<T>();
+          kernel.dcontext = heads<const T>(dy);
+          kernel.dq = heads<T>(dq), kernel.dk = heads<T>(dk), kernel.dvalue = heads<T>(dvalue);
+          kernel.add = k_slot.has_value();
+          if (dv) kernel.dv = dv->data<T>();
+          if (dbias) kernel.dbias = bias_heads<T>(*dbias, g.q.size(2));
+          if (dplace) kernel.dplace = dplace->data<T>();
+          return kernel;
         });
-        Grads grads{dq, std::nullopt, dv, std::nullopt};
-        if (!k_slot) grads[1] = dk;
-        if (!value_slot) grads[3] = dvalue;
+        Grads grads(6);
+        grads[0] = summed(dq, g.q);
+        if (!k_slot) grads[1] = summed(dk, g.k), grads[2] = summed(dvalue, g.value);
+        if (dv) grads[3] = *dv;
+        if (dbias) grads[4] = *dbias;
+        if (dplace) grads[5] = *dplace;
         return grads;
       });
   return out;
+}
+
+Tensor by_distance(const Tensor& table, int64_t queries, int64_t keys) {
+  require(table.rank() == 2 && table.size(1) == queries + keys - 1, "by_distance: ", queries,
+          " queries and ", keys, " keys want a table [H, ", queries + keys - 1, "], given ",
+          table.shape());
+  const Tensor x = contiguous(table);
+  const int64_t H = x.size(0), n = x.size(1);
+  const Tensor rows = x.detached().view({H, queries, keys}, {n, -1, 1}, queries - 1);
+  return record("by_distance", {&x}, contiguous(rows), [=](const Tensor& dy) {
+    const std::vector<double> slopes = dy.values();
+    std::vector<double> sums(static_cast<size_t>(H * n));
+    for (int64_t h = 0; h < H; ++h)
+      for (int64_t i = 0; i < queries; ++i)
+        for (int64_t j = 0; j < keys; ++j)
+          sums[static_cast<size_t>(h * n + j - i + queries - 1)] +=
+              slopes[static_cast<size_t>((h * queries + i) * keys + j)];
+    return Grads{tensor(sums, {H, n}, dy.type())};
+  });
 }
 
 }  // namespace heed

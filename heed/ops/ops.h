@@ -140,22 +140,43 @@ struct RecurrentStates {
 };
 RecurrentStates recurrent(const Recurrent& r);
 
+// ---- weights: from scores [B, H, Tq, Tk] on
+
+// -inf outside of the range of keys that each query sees, ids [B or 1, H or 1, Tq, 2].
+Tensor masked(const Tensor& scores, const Tensor& range);
+// Weights of which many are exactly 0: sparsemax (alpha 2; Martins and Astudillo, 2016) and
+// 1.5-entmax (Peters et al., 2019), by row.
+Tensor entmax(const Tensor& x, double alpha);
+// 1 at the largest of each row, 0 elsewhere. No gradient.
+Tensor one_hot_max(const Tensor& x);
+
 // ---- attention (fused)
 
-// Additive attention on projected queries and keys: weights = softmax over j of v^T tanh(q + k_j),
-// context = sum_j weights_j value_j. Its memory is linear in the lengths, forward and back.
-struct AdditiveAttention {
-  Tensor q;                          // [B, Tq, n]: W s
-  Tensor k;                          // [B, Tk, n]: U h
-  Tensor v;                          // [n]
-  Tensor value;                      // [B, Tk, m]
-  std::span<const Id> lengths = {};  // [B]: keys behind are not seen. None: all are
+using kernels::ScoreForm;
+
+// softmax(scores + bias) value on prepared queries and keys, with memory linear in the lengths,
+// forward and back. attention/attend.h is the way to it; kernels.h has the formulas.
+struct FusedAttention {
+  ScoreForm form = ScoreForm::dot;
+  Tensor q, k, value;  // [B, H, Tq, n], [B, G, Tk, n], [B, G, Tk, m]; in q and in k B may be 1
+  double scale = 1;    // of dot products
+  std::optional<Tensor> v = {};  // additive: [H, n]
+  // Added to the scores: [B or 1, H, Tq, Tk] or, by distance, [H, Tq + Tk - 1] with the number for
+  // key j and query i at j - i + Tq - 1.
+  std::optional<Tensor> bias = {};
+  std::optional<Tensor> place = {};  // [B, H, Tq]: a score gets -falloff (j - place)^2
+  double falloff = 0;
+  std::optional<Tensor> range = {};  // ids [B or 1, H or 1, Tq, 2]: the keys that a query sees
+  double dropout = 0;                // of the weights, while a tape is open
   bool want_weights = false;
 };
-struct Attended {
-  Tensor context;                 // [B, Tq, m]
-  std::optional<Tensor> weights;  // [B, Tq, Tk], if wanted; not differentiable
+struct FusedResult {
+  Tensor context;                 // [B, H, Tq, m]
+  std::optional<Tensor> weights;  // [B, H, Tq, Tk], if wanted; not differentiable
 };
-Attended additive_attention(const AdditiveAttention& attention);
+FusedResult fused_attention(const FusedAttention& attention);
+
+// The bias [H, Tq, Tk] that a table by distance stands for.
+Tensor by_distance(const Tensor& table, int64_t queries, int64_t keys);
 
 }  // namespace heed

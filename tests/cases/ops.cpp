@@ -262,46 +262,6 @@ Case recurrent_case(Cell cell, bool backward, bool ragged) {
       });
 }
 
-Case additive_attention_case(int64_t queries, int64_t keys, bool ragged) {
-  const int64_t B = 3, n = 5, m = 4;
-  const Id all = static_cast<Id>(keys);
-  const std::vector<Id> lengths =
-      ragged ? std::vector<Id>{all, 0, (all + 1) / 2} : std::vector<Id>{};
-  return make(
-      ragged ? "additive_attention ragged" : "additive_attention",
-      {{{B, queries, n}}, {{B, keys, n}}, {{n}}, {{B, keys, m}}},
-      [=](const std::vector<Tensor>& x) {
-        return additive_attention(
-                   {.q = x[0], .k = x[1], .v = x[2], .value = x[3], .lengths = lengths})
-            .context;
-      },
-      [=](const auto& in) {
-        using T = Number<decltype(in)>;
-        std::vector<T> out(static_cast<size_t>(B * queries * m));
-        for (int64_t b = 0; b < B; ++b)
-          for (int64_t i = 0; i < queries; ++i) {
-            const int64_t count = ragged ? lengths[static_cast<size_t>(b)] : keys;
-            std::vector<T> weight;
-            T sum = 0;
-            for (int64_t j = 0; j < count; ++j) {
-              T score = 0;
-              for (int64_t p = 0; p < n; ++p)
-                score += in[2][static_cast<size_t>(p)] *
-                         std::tanh(in[0][static_cast<size_t>((b * queries + i) * n + p)] +
-                                   in[1][static_cast<size_t>((b * keys + j) * n + p)]);
-              weight.push_back(std::exp(score));
-              sum += weight.back();
-            }
-            for (int64_t j = 0; j < count; ++j)
-              for (int64_t p = 0; p < m; ++p)
-                out[static_cast<size_t>((b * queries + i) * m + p)] +=
-                    weight[static_cast<size_t>(j)] / sum *
-                    in[3][static_cast<size_t>((b * keys + j) * m + p)];
-          }
-        return out;
-      });
-}
-
 }  // namespace
 
 std::vector<Tensor> draw(const Case& c, Type type, uint64_t seed) {
@@ -581,10 +541,6 @@ std::vector<Case> ops() {
   for (const Cell cell : {Cell::rnn, Cell::gru, Cell::lstm})
     for (const bool backward : {false, true})
       for (const bool ragged : {false, true}) all.push_back(recurrent_case(cell, backward, ragged));
-  for (const bool ragged : {false, true}) {
-    all.push_back(additive_attention_case(1, 1, ragged));
-    all.push_back(additive_attention_case(2, 7, ragged));
-  }
   return all;
 }
 

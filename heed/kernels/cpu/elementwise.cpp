@@ -209,34 +209,10 @@ constexpr int64_t kDropoutGroup = 1024, kCalls = kDropoutGroup / 8;
 
 void philox_group(uint64_t group, uint64_t seed, uint32_t* HWY_RESTRICT words) {
   const Tag<uint32_t> d;
-  const hn::RepartitionToWide<Tag<uint32_t>> dw;
-  const auto m0 = hn::Set(d, kPhiloxMul0), m1 = hn::Set(d, kPhiloxMul1);
-  // The upper halves of the 64-bit products.
-  const auto high = [&](auto a, auto b) {
-    const auto even = hn::BitCast(d, hn::ShiftRight<32>(hn::MulEven(a, b)));
-    const auto odd = hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(dw, a))), b);
-    return hn::OddEven(hn::BitCast(d, odd), even);
-  };
   const uint64_t first = group * kCalls;
-  for (int64_t j = 0; j < kCalls; j += static_cast<int64_t>(hn::Lanes(d))) {
-    auto c0 = hn::Iota(d, static_cast<uint32_t>(first) + static_cast<uint32_t>(j));
-    auto c1 = hn::Set(d, static_cast<uint32_t>(first >> 32));
-    auto c2 = hn::Zero(d), c3 = hn::Zero(d);
-    uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-    for (int round = 0; round < kPhiloxRounds; ++round) {
-      const auto h0 = high(c0, m0), h1 = high(c2, m1), l0 = hn::Mul(c0, m0), l1 = hn::Mul(c2, m1);
-      c0 = hn::Xor(hn::Xor(h1, c1), hn::Set(d, k0));
-      c1 = l1;
-      c2 = hn::Xor(hn::Xor(h0, c3), hn::Set(d, k1));
-      c3 = l0;
-      k0 += kPhiloxWeyl0;
-      k1 += kPhiloxWeyl1;
-    }
-    hn::Store(c0, d, words + j);
-    hn::Store(c1, d, words + kCalls + j);
-    hn::Store(c2, d, words + 2 * kCalls + j);
-    hn::Store(c3, d, words + 3 * kCalls + j);
-  }
+  for (int64_t j = 0; j < kCalls; j += static_cast<int64_t>(hn::Lanes(d)))
+    philox_words(hn::Iota(d, static_cast<uint32_t>(first) + static_cast<uint32_t>(j)),
+                 {static_cast<uint32_t>(first >> 32), 0, 0}, seed, kCalls, words + j);
 }
 
 // y = number >= threshold ? x * keep : 0.

@@ -6,19 +6,16 @@
 // kDepth, and the parts are added to c in rising order. So every element of c is summed in one
 // order that depends on k alone: neither the size of the batch nor the threads change a bit of it.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <new>
 
+#include "heed/kernels/cpu/scratch.h"
 #include "heed/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heed/kernels/cpu/gemm.cpp"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 // After foreach_target.h, as Highway wants it.
-#include "heed/kernels/cpu/simd-inl.h"
+#include "heed/kernels/cpu/tile-inl.h"
 
 #ifndef HEED_KERNELS_CPU_GEMM_ONCE
 #define HEED_KERNELS_CPU_GEMM_ONCE
@@ -27,27 +24,6 @@ namespace heed::kernels {
 constexpr int64_t kDepth = 256;     // k of a packed block
 constexpr int64_t kColumns = 1024;  // most columns packed at a time: kDepth * kColumns f32 = 1 MiB
 constexpr int64_t kTileColumns = 256;  // columns of a thread's piece of work
-
-// Memory that a thread keeps for packing; it grows and is never given back.
-template <class T>
-class Scratch {
- public:
-  T* at_least(int64_t count) {
-    if (count > count_) {
-      data_.reset(static_cast<T*>(::operator new(static_cast<size_t>(count) * sizeof(T), kAlign)));
-      count_ = count;
-    }
-    return data_.get();
-  }
-
- private:
-  static constexpr std::align_val_t kAlign{64};
-  struct Free {
-    void operator()(T* p) const { ::operator delete(p, kAlign); }
-  };
-  int64_t count_ = 0;
-  std::unique_ptr<T, Free> data_;
-};
 
 template <class T>
 T* scratch_for_b(int64_t count) {
@@ -65,128 +41,6 @@ T* scratch_for_a(int64_t count) {
 
 HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
-
-// The register tile: MR rows of two vectors. 14 x 2 sums fill the 32 registers of AVX-512 (and
-// leave room for b and a), 6 x 2 the 16 of AVX2.
-#if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
-constexpr int kMr = 14;
-#else
-constexpr int kMr = 6;
-#endif
-constexpr int kVectors = 2;
-template <class T>
-constexpr int64_t kNr = kVectors* HWY_LANES(T);
-
-// c[M x NR] (+)= alpha * a[M x k] b[k x NR]. Element (i, p) of a is a[i * a_row + p * a_col]; rows
-// of b lie b_row apart. Three rows share a pointer: x86 can add a stride once or twice by itself.
-template <int M, class T>
-HWY_INLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t a_row, int64_t a_col,
-                     const T* HWY_RESTRICT b, int64_t b_row, T* HWY_RESTRICT c, int64_t c_row,
-                     T alpha, bool add) {
-  const Tag<T> d;
-  constexpr int kLanes = HWY_LANES(T);
-  Vec<T> sum[M][kVectors];
-#pragma GCC unroll 16
-  for (int i = 0; i < M; ++i)
-    for (int j = 0; j < kVectors; ++j) sum[i][j] = hn::Zero(d);
-      // c is wanted at the end; asked for now, it is there by then.
-#pragma GCC unroll 16
-  for (int i = 0; i < M; ++i)
-    for (int j = 0; j < kVectors; ++j) hwy::Prefetch(c + i * c_row + j * kLanes);
-  constexpr int kPointers = (M + 2) / 3;
-  const T* rows[kPointers];
-#pragma GCC unroll 8
-  for (int g = 0; g < kPointers; ++g) rows[g] = a + 3 * g * a_row;
-#pragma GCC unroll 4
-  for (int64_t p = 0; p < k; ++p) {
-    Vec<T> bv[kVectors];
-#pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) bv[j] = hn::LoadU(d, b + j * kLanes);
-    b += b_row;
-#pragma GCC unroll 16
-    for (int i = 0; i < M; ++i) {
-      const auto av = hn::Set(d, rows[i / 3][(i % 3) * a_row]);
-#pragma GCC unroll 4
-      for (int j = 0; j < kVectors; ++j) sum[i][j] = hn::MulAdd(av, bv[j], sum[i][j]);
-    }
-#pragma GCC unroll 8
-    for (int g = 0; g < kPointers; ++g) rows[g] += a_col;
-  }
-  const auto factor = hn::Set(d, alpha);
-#pragma GCC unroll 16
-  for (int i = 0; i < M; ++i)
-    for (int j = 0; j < kVectors; ++j) {
-      T* at = c + i * c_row + j * kLanes;
-      const auto v =
-          add ? hn::MulAdd(factor, sum[i][j], hn::LoadU(d, at)) : hn::Mul(factor, sum[i][j]);
-      hn::StoreU(v, d, at);
-    }
-}
-
-template <class T>
-struct Strip {  // rows of a, as tile() reads them
-  const T* a;
-  int64_t row, col;
-};
-
-// A tile of `m` <= kMr rows: the right instantiation, found by halving the rest.
-template <int M, class T>
-HWY_INLINE void tile_of(int64_t m, int64_t k, Strip<T> a, const T* b, int64_t b_row, T* c,
-                        int64_t c_row, T alpha, bool add) {
-  if constexpr (M == 1) {
-    tile<1>(k, a.a, a.row, a.col, b, b_row, c, c_row, alpha, add);
-  } else {
-    if (m == M) return tile<M>(k, a.a, a.row, a.col, b, b_row, c, c_row, alpha, add);
-    tile_of<M - 1>(m, k, a, b, b_row, c, c_row, alpha, add);
-  }
-}
-
-// y = x^T, both 4 x 4 with their own row strides.
-HWY_INLINE void turn_4x4(const float* x, int64_t x_row, float* y, int64_t y_row) {
-  const hn::FixedTag<float, 4> d;
-  const auto a = hn::LoadU(d, x), b = hn::LoadU(d, x + x_row), c = hn::LoadU(d, x + 2 * x_row),
-             e = hn::LoadU(d, x + 3 * x_row);
-  const auto ab_low = hn::InterleaveLower(d, a, b), ab_high = hn::InterleaveUpper(d, a, b);
-  const auto ce_low = hn::InterleaveLower(d, c, e), ce_high = hn::InterleaveUpper(d, c, e);
-  hn::StoreU(hn::ConcatLowerLower(d, ce_low, ab_low), d, y);
-  hn::StoreU(hn::ConcatUpperUpper(d, ce_low, ab_low), d, y + y_row);
-  hn::StoreU(hn::ConcatLowerLower(d, ce_high, ab_high), d, y + 2 * y_row);
-  hn::StoreU(hn::ConcatUpperUpper(d, ce_high, ab_high), d, y + 3 * y_row);
-}
-
-// b[k x n] to panels of NR columns, each k * NR long, the last filled up with zeros.
-template <class T>
-void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out) {
-  const Tag<T> d;
-  constexpr int64_t nr = kNr<T>, lanes = HWY_LANES(T);
-  if (b.col == 1 && n == nr) {
-    for (int64_t p = 0; p < k; ++p)
-      for (int64_t j = 0; j < nr; j += lanes)
-        hn::StoreU(hn::LoadU(d, b.data + p * b.row + j), d, out + p * nr + j);
-  } else if (b.col == 1) {
-    for (int64_t p = 0; p < k; ++p) {
-      std::copy_n(b.data + p * b.row, n, out + p * nr);
-      std::fill(out + p * nr + n, out + (p + 1) * nr, T(0));
-    }
-  } else {
-    // Transposed. A few rows of k at a time, so that the cache lines of `out` are filled at once.
-    for (int64_t p0 = 0; p0 < k; p0 += 16) {
-      const int64_t p1 = std::min(k, p0 + 16);
-      int64_t j = 0;
-      if constexpr (sizeof(T) == 4)
-        for (; j + 4 <= n && p1 - p0 == 16; j += 4)
-          for (int64_t p = p0; p < p1; p += 4)
-            turn_4x4(b.data + j * b.col + p, b.col, out + p * nr + j, nr);
-      for (; j < n; ++j)
-        for (int64_t p = p0; p < p1; ++p) out[p * nr + j] = b.data[j * b.col + p];
-    }
-    if (n < nr)
-      for (int64_t p = 0; p < k; ++p) std::fill(out + p * nr + n, out + (p + 1) * nr, T(0));
-  }
-}
-
-// The height of the strips that a tile of so many rows is cut into: all nearly equal.
-inline int64_t strip_height(int64_t rows) { return chunk_count(rows, chunk_count(rows, kMr)); }
 
 // Room between packed rows, so that they do not share a set of the cache.
 constexpr int64_t kApart = 16;
@@ -293,13 +147,13 @@ void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece
       const Strip<T> strip = strip_at(i, m);
       T* at = c + i * g.c.row + j;
       if (n == nr) {
-        tile_of<kMr>(m, k, strip, panel, panel_row, at, g.c.row, g.alpha, add);
+        tile_of<kMr>(m, k, strip, panel, panel_row, at, g.c.row, add);
         continue;
       }
       // The right edge: a whole tile beside, then the columns that exist.
       HWY_ALIGN T edge_c[kMr * kNr<T>];
       for (int64_t r = 0; r < m && add; ++r) std::copy_n(at + r * g.c.row, n, edge_c + r * nr);
-      tile_of<kMr>(m, k, strip, panel, panel_row, edge_c, nr, g.alpha, add);
+      tile_of<kMr>(m, k, strip, panel, panel_row, edge_c, nr, add);
       for (int64_t r = 0; r < m; ++r) std::copy_n(edge_c + r * nr, n, at + r * g.c.row);
     }
   }
@@ -317,7 +171,7 @@ void multiply_vector(const Matmul<T>& g, const T* a, const T* b, T* c) {
   for (int64_t p = 0; p < g.k; ++p) x[p] = b[p * g.b.row];
   const auto put = [&](int64_t i, T sum) {
     T* at = c + i * g.c.row;
-    *at = g.accumulate ? *at + g.alpha * sum : g.alpha * sum;
+    *at = g.accumulate ? *at + sum : sum;
   };
   if (g.a.col == 1) {
     parallel_for(g.m, row_grain(g.k), [&](int64_t begin, int64_t end) {

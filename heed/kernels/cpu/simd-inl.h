@@ -15,6 +15,7 @@
 #include <hwy/highway.h>
 
 #include "heed/base/parallel.h"
+#include "heed/base/random.h"
 #include "heed/kernels/kernels.h"
 
 // In the target's namespace: the two types of a kernel whose body is apply(const Name<T>&).
@@ -44,6 +45,9 @@ constexpr int64_t kGrain = 16384;
 
 // The rows a thread takes at a time when a row has n items.
 inline int64_t row_grain(int64_t n) { return n <= 0 ? 1 : (kGrain + n - 1) / n; }
+
+template <class T>
+constexpr T kLog2E = static_cast<T>(1.44269504088896340736);
 
 // e^x = 2^n e^r, |r| <= ln(2)/2: `two_n` receives the bits n << 23, the result is e^r - 1.
 // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits of the sum.
@@ -94,6 +98,29 @@ HWY_INLINE Vec<double> exp_of(Vec<double> x) {
 
 HWY_INLINE Vec<double> exp_of_negative(Vec<double> x) { return exp_of(x); }
 
+// 2^x for x <= 0 (and a little above), by a polynomial for 2^r - 1 on |r| <= 1/2. Within 1.5 ulp;
+// what would be below the smallest normal number is 0, and so is 2^-inf.
+HWY_INLINE Vec<float> exp2_of_negative(Vec<float> x) {
+  const Tag<float> d;
+  const hn::RebindToSigned<Tag<float>> di;
+  // Adding 1.5 * 2^23 + 127 rounds to an integer and leaves n + 127 in the low bits.
+  const auto magic = hn::Set(d, 12583039.0f);
+  const auto t = hn::Add(x, magic);
+  const auto r = hn::Sub(x, hn::Sub(t, magic));
+  const auto two_n = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, t)));
+  auto p = hn::Set(d, 1.5453162942e-4f);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.3390863365e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 9.6180825573e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.5503571142e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 2.4022650761e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 6.9314718803e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::Mul(p, two_n));
+}
+HWY_INLINE Vec<double> exp2_of_negative(Vec<double> x) {
+  return exp_of(hn::Mul(x, hn::Set(Tag<double>(), 0.69314718055994530942)));
+}
+
 // tanh|x| = e / (e + 2) with e = exp(2|x|) - 1, which keeps all digits near 0.
 HWY_INLINE Vec<float> tanh_of(Vec<float> x) {
   const Tag<float> d;
@@ -116,6 +143,36 @@ HWY_INLINE hn::VFromD<Tag<T>> sigmoid_of(hn::VFromD<Tag<T>> x) {
   const Tag<T> d;
   const auto one = hn::Set(d, T(1));
   return hn::Div(one, hn::Add(one, exp_of(hn::Neg(x))));
+}
+
+// Philox (base/random.h), one call a lane: the counters are (c0, rest...), the four words of each
+// result go to words, words + apart, ...
+HWY_INLINE void philox_words(hn::VFromD<Tag<uint32_t>> c0, const std::array<uint32_t, 3>& rest,
+                             uint64_t seed, int64_t apart, uint32_t* HWY_RESTRICT words) {
+  const Tag<uint32_t> d;
+  const hn::RepartitionToWide<Tag<uint32_t>> dw;
+  const auto m0 = hn::Set(d, kPhiloxMul0), m1 = hn::Set(d, kPhiloxMul1);
+  // The upper halves of the 64-bit products.
+  const auto high = [&](auto a, auto b) {
+    const auto even = hn::BitCast(d, hn::ShiftRight<32>(hn::MulEven(a, b)));
+    const auto odd = hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(dw, a))), b);
+    return hn::OddEven(hn::BitCast(d, odd), even);
+  };
+  auto c1 = hn::Set(d, rest[0]), c2 = hn::Set(d, rest[1]), c3 = hn::Set(d, rest[2]);
+  uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const auto h0 = high(c0, m0), h1 = high(c2, m1), l0 = hn::Mul(c0, m0), l1 = hn::Mul(c2, m1);
+    c0 = hn::Xor(hn::Xor(h1, c1), hn::Set(d, k0));
+    c1 = l1;
+    c2 = hn::Xor(hn::Xor(h0, c3), hn::Set(d, k1));
+    c3 = l0;
+    k0 += kPhiloxWeyl0;
+    k1 += kPhiloxWeyl1;
+  }
+  hn::Store(c0, d, words);
+  hn::Store(c1, d, words + apart);
+  hn::Store(c2, d, words + 2 * apart);
+  hn::Store(c3, d, words + 3 * apart);
 }
 
 // The first `count` lanes of memory, zeros behind: never reads past the end of an array.

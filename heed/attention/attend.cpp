@@ -1,0 +1,197 @@
+#include "heed/attention/attend.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "heed/ops/into.h"
+
+namespace heed {
+namespace {
+
+// The keys that some query of a sentence sees: [first, last) for each, from all rows of a range.
+std::vector<std::pair<int64_t, int64_t>> seen_by_any(const Tensor& range, int64_t keys) {
+  const int64_t rows = range.size(1) * range.size(2);
+  std::vector<std::pair<int64_t, int64_t>> out;
+  const Id* at = range.data<Id>();
+  for (int64_t b = 0; b < range.size(0); ++b) {
+    int64_t first = keys, last = 0;
+    for (int64_t i = 0; i < rows; ++i, at += 2)
+      if (at[0] < at[1])
+        first = std::min<int64_t>(first, at[0]), last = std::max<int64_t>(last, at[1]);
+    out.emplace_back(std::min(first, last), last);
+  }
+  return out;
+}
+
+// x [B, G, Tk, n] with zeros where no query looks: 0 * NaN is NaN in a product.
+Tensor without_unseen(const Tensor& x, const Tensor& range) {
+  const auto seen = seen_by_any(range, x.size(2));
+  const auto clear = [seen](const Tensor& given) {
+    Tensor y = empty_like(given);
+    copy_into(given, y);
+    for (int64_t b = 0; b < y.size(0); ++b) {
+      // One range may stand for all sentences; keys of one batch may stand for all too.
+      int64_t first = y.size(2), last = 0;
+      for (size_t r = 0; r < seen.size(); ++r)
+        if (seen.size() == 1 || y.size(0) == 1 || static_cast<int64_t>(r) == b)
+          first = std::min(first, seen[r].first), last = std::max(last, seen[r].second);
+      for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, std::min(first, last)},
+                                       std::pair<int64_t, int64_t>{last, y.size(2)}}) {
+        if (begin >= end) continue;
+        const Shape part{y.size(1), end - begin, y.size(3)};
+        copy_into(zeros(part, y.type()), y.view(part, {y.stride(1), y.stride(2), 1},
+                                                b * y.stride(0) + begin * y.stride(2)));
+      }
+    }
+    return y;
+  };
+  return record("without_unseen", {&x}, clear(x.detached()),
+                [clear](const Tensor& dy) { return Grads{clear(dy)}; });
+}
+
+// Scores fall with the square of the distance from a place.
+double falloff(const LocalPlace& local) { return 2 / (local.reach * local.reach); }
+
+Tensor place_term(const LocalPlace& local, int64_t keys, Type type) {
+  std::vector<double> positions;
+  for (int64_t j = 0; j < keys; ++j) positions.push_back(double(j));
+  const Shape& s = local.place.shape();
+  const Tensor away = tensor(positions, {keys}, type) - reshape(local.place, {s[0], s[1], s[2], 1});
+  return square(away) * -falloff(local);
+}
+
+// Weights [B, H, Tq, Tk] times values [B, G, Tk, m], heads that share values as rows of one
+// product.
+Tensor read(const Tensor& weights, const Tensor& values) {
+  const int64_t B = weights.size(0), H = weights.size(1), Tq = weights.size(2),
+                Tk = weights.size(3);
+  const int64_t G = values.size(1);
+  return reshape(matmul(reshape(weights, {B, G, H / G * Tq, Tk}), values),
+                 {B, H, Tq, values.size(3)});
+}
+
+struct Call {
+  const Score& score;
+  const Tensor &q, &k, &values;
+  const AttendOptions& options;
+  std::optional<Tensor> range, distances;
+};
+
+// In plain ops: any score, any weights, at the cost of [B, H, Tq, Tk].
+Attended composed(const Call& c) {
+  const AttendOptions& o = c.options;
+  const Tensor k = c.range ? without_unseen(c.k, *c.range) : c.k;
+  const Tensor values = c.range ? without_unseen(c.values, *c.range) : c.values;
+  const int64_t B = std::max(c.q.size(0), values.size(0));
+  const int64_t H = c.q.size(1), Tq = c.q.size(2), Tk = k.size(2);
+  Tensor scores = c.score(c.q, k, o.first);
+  require(scores.rank() == 4 && (scores.size(0) == B || scores.size(0) == 1) &&
+              scores.size(1) == H && scores.size(2) == Tq && scores.size(3) == Tk,
+          "attend: the score gave ", scores.shape(), ", wanted [", B, ", ", H, ", ", Tq, ", ", Tk,
+          "]");
+  if (scores.size(0) != B) scores = scores + zeros({B, 1, 1, 1}, scores.type());
+  if (c.distances) scores = scores + by_distance(*c.distances, Tq, Tk);
+  if (o.local) scores = scores + place_term(*o.local, Tk, scores.type());
+  if (c.range) scores = masked(scores, *c.range);
+  Weighed w = weigh(o.weigh, scores);
+  Attended out{.context = read(o.dropout > 0 ? dropout(w.weights, o.dropout) : w.weights, values),
+               .log_probability = std::move(w.log_probability)};
+  if (o.want_weights) out.weights = w.weights;
+  return out;
+}
+
+// By the kernel that keeps nothing.
+Attended fused(const Call& c, const ScoreTerms& terms) {
+  const AttendOptions& o = c.options;
+  const double factor = 1 / o.weigh.temperature;
+  const auto cooled = [&](const Tensor& x) { return factor == 1 ? x : x * factor; };
+  FusedAttention a{.form = terms.form,
+                   .q = terms.q,
+                   .k = terms.k,
+                   .value = c.values,
+                   .scale = terms.scale * factor,
+                   .range = c.range,
+                   .dropout = o.dropout,
+                   .want_weights = o.want_weights};
+  if (terms.v) a.v = cooled(*terms.v);
+  if (terms.bias) a.bias = cooled(*terms.bias);
+  if (c.distances)
+    a.bias = a.bias ? *a.bias + cooled(by_distance(*c.distances, c.q.size(2), c.k.size(2)))
+                    : cooled(*c.distances);
+  if (o.local) a.place = o.local->place, a.falloff = falloff(*o.local) * factor;
+  FusedResult r = fused_attention(a);
+  return {.context = r.context, .weights = r.weights};
+}
+
+// The largest weights of each query, a block of queries at a time.
+Ranked top_weights(const Score& score, const Tensor& q, const PreparedKeys& keys,
+                   const Tensor& values, AttendOptions o) {
+  constexpr int64_t kBlock = 64;
+  const NoTape off;
+  const int64_t top = o.want_top, first = o.first;
+  o.want_top = 0, o.want_weights = true;
+  const std::optional<LocalPlace> local = o.local;
+  std::vector<Tensor> found, where;
+  for (int64_t i = 0; i < q.size(2); i += kBlock) {
+    const int64_t end = std::min(i + kBlock, q.size(2));
+    o.first = first + i;
+    if (local) o.local->place = contiguous(slice(local->place, 2, i, end));
+    const Ranked r = top_k(*attend(score, slice(q, 2, i, end), keys, values, o).weights, top);
+    found.push_back(r.values), where.push_back(r.indices);
+  }
+  return {concat(found, 2), concat(where, 2)};
+}
+
+}  // namespace
+
+Attended attend(const Score& score, const Tensor& q, const Tensor& keys, const Tensor& values,
+                const AttendOptions& options) {
+  return attend(score, q, PreparedKeys{score.prepare(keys)}, values, options);
+}
+
+Attended attend(const Score& score, const Tensor& q, const PreparedKeys& keys, const Tensor& values,
+                const AttendOptions& o) {
+  const Tensor& k = keys.k;
+  require(q.rank() == 4 && k.rank() == 4 && values.rank() == 4,
+          "attend: wants q [B, H, Tq, d], keys [B, G, Tk, d], values [B, G, Tk, m]; given ",
+          q.shape(), ", ", k.shape(), ", ", values.shape());
+  require(k.size(2) == values.size(2) && k.size(1) == values.size(1), "attend: keys ", k.shape(),
+          " and values ", values.shape(), " do not belong together");
+  require(q.size(0) == values.size(0), "attend: ", q.size(0), " queries' sentences, ",
+          values.size(0), " values' sentences");
+  require(q.size(1) % values.size(1) == 0, "attend: ", q.size(1), " query heads cannot share ",
+          values.size(1), " key heads evenly");
+  require(o.weigh.temperature > 0, "attend: temperature wants a number above 0, given ",
+          o.weigh.temperature);
+  require(!o.local || o.local->reach > 0, "attend: local attention wants a reach above 0, given ",
+          o.local ? o.local->reach : 0.0);
+  require(o.want_top >= 0 && o.want_top <= k.size(2), "attend: the ", o.want_top,
+          " largest weights of ", k.size(2));
+  const int64_t Tq = q.size(2), Tk = k.size(2);
+  const Mask mask = o.local ? o.mask & Mask::around(o.local->place, o.local->reach) : o.mask;
+  Call call{score,       q, k, values, o, mask.ranges({q.size(0), q.size(1), Tq, Tk, o.first}),
+            std::nullopt};
+  if (o.bias && Tq + Tk > 0) call.distances = (*o.bias)(Tq, Tk, o.first);
+  const bool soft = o.weigh.kind == Weigh::Kind::soft;
+  // The kernel's weights have no gradient; who records and wants them may want that too.
+  const bool weights_tracked = o.want_weights && Tape::current();
+  std::optional<ScoreTerms> terms;
+  if (soft && !weights_tracked) terms = score.terms(q, k, o.first);
+  Attended out = terms ? fused(call, *terms) : composed(call);
+  if (o.want_top > 0) out.top = top_weights(score, q, keys, values, o);
+  return out;
+}
+
+PlacePredictor::PlacePredictor(const Params& params, int64_t size)
+    : w_(params.add("W", {size, size}, glorot())), v_(params.add("v", {size, 1}, glorot())) {}
+
+Tensor PlacePredictor::operator()(const Tensor& q, std::span<const Id> lengths) const {
+  require(static_cast<int64_t>(lengths.size()) == q.size(0), "PlacePredictor: ", lengths.size(),
+          " lengths for ", q.size(0), " sentences");
+  std::vector<double> length(lengths.begin(), lengths.end());
+  const Tensor share = sigmoid(linear(linear(q, w_, std::nullopt, Activation::tanh), v_));
+  return reshape(share, {q.size(0), q.size(1), q.size(2)}) *
+         tensor(length, {q.size(0), 1, 1}, q.type());
+}
+
+}  // namespace heed

@@ -1,0 +1,281 @@
+#include "heed/data/batch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <future>
+#include <numeric>
+
+#include "heed/base/check.h"
+#include "heed/base/random.h"
+
+namespace heed {
+namespace {
+
+int64_t width(size_t pieces) { return static_cast<int64_t>(pieces) + 1; }  // with end
+
+// A stream of random numbers for each epoch and window. The last word keeps it apart from the
+// streams of a plain Random with the same seed.
+Random random_for(uint64_t seed, int64_t epoch, int64_t window) {
+  const auto bits = philox({static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32),
+                            static_cast<uint32_t>(window), 0x64617461},
+                           {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  return Random(uint64_t{bits[0]} << 32 | bits[1]);
+}
+
+// std::shuffle's result is left to each library; ours is the same everywhere.
+template <class T>
+void shuffle(std::vector<T>& items, Random& random) {
+  for (size_t i = items.size(); i > 1; --i)
+    std::swap(items[i - 1], items[random.below(static_cast<uint32_t>(i))]);
+}
+
+struct Keyed {
+  size_t source, target;
+  int64_t pair;
+};
+
+// Neighbors are of similar length on both sides. Sorted by source first and target second, targets
+// would differ wildly within a batch; so the pairs are cut into strips by source, and each strip is
+// sorted by target, up and down in turn. As many strips as there are batches in one give both
+// sides the same share. Equal ones stay as they were shuffled.
+void sort_by_length(std::span<int64_t> pairs, const CorpusWindow& window,
+                    const BatchOptions& options) {
+  std::vector<Keyed> keyed;
+  keyed.reserve(pairs.size());
+  double cells = 0;
+  for (const int64_t i : pairs) {
+    const PairView pair = window[i];
+    keyed.push_back({pair.source.size(), pair.target.size(), i});
+    cells += static_cast<double>(std::max(width(pair.source.size()), width(pair.target.size())));
+  }
+  std::stable_sort(keyed.begin(), keyed.end(),
+                   [](const Keyed& a, const Keyed& b) { return a.source < b.source; });
+
+  const auto count = static_cast<double>(pairs.size());
+  double rows = static_cast<double>(options.tokens) * count / std::max(1.0, cells);  // of a batch
+  if (options.sentences > 0) rows = std::min(rows, static_cast<double>(options.sentences));
+  const auto strip = static_cast<size_t>(std::max(1.0, std::sqrt(count * rows)));
+  bool up = true;
+  for (size_t begin = 0; begin < keyed.size(); begin += strip, up = !up)
+    std::stable_sort(keyed.begin() + static_cast<int64_t>(begin),
+                     keyed.begin() + static_cast<int64_t>(std::min(begin + strip, keyed.size())),
+                     [up](const Keyed& a, const Keyed& b) {
+                       return up ? a.target < b.target : b.target < a.target;
+                     });
+  std::transform(keyed.begin(), keyed.end(), pairs.begin(), [](const Keyed& k) { return k.pair; });
+}
+
+// Neighbors together, for as long as the padded rectangle stays within the limits.
+void cut(std::span<const int64_t> pairs, const CorpusWindow& window, const BatchOptions& options,
+         std::vector<std::vector<int64_t>>& batches) {
+  int64_t widest = 0;
+  std::vector<int64_t> batch;
+  for (const int64_t i : pairs) {
+    const PairView pair = window[i];
+    const int64_t wide = std::max(width(pair.source.size()), width(pair.target.size()));
+    const int64_t rows = static_cast<int64_t>(batch.size()) + 1;
+    const bool full = rows * std::max(widest, wide) > options.tokens ||
+                      (options.sentences > 0 && rows > options.sentences);
+    if (full && !batch.empty()) {
+      batches.push_back(std::move(batch));
+      batch.clear();
+      widest = 0;
+    }
+    batch.push_back(i);
+    widest = std::max(widest, wide);
+  }
+  if (!batch.empty()) batches.push_back(std::move(batch));
+}
+
+Batch make_batch(const CorpusWindow& window, std::span<const int64_t> pairs, const Corpus& corpus) {
+  std::vector<PairView> rows;
+  rows.reserve(pairs.size());
+  for (const int64_t i : pairs) rows.push_back(window[i]);
+  Batch batch = make_batch(rows, corpus.tokenizers().source->special(),
+                           corpus.tokenizers().target->special());
+  if (!corpus.has_links()) batch.links.clear();
+  return batch;
+}
+
+void check(const Corpus& corpus, const BatchOptions& options) {
+  require(options.sentences >= 0 && options.pool > 0 && options.ahead > 0, "batches: sentences (",
+          options.sentences, ") must not be negative, pool (", options.pool, ") and ahead (",
+          options.ahead, ") must be positive");
+  require(options.tokens > corpus.options().max_length, "batches: a batch of ", options.tokens,
+          " tokens does not hold the longest sentence allowed, ", corpus.options().max_length,
+          " pieces and the end; allow larger batches or shorter sentences");
+}
+
+}  // namespace
+
+// ---- one batch
+
+int64_t Batch::source_tokens() const {
+  return std::accumulate(source_lengths.begin(), source_lengths.end(), int64_t{0});
+}
+
+int64_t Batch::target_tokens() const {
+  return std::accumulate(target_lengths.begin(), target_lengths.end(), int64_t{0});
+}
+
+double Batch::padding() const {
+  const auto cells = static_cast<double>(source.size() + target.size());
+  return cells > 0 ? 1 - static_cast<double>(source_tokens() + target_tokens()) / cells : 0;
+}
+
+Batch make_batch(std::span<const PairView> rows, const SpecialIds& source,
+                 const SpecialIds& target) {
+  Batch batch;
+  batch.rows = static_cast<int64_t>(rows.size());
+  for (const PairView& row : rows) {
+    batch.source_width = std::max(batch.source_width, width(row.source.size()));
+    batch.target_width = std::max(batch.target_width, width(row.target.size()));
+  }
+  batch.source.assign(static_cast<size_t>(batch.rows * batch.source_width), source.pad);
+  batch.target.assign(static_cast<size_t>(batch.rows * batch.target_width), target.pad);
+  batch.target_in = batch.target;
+  for (size_t b = 0; b < rows.size(); ++b) {
+    const PairView& row = rows[b];
+    const size_t s = row.source.size(), t = row.target.size();
+    const auto from = batch.source.begin() + static_cast<int64_t>(b) * batch.source_width;
+    *std::copy(row.source.begin(), row.source.end(), from) = source.end;
+    const auto to = batch.target.begin() + static_cast<int64_t>(b) * batch.target_width;
+    *std::copy(row.target.begin(), row.target.end(), to) = target.end;
+    const auto in = batch.target_in.begin() + static_cast<int64_t>(b) * batch.target_width;
+    *in = target.begin;
+    std::copy(row.target.begin(), row.target.end(), in + 1);
+
+    batch.source_lengths.push_back(static_cast<Id>(s + 1));
+    batch.target_lengths.push_back(static_cast<Id>(t + 1));
+    batch.lines.push_back(row.line);
+    batch.links.emplace_back(row.links.begin(), row.links.end());
+    if (!row.links.empty())
+      batch.links.back().push_back({static_cast<int32_t>(s), static_cast<int32_t>(t)});
+  }
+  return batch;
+}
+
+// ---- the order of batches
+
+std::vector<std::vector<int64_t>> plan_batches(const CorpusWindow& window,
+                                               const BatchOptions& options, int64_t epoch,
+                                               int64_t window_number) {
+  Random random = random_for(options.seed, epoch, window_number);
+  std::vector<int64_t> pairs(static_cast<size_t>(window.size()));
+  std::iota(pairs.begin(), pairs.end(), int64_t{0});
+  shuffle(pairs, random);
+  std::vector<std::vector<int64_t>> batches;
+  for (std::span<int64_t> rest(pairs); !rest.empty();) {
+    const auto pool = rest.first(std::min(rest.size(), static_cast<size_t>(options.pool)));
+    sort_by_length(pool, window, options);
+    cut(pool, window, options, batches);
+    rest = rest.subspan(pool.size());
+  }
+  shuffle(batches, random);
+  return batches;
+}
+
+std::vector<Batch> batches_once(Corpus& corpus, const BatchOptions& options) {
+  check(corpus, options);
+  std::vector<Batch> batches;
+  for (int64_t n = 0; n < corpus.windows(); ++n) {
+    const auto window = corpus.window(n);
+    std::vector<int64_t> pairs(static_cast<size_t>(window->size()));
+    std::iota(pairs.begin(), pairs.end(), int64_t{0});
+    sort_by_length(pairs, *window, options);
+    std::reverse(pairs.begin(), pairs.end());
+    std::vector<std::vector<int64_t>> plan;
+    cut(pairs, *window, options, plan);
+    for (const auto& rows : plan) batches.push_back(make_batch(*window, rows, corpus));
+  }
+  return batches;
+}
+
+// ---- the thread
+
+Batches::Batches(std::shared_ptr<Corpus> corpus, BatchOptions options, DataPosition start)
+    : corpus_(std::move(corpus)), options_(options) {
+  require(corpus_ != nullptr, "batches: no corpus was given");
+  check(*corpus_, options_);
+  require(start.epoch >= 0 && start.batch >= 0 && start.window >= 0 &&
+              start.window < corpus_->windows(),
+          "batches: cannot go on at epoch ", start.epoch, ", window ", start.window, ", batch ",
+          start.batch, ": the corpus has ", corpus_->windows(), " windows; is it the same one?");
+  thread_ = std::thread([this, start] {
+    try {
+      work(start);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+      filled_.notify_all();
+    }
+  });
+}
+
+Batches::~Batches() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  taken_.notify_all();
+  thread_.join();
+}
+
+Batch Batches::next() {
+  std::unique_lock lock(mutex_);
+  filled_.wait(lock, [&] { return !ready_.empty() || error_; });
+  if (ready_.empty()) std::rethrow_exception(error_);
+  Batch batch = std::move(ready_.front());
+  ready_.pop_front();
+  lock.unlock();
+  taken_.notify_one();
+  return batch;
+}
+
+// False if the batches are no longer wanted.
+bool Batches::put(Batch batch) {
+  std::unique_lock lock(mutex_);
+  taken_.wait(lock,
+              [&] { return stopping_ || static_cast<int64_t>(ready_.size()) < options_.ahead; });
+  if (stopping_) return false;
+  ready_.push_back(std::move(batch));
+  lock.unlock();
+  filled_.notify_one();
+  return true;
+}
+
+void Batches::work(DataPosition at) {
+  // The next window is read while this one is used.
+  const auto read = [this](int64_t n) {
+    return std::async(std::launch::async, [this, n] { return corpus_->window(n, stopping_); });
+  };
+  auto coming = read(at.window);
+  int64_t empty_windows = 0;  // in a row
+  while (true) {
+    const auto window = coming.get();
+    if (!window) return;  // stopping
+    const auto plan = plan_batches(*window, options_, at.epoch, at.window);
+    const auto count = static_cast<int64_t>(plan.size());
+    require(at.batch <= count, "batches: cannot go on at batch ", at.batch, " of epoch ", at.epoch,
+            ", window ", at.window, ", which has ", count,
+            "; corpus, tokenizers and batch size must be the same as before");
+    empty_windows = count == 0 ? empty_windows + 1 : 0;
+    require(empty_windows < corpus_->windows(), "nothing is left to learn from:\n",
+            corpus_->report().text());
+    const bool last_window = at.window + 1 == corpus_->windows();
+    const DataPosition following =
+        last_window ? DataPosition{.epoch = at.epoch + 1, .window = 0, .batch = 0}
+                    : DataPosition{.epoch = at.epoch, .window = at.window + 1, .batch = 0};
+    coming = read(following.window);
+    while (at.batch < count) {
+      Batch batch = make_batch(*window, plan[static_cast<size_t>(at.batch)], *corpus_);
+      batch.position = at;
+      ++at.batch;
+      batch.after = at.batch < count ? at : following;
+      if (!put(std::move(batch))) return;
+    }
+    at = following;
+  }
+}
+
+}  // namespace heed

@@ -1,0 +1,326 @@
+#include "heed/data/corpus.h"
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+#include "heed/base/check.h"
+#include "heed/base/parallel.h"
+#include "heed/base/unicode.h"
+#include "heed/data/text.h"
+
+namespace heed {
+namespace {
+
+constexpr size_t kShownLines = 5;  // numbers of lines in a report
+constexpr size_t kBlock = 8192;    // pairs encoded at a time
+constexpr int64_t kGrain = 64;     // pairs a thread takes at a time
+
+std::string name_of(const CorpusFiles& files) {
+  return files.target.empty() ? files.source : files.source + ", " + files.target;
+}
+
+int64_t count_lines(const std::string& path) {
+  // A pipe could be read only once, and learning, counting and training each read it.
+  require(
+      path != "-" && (!std::filesystem::exists(path) || std::filesystem::is_regular_file(path) ||
+                      std::filesystem::is_directory(path)),
+      path, ": is not a regular file; a corpus is read several times, so save it to a file");
+  return static_cast<int64_t>(LineReader(path).skip(std::numeric_limits<uint64_t>::max()));
+}
+
+std::string several(int64_t count, const std::string& one, const std::string& many) {
+  return grouped(count) + " " + (count == 1 ? one : many);
+}
+
+}  // namespace
+
+PairReader::PairReader(const CorpusFiles& files, const Position& position)
+    : source_(files.source, position.source) {
+  if (!files.target.empty()) target_.emplace(files.target, position.target);
+  if (!files.alignment.empty()) alignment_.emplace(files.alignment, position.alignment);
+}
+
+std::optional<TextPair> PairReader::next() {
+  auto source = source_.next();
+  if (!source) return std::nullopt;
+  TextPair pair;
+  pair.line = static_cast<int64_t>(source_.position().line);
+  if (target_) {
+    auto target = target_->next();
+    if (!target) return std::nullopt;
+    pair.source = std::move(*source);
+    pair.target = std::move(*target);
+  } else {
+    const std::vector<std::string_view> columns = split_fields(*source, '\t');
+    pair.torn = columns.size() < 2;
+    pair.source = columns[0];
+    if (!pair.torn) pair.target = columns[1];
+  }
+  if (alignment_) {
+    auto alignment = alignment_->next();
+    if (!alignment) return std::nullopt;
+    pair.alignment = std::move(*alignment);
+  }
+  return pair;
+}
+
+void PairReader::skip(uint64_t count) {
+  source_.skip(count);
+  if (target_) target_->skip(count);
+  if (alignment_) alignment_->skip(count);
+}
+
+PairReader::Position PairReader::position() const {
+  Position position{.source = source_.position(), .target = {}, .alignment = {}};
+  if (target_) position.target = target_->position();
+  if (alignment_) position.alignment = alignment_->position();
+  return position;
+}
+
+TextStream texts(const CorpusFiles& files, Side side) {
+  // Shared, because a std::function must be copyable.
+  auto reader = std::make_shared<PairReader>(
+      CorpusFiles{.source = files.source, .target = files.target, .alignment = {}});
+  return [reader, side, held = std::optional<std::string>()]() mutable {
+    if (held) return std::exchange(held, std::nullopt);
+    auto pair = reader->next();
+    if (!pair) return std::optional<std::string>();
+    if (side == Side::both) held = std::move(pair->target);
+    return std::optional(std::move(side == Side::target ? pair->target : pair->source));
+  };
+}
+
+// ---- the report
+
+void CleaningReport::add(Flaw flaw, int64_t line, int64_t count) {
+  Finding& finding = findings[static_cast<size_t>(flaw)];
+  finding.count += count;
+  if (finding.lines.size() < kShownLines) finding.lines.push_back(line);
+}
+
+void CleaningReport::add(const CleaningReport& other) {
+  read += other.read;
+  kept += other.kept;
+  for (size_t i = 0; i < kFlaws; ++i) {
+    findings[i].count += other.findings[i].count;
+    for (const int64_t line : other.findings[i].lines)
+      if (findings[i].lines.size() < kShownLines) findings[i].lines.push_back(line);
+  }
+}
+
+std::string CleaningReport::text() const {
+  const auto what = [&](Flaw flaw) -> std::string {
+    switch (flaw) {
+      case Flaw::torn: return "without a tab between source and target: left out";
+      case Flaw::not_utf8: return "not UTF-8: left out";
+      case Flaw::empty: return "empty on one side: left out";
+      case Flaw::too_long: return "longer than " + grouped(limits.max_length) + " pieces: left out";
+      case Flaw::wild_ratio: {
+        std::ostringstream ratio;
+        ratio << "one side more than " << limits.max_ratio << " times the other: left out";
+        return ratio.str();
+      }
+      case Flaw::bad_links: return "with links that do not fit the sentences: kept without them";
+      case Flaw::surplus: return "in one file more than in the other: left out, from the end";
+    }
+    return {};
+  };
+  std::string text =
+      name + ": " + several(read, "pair", "pairs") + " read, " + grouped(kept) + " kept\n";
+  for (size_t i = 0; i < kFlaws; ++i) {
+    const Finding& finding = findings[i];
+    if (finding.count == 0) continue;
+    text += "  " + several(finding.count, "line ", "lines ") + what(static_cast<Flaw>(i)) + " (";
+    for (size_t k = 0; k < finding.lines.size(); ++k)
+      text += (k                   ? ", "
+               : finding.count > 1 ? "lines "
+                                   : "line ") +
+              std::to_string(finding.lines[k]);
+    const bool more = finding.count > static_cast<int64_t>(finding.lines.size());
+    text += more ? (static_cast<Flaw>(i) == Flaw::surplus ? " on)\n" : ", …)\n") : ")\n";
+  }
+  return text;
+}
+
+// ---- a window
+
+void CorpusWindow::add(const PairView& pair) {
+  source_.insert(source_.end(), pair.source.begin(), pair.source.end());
+  target_.insert(target_.end(), pair.target.begin(), pair.target.end());
+  links_.insert(links_.end(), pair.links.begin(), pair.links.end());
+  ends_.push_back({source_.size(), target_.size(), links_.size()});
+  lines_.push_back(pair.line);
+}
+
+PairView CorpusWindow::operator[](int64_t i) const {
+  HEED_ASSERT(i >= 0 && i < size());
+  const auto n = static_cast<size_t>(i);
+  const Ends &from = ends_[n], &to = ends_[n + 1];
+  const auto part = [](const auto& all, size_t begin, size_t end) {
+    return std::span(all).subspan(begin, end - begin);
+  };
+  return {.source = part(source_, from.source, to.source),
+          .target = part(target_, from.target, to.target),
+          .links = part(links_, from.links, to.links),
+          .line = lines_[n]};
+}
+
+// ---- cleaning and encoding
+
+namespace {
+
+struct Encoded {
+  Sentence source, target;
+  Links links;
+  std::optional<Flaw> flaw;  // bad_links: the pair is good but for them
+};
+
+Encoded encode(const TextPair& text, const TokenizerPair& tokenizers,
+               const CorpusOptions& options) {
+  Encoded pair;
+  const auto flawed = [&](Flaw flaw) {
+    pair.flaw = flaw;
+    return pair;
+  };
+  if (text.torn) return flawed(Flaw::torn);
+  if (!is_utf8(text.source) || !is_utf8(text.target)) return flawed(Flaw::not_utf8);
+  const size_t source_words = split_words(text.source).size();
+  const size_t target_words = split_words(text.target).size();
+  if (source_words == 0 || target_words == 0) return flawed(Flaw::empty);
+  // A word is a piece at least: no need to encode a novel to see that it is too long.
+  const auto limit = static_cast<size_t>(options.max_length);
+  if (source_words > limit || target_words > limit) return flawed(Flaw::too_long);
+  pair.source = tokenizers.source->encode(text.source);
+  pair.target = tokenizers.target->encode(text.target);
+  const size_t source = pair.source.ids.size(), target = pair.target.ids.size();
+  if (source == 0 || target == 0) return flawed(Flaw::empty);
+  if (source > limit || target > limit) return flawed(Flaw::too_long);
+  if (static_cast<double>(std::max(source, target)) >
+      options.max_ratio * static_cast<double>(std::min(source, target)))
+    return flawed(Flaw::wild_ratio);
+
+  const std::optional<Links> words = parse_pharaoh(text.alignment);
+  if (!words) return flawed(Flaw::bad_links);
+  for (const Link& link : *words)
+    if (static_cast<size_t>(link.source) >= source_words ||
+        static_cast<size_t>(link.target) >= target_words)
+      return flawed(Flaw::bad_links);
+  pair.links = to_pieces(*words, pair.source.word, pair.target.word);
+  return pair;
+}
+
+}  // namespace
+
+// ---- the corpus
+
+Corpus::Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions options)
+    : files_(std::move(files)), tokenizers_(std::move(tokenizers)), options_(options) {
+  report_.name = name_of(files_);
+  report_.limits = options_;
+  require(options_.max_length > 0 && options_.max_ratio >= 1 && options_.window > 0, report_.name,
+          ": max_length (", options_.max_length, ") and window (", options_.window,
+          ") must be positive and max_ratio (", options_.max_ratio, ") at least 1");
+  require(tokenizers_.source && tokenizers_.target, report_.name, ": no tokenizers were given");
+  compare_lengths();
+  starts_.push_back(PairReader(files_).position());
+  if (windows() > 1) return;
+  only_ = read_window(0, Threads::all, false);
+  require(only_->size() > 0, "nothing is left to learn from:\n", report_.text());
+}
+
+void Corpus::compare_lengths() {
+  struct Counted {
+    std::string path;
+    int64_t lines;
+  };
+  std::vector<Counted> counted;
+  for (const std::string& path : {files_.source, files_.target, files_.alignment})
+    if (!path.empty()) counted.push_back({path, count_lines(path)});
+  require(!counted.empty(), "corpus: no files were given");
+  const auto by_lines = [](const Counted& a, const Counted& b) { return a.lines < b.lines; };
+  const auto [fewest, most] = std::minmax_element(counted.begin(), counted.end(), by_lines);
+  lines_ = fewest->lines;
+  require(most->lines > 0, report_.name, ": empty; one sentence a line was wanted");
+  if (most->lines == lines_) return;
+  require(options_.surplus == CorpusOptions::Surplus::cut, most->path, " has ",
+          grouped(most->lines), " lines and ", fewest->path, " ", grouped(lines_),
+          ": they are no translations of each other line by line; mend the files, or ask for the ",
+          "surplus to be cut");
+  require(lines_ > 0, fewest->path, ": empty; one sentence a line was wanted");
+  report_.add(Flaw::surplus, lines_ + 1, most->lines - lines_);
+}
+
+std::shared_ptr<const CorpusWindow> Corpus::window(int64_t n, const std::atomic<bool>& stop) {
+  require(n >= 0 && n < windows(), name_of(files_), ": no window ", n, "; there are ", windows());
+  if (only_) return only_;
+  const std::lock_guard lock(reading_);
+  // On this thread alone: while a model trains, the pool is its own.
+  return read_window(n, Threads::one, stop);
+}
+
+std::shared_ptr<const CorpusWindow> Corpus::read_window(int64_t n, Threads threads,
+                                                        const std::atomic<bool>& stop) {
+  const int64_t known = std::min(n, static_cast<int64_t>(starts_.size()) - 1);
+  PairReader reader(files_, starts_[static_cast<size_t>(known)]);
+  reader.skip(static_cast<uint64_t>((n - known) * options_.window));
+
+  CleaningReport found;
+  auto window = std::make_shared<CorpusWindow>();
+  int64_t left = std::min(options_.window, lines_ - n * options_.window);
+  while (left > 0) {
+    if (stop) return nullptr;
+    std::vector<TextPair> block;
+    while (block.size() < kBlock && left > 0) {
+      auto pair = reader.next();
+      if (!pair) fail(name_of(files_), ": has become shorter while it was being read");
+      block.push_back(std::move(*pair));
+      --left;
+    }
+    std::vector<Encoded> encoded(block.size());
+    std::vector<std::exception_ptr> errors(block.size());
+    const auto encode_some = [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
+          encoded[i] = encode(block[i], tokenizers_, options_);
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+    };
+    const auto size = static_cast<int64_t>(block.size());
+    if (threads == Threads::all)
+      parallel_for(size, kGrain, encode_some);
+    else
+      encode_some(0, size);
+
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (errors[i]) std::rethrow_exception(errors[i]);
+      const Encoded& pair = encoded[i];
+      const bool keep = !pair.flaw || pair.flaw == Flaw::bad_links;
+      if (keep)
+        window->add({.source = pair.source.ids,
+                     .target = pair.target.ids,
+                     .links = pair.links,
+                     .line = block[i].line});
+      ++found.read;
+      found.kept += keep;
+      if (pair.flaw) found.add(*pair.flaw, block[i].line);
+    }
+  }
+  if (static_cast<int64_t>(starts_.size()) == n + 1) starts_.push_back(reader.position());
+  if (n == reported_) {  // and not a second time in the next epoch
+    ++reported_;
+    const std::lock_guard lock(reporting_);
+    report_.add(found);
+  }
+  return window;
+}
+
+CleaningReport Corpus::report() const {
+  const std::lock_guard lock(reporting_);
+  return report_;
+}
+
+}  // namespace heed

@@ -1,0 +1,171 @@
+// A parallel corpus: sentences and their translations, from files to cleaned ids.
+//
+// A corpus is read in windows of a fixed number of lines. One that fits into a window is encoded
+// once and kept; a larger one streams: each epoch goes through its windows in the order of the
+// file, one being used while the next is read. Shuffling happens inside a window (batch.h), so a
+// corpus that is sorted by topic and larger than a window should be shuffled once beforehand.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heed/data/alignment.h"
+#include "heed/data/tokenizer.h"
+#include "heed/files/lines.h"
+
+namespace heed {
+
+// Plain or gzip text, UTF-8, line i of one file being the translation of line i of the other.
+struct CorpusFiles {
+  std::string source;
+  std::string target;          // empty: `source` is TSV, a sentence, a tab, its translation
+  std::string alignment = {};  // empty: none; else links between words, in Pharaoh's form
+};
+
+struct TextPair {
+  std::string source, target, alignment;
+  int64_t line = 0;   // from 1
+  bool torn = false;  // a line of a TSV file without a tab
+};
+
+// The pairs of a corpus one after the other, as they stand in the files. Ends with the file that
+// ends first.
+class PairReader {
+ public:
+  struct Position {
+    LineReader::Position source, target, alignment;
+  };
+
+  explicit PairReader(const CorpusFiles& files) : PairReader(files, Position{}) {}
+  PairReader(const CorpusFiles& files, const Position& position);
+
+  std::optional<TextPair> next();
+  void skip(uint64_t count);
+  Position position() const;
+
+ private:
+  LineReader source_;
+  std::optional<LineReader> target_, alignment_;
+};
+
+enum class Side { source, target, both };
+
+// The sentences of one side or both, for learn_tokenizer().
+TextStream texts(const CorpusFiles& files, Side side);
+
+// What can be wrong with a line.
+enum class Flaw {
+  torn,        // no tab in a TSV file
+  not_utf8,    //
+  empty,       // on either side
+  too_long,    // on either side
+  wild_ratio,  // one side is so much longer that it can hardly be a translation
+  bad_links,   // not Pharaoh's form, or a word that is not there; the pair is kept without links
+  surplus      // lines that one file has more than the other
+};
+inline constexpr size_t kFlaws = 7;
+
+struct CorpusOptions {
+  int64_t max_length = 256;  // pieces a side; longer pairs are left out
+  double max_ratio = 9;      // longer side to shorter side, in pieces
+  // Files of different length are most often files that do not belong together.
+  enum class Surplus { refuse, cut } surplus = Surplus::refuse;
+  int64_t window = 1'000'000;  // lines a window; two windows are in memory at a time
+};
+
+// What cleaning found and did.
+struct CleaningReport {
+  struct Finding {
+    int64_t count = 0;
+    std::vector<int64_t> lines;  // the first few, from 1
+  };
+
+  std::string name;  // of the corpus
+  CorpusOptions limits;
+  int64_t read = 0, kept = 0;  // pairs
+  std::array<Finding, kFlaws> findings;
+
+  const Finding& operator[](Flaw flaw) const { return findings[static_cast<size_t>(flaw)]; }
+  void add(Flaw flaw, int64_t line, int64_t count = 1);
+  void add(const CleaningReport& other);  // of the lines after these
+
+  // One line in all, and one for each flaw that was found: how many, the first line numbers, what
+  // was done. For people.
+  std::string text() const;
+};
+
+// A pair as ids, borrowed from its window. Links are between pieces.
+struct PairView {
+  std::span<const Id> source, target;
+  std::span<const Link> links = {};
+  int64_t line = 0;
+};
+
+// The cleaned pairs of some consecutive lines, as ids.
+class CorpusWindow {
+ public:
+  int64_t size() const { return static_cast<int64_t>(lines_.size()); }
+  PairView operator[](int64_t i) const;
+  void add(const PairView& pair);
+
+ private:
+  struct Ends {
+    size_t source = 0, target = 0, links = 0;
+  };
+  std::vector<Id> source_, target_;  // all sentences, one behind the other
+  std::vector<Link> links_;
+  std::vector<Ends> ends_ = {{}};  // of pair i: [i] to [i + 1]
+  std::vector<int64_t> lines_;
+};
+
+// Thread-safe.
+class Corpus {
+ public:
+  // Reads every file through once to compare their lengths. A corpus of one window is encoded now,
+  // on all threads. Throws Error if nothing is left of it.
+  Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions options = {});
+
+  int64_t lines() const { return lines_; }
+  int64_t windows() const { return (lines_ + options_.window - 1) / options_.window; }
+
+  // Window n, from 0; read now unless it is the only one. Null if `stop` becomes true meanwhile.
+  std::shared_ptr<const CorpusWindow> window(int64_t n, const std::atomic<bool>& stop);
+  std::shared_ptr<const CorpusWindow> window(int64_t n) { return window(n, false); }
+
+  // What was found so far. Windows that were not read yet, or out of turn, are not in it.
+  CleaningReport report() const;
+
+  const TokenizerPair& tokenizers() const { return tokenizers_; }
+  const CorpusOptions& options() const { return options_; }
+  const CorpusFiles& files() const { return files_; }
+  bool has_links() const { return !files_.alignment.empty(); }
+
+ private:
+  enum class Threads { one, all };
+  void compare_lengths();
+  std::shared_ptr<const CorpusWindow> read_window(int64_t n, Threads threads,
+                                                  const std::atomic<bool>& stop);
+
+  const CorpusFiles files_;
+  const TokenizerPair tokenizers_;
+  const CorpusOptions options_;
+  int64_t lines_ = 0;
+
+  std::shared_ptr<const CorpusWindow> only_;  // where there is one window
+
+  std::mutex reading_;                        // guards the next two
+  std::vector<PairReader::Position> starts_;  // of the windows found so far
+  int64_t reported_ = 0;                      // windows that are in report_
+
+  mutable std::mutex reporting_;  // guards the next; apart, so that report() need not wait
+  CleaningReport report_;
+};
+
+}  // namespace heed

@@ -1,0 +1,183 @@
+#include "heed/data/sentencepiece.h"
+
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <unordered_map>
+
+#include "heed/base/check.h"
+#include "heed/base/random.h"
+#include "heed/base/unicode.h"
+#include "heed/data/text.h"
+#include "heed/files/atomic_file.h"
+
+namespace heed {
+namespace {
+
+namespace spm = sentencepiece;
+
+// Only what ends in a Status is an error for us; the library's own lines stay off stderr.
+constexpr const char* kLogOnlyErrors = "2";
+
+// The library's words without its file, line and condition:
+// "Internal: ./src/x.cc(660) [(a) == (b)] Vocabulary size ..." -> "Vocabulary size ...".
+std::string words_of(const spm::util::Status& status) {
+  const std::string message = status.ToString();
+  const size_t bracket = message.rfind("] ");
+  if (bracket == std::string::npos) return message;
+  const std::string words = message.substr(bracket + 2);
+  return words.find_first_not_of(" \n") == std::string::npos ? message : words;
+}
+
+class SentencePiece : public Tokenizer {
+ public:
+  SentencePiece(std::string model, const std::string& what) : model_(std::move(model)) {
+    const spm::util::Status status = processor_.LoadFromSerializedProto(model_);
+    if (!status.ok()) fail(what, ": is not a SentencePiece model: ", words_of(status));
+    size_ = static_cast<Id>(processor_.GetPieceSize());
+    const auto or_new = [&](int id) { return id >= 0 ? static_cast<Id>(id) : size_++; };
+    special_ = {.pad = or_new(processor_.pad_id()),
+                .unknown = or_new(processor_.unk_id()),
+                .begin = or_new(processor_.bos_id()),
+                .end = or_new(processor_.eos_id())};
+  }
+
+  Sentence encode(std::string_view text) const override {
+    const spm::ImmutableSentencePieceText pieces = processor_.EncodeAsImmutableProto(text);
+    Sentence sentence{.text = std::string(text), .ids = {}, .word = {}};
+    std::vector<size_t> offsets;
+    for (size_t i = 0; i < pieces.pieces_size(); ++i) {
+      const auto piece = pieces.pieces(static_cast<int>(i));
+      sentence.ids.push_back(static_cast<Id>(piece.id()));
+      offsets.push_back(piece.begin());
+    }
+    sentence.word = words_at(text, offsets);
+    return sentence;
+  }
+
+  Sentence decode(std::span<const Id> ids) const override {
+    std::vector<int> known;
+    std::vector<size_t> shown;  // which of the ids have text
+    for (size_t i = 0; i < ids.size(); ++i) {
+      check(ids[i]);
+      if (ids[i] == special_.pad || ids[i] == special_.begin || ids[i] == special_.end) continue;
+      known.push_back(ids[i]);
+      shown.push_back(i);
+    }
+    const spm::ImmutableSentencePieceText pieces = processor_.DecodeIdsAsImmutableProto(known);
+    Sentence sentence{.text = pieces.text(),
+                      .ids = {ids.begin(), ids.end()},
+                      .word = std::vector<int32_t>(ids.size(), -1)};
+    std::vector<size_t> offsets;
+    for (size_t i = 0; i < pieces.pieces_size(); ++i)
+      offsets.push_back(pieces.pieces(static_cast<int>(i)).begin());
+    const std::vector<int32_t> words = words_at(sentence.text, offsets);
+    for (size_t i = 0; i < std::min(shown.size(), words.size()); ++i)
+      sentence.word[shown[i]] = words[i];
+    return sentence;
+  }
+
+  std::string piece(Id id) const override {
+    check(id);
+    if (id == special_.pad) return "<pad>";
+    if (id == special_.unknown) return "<unk>";
+    if (id == special_.begin) return "<s>";
+    if (id == special_.end) return "</s>";
+    return processor_.IdToPiece(id);
+  }
+
+  Id size() const override { return size_; }
+  SpecialIds special() const override { return special_; }
+
+  void save(const std::filesystem::path& folder, const std::string& name) const override {
+    write_file(folder / (name + ".spm"), model_);
+  }
+
+ private:
+  void check(Id id) const {
+    require(id >= 0 && id < size_, "tokenizer: no piece ", id, "; it has ", size_);
+  }
+
+  std::string model_;  // the file's bytes
+  spm::SentencePieceProcessor processor_;
+  Id size_ = 0;  // the model's pieces, and special ones that it lacks
+  SpecialIds special_;
+};
+
+// Up to `count` of the lines, each with the same chance (Vitter's algorithm R).
+std::vector<std::string> sample(const TextStream& texts, int64_t count, uint64_t seed) {
+  Random random(seed);
+  std::vector<std::string> kept;
+  int64_t seen = 0;
+  while (auto line = texts()) {
+    if (!is_utf8(*line) || split_words(*line).empty()) continue;
+    ++seen;
+    if (seen <= count) {
+      kept.push_back(std::move(*line));
+    } else if (const uint64_t place = random.split() % static_cast<uint64_t>(seen);
+               place < static_cast<uint64_t>(count)) {
+      kept[place] = std::move(*line);
+    }
+  }
+  return kept;
+}
+
+class Lines : public spm::SentenceIterator {
+ public:
+  explicit Lines(const std::vector<std::string>& lines) : lines_(lines) {}
+  bool done() const override { return next_ >= lines_.size(); }
+  void Next() override { ++next_; }
+  const std::string& value() const override { return lines_[next_]; }
+  spm::util::Status status() const override { return {}; }
+
+ private:
+  const std::vector<std::string>& lines_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> learn_sentencepiece(const TextStream& texts,
+                                                     const TokenizerOptions& options) {
+  require(options.size > 0 && options.sentences > 0, "tokenizer: the size (", options.size,
+          ") and the number of sentences to learn from (", options.sentences, ") must be positive");
+  require(options.coverage > 0 && options.coverage <= 1, "tokenizer: a coverage of ",
+          options.coverage, " was given; it is a share of the characters, above 0 and at most 1");
+  const std::vector<std::string> lines = sample(texts, options.sentences, options.seed);
+  require(!lines.empty(), "tokenizer: there is no text to learn '", options.kind, "' from");
+
+  // A fixed number of threads, since the sums of "unigram" depend on it.
+  const std::unordered_map<std::string, std::string> arguments = {
+      {"model_type", options.kind},
+      {"vocab_size", std::to_string(options.size)},
+      {"hard_vocab_limit", "false"},
+      {"character_coverage", std::to_string(options.coverage)},
+      {"pad_id", "0"},
+      {"unk_id", "1"},
+      {"bos_id", "2"},
+      {"eos_id", "3"},
+      {"unk_surface", "⁇"},
+      {"num_threads", "4"},
+      {"minloglevel", kLogOnlyErrors}};
+  Lines iterator(lines);
+  std::string model;
+  const spm::util::Status status = spm::SentencePieceTrainer::Train(arguments, &iterator, &model);
+  if (!status.ok())
+    fail("tokenizer: cannot learn '", options.kind, "' of size ", options.size, " from ",
+         grouped(static_cast<int64_t>(lines.size())), " lines: ", words_of(status));
+  return std::make_shared<SentencePiece>(std::move(model), "the model just learnt");
+}
+
+std::shared_ptr<const Tokenizer> load_sentencepiece(const std::filesystem::path& path) {
+  require(!std::filesystem::is_directory(path), path.string(),
+          ": is a directory; a SentencePiece model file was wanted");
+  std::ifstream file(path, std::ios::binary);
+  require(file.is_open(), path.string(), ": cannot be read; a SentencePiece model was wanted");
+  std::string model{std::istreambuf_iterator<char>(file), {}};
+  return std::make_shared<SentencePiece>(std::move(model), path.string());
+}
+
+}  // namespace heed

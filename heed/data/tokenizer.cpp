@@ -1,0 +1,176 @@
+#include "heed/data/tokenizer.h"
+
+#include "heed/base/check.h"
+#include "heed/base/unicode.h"
+#include "heed/data/sentencepiece.h"
+#include "heed/data/text.h"
+
+namespace heed {
+namespace {
+
+constexpr std::string_view kSpace = "▁";  // U+2581, SentencePiece's sign for a space
+
+std::vector<std::string> words_of(std::string_view text) {
+  const std::vector<std::string_view> words = split_words(text);
+  return {words.begin(), words.end()};
+}
+
+// Every run of whitespace is one "▁"; none at the ends.
+std::vector<std::string> characters_of(std::string_view text) {
+  std::vector<std::string> characters;
+  for (const std::string_view word : split_words(text)) {
+    if (!characters.empty()) characters.emplace_back(kSpace);
+    for (const std::string_view character : split_characters(word))
+      characters.emplace_back(character);
+  }
+  return characters;
+}
+
+// Looks up whatever `split` makes of a text. Words are set apart by spaces; characters have
+// their spaces among themselves.
+class LookUp : public Tokenizer {
+ public:
+  struct Manner {
+    std::vector<std::string> (*split)(std::string_view);
+    std::string suffix;
+    bool spaced;
+  };
+
+  LookUp(Vocabulary vocabulary, Manner manner)
+      : vocabulary_(std::move(vocabulary)), manner_(std::move(manner)) {}
+
+  Sentence encode(std::string_view text) const override {
+    Sentence sentence{.text = std::string(text), .ids = {}, .word = {}};
+    int32_t word = 0;
+    for (const std::string& piece : manner_.split(text)) {
+      sentence.ids.push_back(vocabulary_.id(piece));
+      // A space goes with the word after it, as SentencePiece has it.
+      if (!manner_.spaced && piece == kSpace && !sentence.word.empty()) ++word;
+      sentence.word.push_back(word);
+      if (manner_.spaced) ++word;
+    }
+    return sentence;
+  }
+
+  Sentence decode(std::span<const Id> ids) const override {
+    const SpecialIds none = special();
+    Sentence sentence{.text = {}, .ids = {ids.begin(), ids.end()}, .word = {}};
+    std::vector<size_t> offsets;
+    std::vector<size_t> shown;  // which of the ids have text
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const std::string& piece = vocabulary_[ids[i]];
+      if (ids[i] == none.pad || ids[i] == none.begin || ids[i] == none.end) continue;
+      if (manner_.spaced && !sentence.text.empty()) sentence.text += ' ';
+      offsets.push_back(sentence.text.size());
+      shown.push_back(i);
+      sentence.text += !manner_.spaced && piece == kSpace ? " " : piece;
+    }
+    sentence.word.assign(ids.size(), -1);
+    const std::vector<int32_t> words = words_at(sentence.text, offsets);
+    for (size_t i = 0; i < shown.size(); ++i) sentence.word[shown[i]] = words[i];
+    return sentence;
+  }
+
+  std::string piece(Id id) const override { return vocabulary_[id]; }
+  Id size() const override { return vocabulary_.size(); }
+  SpecialIds special() const override { return vocabulary_.special(); }
+
+  void save(const std::filesystem::path& folder, const std::string& name) const override {
+    vocabulary_.save(folder / (name + manner_.suffix));
+  }
+
+ private:
+  Vocabulary vocabulary_;
+  Manner manner_;
+};
+
+const LookUp::Manner kWords{.split = words_of, .suffix = ".words", .spaced = true};
+const LookUp::Manner kCharacters{.split = characters_of, .suffix = ".characters", .spaced = false};
+
+using Made = std::shared_ptr<const Tokenizer>;
+
+Made learn_look_up(const LookUp::Manner& manner, const TextStream& texts,
+                   const TokenizerOptions& options) {
+  Vocabulary::Counts counts;
+  while (const auto line = texts())
+    if (is_utf8(*line))
+      for (std::string& piece : manner.split(*line)) ++counts[std::move(piece)];
+  require(!counts.empty(), "tokenizer: there is no text to learn '", options.kind, "' from");
+  return std::make_shared<LookUp>(
+      Vocabulary::learn(counts, {.size = options.size, .min_count = options.min_count}), manner);
+}
+
+// ---- the table of kinds
+
+struct Kind {
+  std::string name, suffix;
+  Made (*learn)(const TextStream&, const TokenizerOptions&);
+  Made (*load)(const std::filesystem::path&);
+};
+
+const std::vector<Kind>& kinds() {
+  using Path = std::filesystem::path;
+  using Options = TokenizerOptions;
+  static const std::vector<Kind> table = {
+      {"unigram", ".spm", learn_sentencepiece, load_sentencepiece},
+      {"bpe", ".spm", learn_sentencepiece, load_sentencepiece},
+      {"words", kWords.suffix,
+       [](const TextStream& t, const Options& o) { return learn_look_up(kWords, t, o); },
+       [](const Path& p) -> Made { return std::make_shared<LookUp>(Vocabulary::load(p), kWords); }},
+      {"characters", kCharacters.suffix,
+       [](const TextStream& t, const Options& o) { return learn_look_up(kCharacters, t, o); },
+       [](const Path& p) -> Made {
+         return std::make_shared<LookUp>(Vocabulary::load(p), kCharacters);
+       }},
+  };
+  return table;
+}
+
+const Kind& kind_of(const std::string& name) {
+  for (const Kind& kind : kinds())
+    if (kind.name == name) return kind;
+  fail(unknown_name("tokenizer", name, tokenizer_kinds()));
+}
+
+// The tokenizer of that name in a model's folder, whatever its kind; null if there is none.
+Made find_tokenizer(const std::filesystem::path& folder, const std::string& name) {
+  for (const Kind& kind : kinds()) {
+    const std::filesystem::path path = folder / (name + kind.suffix);
+    if (std::filesystem::exists(path)) return kind.load(path);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<std::string> tokenizer_kinds() {
+  std::vector<std::string> names;
+  for (const Kind& kind : kinds()) names.push_back(kind.name);
+  return names;
+}
+
+Made learn_tokenizer(const TextStream& texts, const TokenizerOptions& options) {
+  return kind_of(options.kind).learn(texts, options);
+}
+
+Made load_tokenizer(const std::string& kind, const std::filesystem::path& path) {
+  return kind_of(kind).load(path);
+}
+
+void TokenizerPair::save(const std::filesystem::path& folder) const {
+  require(source && target, folder.string(), ": cannot save tokenizers that do not exist");
+  source->save(folder, source == target ? "joint" : "source");
+  if (source != target) target->save(folder, "target");
+}
+
+TokenizerPair TokenizerPair::load(const std::filesystem::path& folder) {
+  if (const Made joint = find_tokenizer(folder, "joint")) return {joint, joint};
+  const TokenizerPair pair{find_tokenizer(folder, "source"), find_tokenizer(folder, "target")};
+  require(pair.source && pair.target, folder.string(), ": has no ",
+          pair.source ? "target" : "source",
+          " tokenizer; in a model's folder stand source.spm and target.spm, or joint.spm (or "
+          ".words, .characters)");
+  return pair;
+}
+
+}  // namespace heed

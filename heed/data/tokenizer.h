@@ -1,0 +1,94 @@
+// Text to ids and back.
+//
+//   unigram, bpe   subwords, learnt by the SentencePiece library (Kudo and Richardson, 2018)
+//   words          what stands between whitespace, the frequent ones
+//   characters     Unicode code points
+//
+// All are learnt from the corpus at the start of training and kept in the model's folder. To add a
+// kind: a class and a row of the table in tokenizer.cpp.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heed/data/vocabulary.h"
+
+namespace heed {
+
+// A text and its pieces.
+struct Sentence {
+  std::string text;
+  std::vector<Id> ids;
+  // For each id, which word of `text` it belongs to, words being what stands between whitespace
+  // (data/text.h); -1 for pad, begin and end. Alignments are joined to words with it.
+  std::vector<int32_t> word;
+};
+
+// Immutable, and safe to use from several threads.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // The pieces of `text`, without begin and end. Sentence::text is `text` as it was given; what
+  // decode() makes of the ids may differ in spaces and, with SentencePiece, in compatibility
+  // characters (it normalizes: "ﬁ" becomes "fi").
+  virtual Sentence encode(std::string_view text) const = 0;
+
+  // The text of the pieces; pad, begin and end have none.
+  virtual Sentence decode(std::span<const Id> ids) const = 0;
+
+  // One piece to show to people: a space in it is shown as "▁", special ones as "<pad>", "<unk>",
+  // "<s>", "</s>".
+  virtual std::string piece(Id id) const = 0;
+
+  // Ids are below it.
+  virtual Id size() const = 0;
+  virtual SpecialIds special() const = 0;
+
+  // Writes `folder`/`name` with the suffix of the kind. The folder must exist.
+  virtual void save(const std::filesystem::path& folder, const std::string& name) const = 0;
+};
+
+struct TokenizerOptions {
+  std::string kind = "unigram";
+  int64_t size = 8000;            // ids at most; a small corpus may give fewer
+  int64_t min_count = 1;          // words and characters that are rarer become unknown
+  double coverage = 1;            // subwords: share of the corpus' characters that must be known
+  int64_t sentences = 2'000'000;  // subwords: learn from so many at most, drawn by `seed`
+  uint64_t seed = 1;
+};
+
+// Gives one line of text after the other, then nothing.
+using TextStream = std::function<std::optional<std::string>()>;
+
+// The names of the kinds.
+std::vector<std::string> tokenizer_kinds();
+
+// The same texts, options and seed give the same tokenizer. Lines that are not UTF-8 are passed
+// over. Throws Error if there is no text, or the size does not hold even the characters.
+std::shared_ptr<const Tokenizer> learn_tokenizer(const TextStream& texts,
+                                                 const TokenizerOptions& options);
+
+// A tokenizer of that kind from its file: one of heed's, any SentencePiece model, or a vocabulary
+// of another tool (one entry a line). A SentencePiece model without some special piece gets an id
+// for it after the last of its own.
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& kind,
+                                                const std::filesystem::path& path);
+
+// The tokenizers of a model; the same object twice if source and target share one.
+struct TokenizerPair {
+  std::shared_ptr<const Tokenizer> source, target;
+
+  // In a model's folder: joint.* if they share one, else source.* and target.*; the suffix says
+  // the kind (.spm, .words, .characters).
+  void save(const std::filesystem::path& folder) const;
+  static TokenizerPair load(const std::filesystem::path& folder);
+};
+
+}  // namespace heed

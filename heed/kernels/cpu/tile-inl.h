@@ -1,0 +1,142 @@
+// The register tile of a matrix product, and the layout it reads: shared by the products and by
+// attention, whose tiles of scores are products too. Included once for each instruction set.
+#if defined(HEED_KERNELS_CPU_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEED_KERNELS_CPU_TILE_INL_H_
+#undef HEED_KERNELS_CPU_TILE_INL_H_
+#else
+#define HEED_KERNELS_CPU_TILE_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+
+#include "heed/kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heed::kernels::HWY_NAMESPACE {
+
+// The register tile: MR rows of two vectors. 14 x 2 sums fill the 32 registers of AVX-512 (and
+// leave room for b and a), 6 x 2 the 16 of AVX2.
+#if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
+constexpr int kMr = 14;
+#else
+constexpr int kMr = 6;
+#endif
+constexpr int kVectors = 2;
+template <class T>
+constexpr int64_t kNr = kVectors* HWY_LANES(T);
+
+// c[M x NR] (+)= a[M x k] b[k x NR]. Element (i, p) of a is a[i * a_row + p * a_col]; rows
+// of b lie b_row apart. Three rows share a pointer: x86 can add a stride once or twice by itself.
+template <int M, class T>
+HWY_INLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t a_row, int64_t a_col,
+                     const T* HWY_RESTRICT b, int64_t b_row, T* HWY_RESTRICT c, int64_t c_row,
+                     bool add) {
+  const Tag<T> d;
+  constexpr int kLanes = HWY_LANES(T);
+  Vec<T> sum[M][kVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i)
+    for (int j = 0; j < kVectors; ++j) sum[i][j] = hn::Zero(d);
+      // c is wanted at the end; asked for now, it is there by then.
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i)
+    for (int j = 0; j < kVectors; ++j) hwy::Prefetch(c + i * c_row + j * kLanes);
+  constexpr int kPointers = (M + 2) / 3;
+  const T* rows[kPointers];
+#pragma GCC unroll 8
+  for (int g = 0; g < kPointers; ++g) rows[g] = a + 3 * g * a_row;
+#pragma GCC unroll 4
+  for (int64_t p = 0; p < k; ++p) {
+    Vec<T> bv[kVectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) bv[j] = hn::LoadU(d, b + j * kLanes);
+    b += b_row;
+#pragma GCC unroll 16
+    for (int i = 0; i < M; ++i) {
+      const auto av = hn::Set(d, rows[i / 3][(i % 3) * a_row]);
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) sum[i][j] = hn::MulAdd(av, bv[j], sum[i][j]);
+    }
+#pragma GCC unroll 8
+    for (int g = 0; g < kPointers; ++g) rows[g] += a_col;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i)
+    for (int j = 0; j < kVectors; ++j) {
+      T* at = c + i * c_row + j * kLanes;
+      const auto v = add ? hn::Add(sum[i][j], hn::LoadU(d, at)) : sum[i][j];
+      hn::StoreU(v, d, at);
+    }
+}
+
+template <class T>
+struct Strip {  // rows of a, as tile() reads them
+  const T* a;
+  int64_t row, col;
+};
+
+// A tile of `m` <= kMr rows: the right instantiation, found by halving the rest.
+template <int M, class T>
+HWY_INLINE void tile_of(int64_t m, int64_t k, Strip<T> a, const T* b, int64_t b_row, T* c,
+                        int64_t c_row, bool add) {
+  if constexpr (M == 1) {
+    tile<1>(k, a.a, a.row, a.col, b, b_row, c, c_row, add);
+  } else {
+    if (m == M) return tile<M>(k, a.a, a.row, a.col, b, b_row, c, c_row, add);
+    tile_of<M - 1>(m, k, a, b, b_row, c, c_row, add);
+  }
+}
+
+// y = x^T, both 4 x 4 with their own row strides.
+HWY_INLINE void turn_4x4(const float* x, int64_t x_row, float* y, int64_t y_row) {
+  const hn::FixedTag<float, 4> d;
+  const auto a = hn::LoadU(d, x), b = hn::LoadU(d, x + x_row), c = hn::LoadU(d, x + 2 * x_row),
+             e = hn::LoadU(d, x + 3 * x_row);
+  const auto ab_low = hn::InterleaveLower(d, a, b), ab_high = hn::InterleaveUpper(d, a, b);
+  const auto ce_low = hn::InterleaveLower(d, c, e), ce_high = hn::InterleaveUpper(d, c, e);
+  hn::StoreU(hn::ConcatLowerLower(d, ce_low, ab_low), d, y);
+  hn::StoreU(hn::ConcatUpperUpper(d, ce_low, ab_low), d, y + y_row);
+  hn::StoreU(hn::ConcatLowerLower(d, ce_high, ab_high), d, y + 2 * y_row);
+  hn::StoreU(hn::ConcatUpperUpper(d, ce_high, ab_high), d, y + 3 * y_row);
+}
+
+// b[k x n] to panels of NR columns, each k * NR long, the last filled up with zeros.
+template <class T>
+void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out) {
+  const Tag<T> d;
+  constexpr int64_t nr = kNr<T>, lanes = HWY_LANES(T);
+  if (b.col == 1 && n == nr) {
+    for (int64_t p = 0; p < k; ++p)
+      for (int64_t j = 0; j < nr; j += lanes)
+        hn::StoreU(hn::LoadU(d, b.data + p * b.row + j), d, out + p * nr + j);
+  } else if (b.col == 1) {
+    for (int64_t p = 0; p < k; ++p) {
+      std::copy_n(b.data + p * b.row, n, out + p * nr);
+      std::fill(out + p * nr + n, out + (p + 1) * nr, T(0));
+    }
+  } else {
+    // Transposed. A few rows of k at a time, so that the cache lines of `out` are filled at once.
+    for (int64_t p0 = 0; p0 < k; p0 += 16) {
+      const int64_t p1 = std::min(k, p0 + 16);
+      int64_t j = 0;
+      if constexpr (sizeof(T) == 4)
+        for (; j + 4 <= n && p1 - p0 == 16; j += 4)
+          for (int64_t p = p0; p < p1; p += 4)
+            turn_4x4(b.data + j * b.col + p, b.col, out + p * nr + j, nr);
+      for (; j < n; ++j)
+        for (int64_t p = p0; p < p1; ++p) out[p * nr + j] = b.data[j * b.col + p];
+    }
+    if (n < nr)
+      for (int64_t p = 0; p < k; ++p) std::fill(out + p * nr + n, out + (p + 1) * nr, T(0));
+  }
+}
+
+// The height of the strips that a tile of so many rows is cut into: all nearly equal.
+inline int64_t strip_height(int64_t rows) { return chunk_count(rows, chunk_count(rows, kMr)); }
+
+}  // namespace heed::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle

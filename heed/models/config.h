@@ -1,0 +1,78 @@
+// What a model is made of, described once: flags, help, the file in the model's folder and the
+// check for unknown names all read this description.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace heed {
+
+struct ModelConfig {
+  std::string model = "rnn";
+  int64_t size = 256;
+  int64_t embedding = 0;
+  int64_t encoder_layers = 1, decoder_layers = 1;
+  double dropout = 0.1;
+  bool tied = false;
+  // attention
+  std::string score = "additive";
+  std::string weigh = "soft";
+  double temperature = 1;
+  int64_t heads = 1, key_heads = 0, rank = 0, positions = 512;
+  double attention_dropout = 0;
+  // rnn
+  std::string cell = "gru";
+  bool bidirectional = true;
+  std::string wiring = "before";
+  bool input_feeding = false;
+  // transformer
+  int64_t inner = 1024;
+  std::string norm = "pre";
+  std::string position = "sinusoidal";
+};
+
+// Calls f(name, field, what it is) for every field, in the order of the file.
+template <class Config, class F>
+requires std::is_same_v<std::remove_const_t<Config>, ModelConfig>
+void fields(Config& c, F&& f) {
+  f("model", c.model, "family: rnn or transformer");
+  f("size", c.size, "size of states and vectors");
+  f("embedding", c.embedding, "rnn: size of a word's vector; 0: as size");
+  f("encoder_layers", c.encoder_layers, "layers of the encoder");
+  f("decoder_layers", c.decoder_layers, "layers of the decoder");
+  f("dropout", c.dropout, "share of activations dropped in training");
+  f("tied", c.tied, "the target's word vectors also score words at the output");
+  f("score", c.score,
+    "how a query and a key are compared (heed train --scores lists them), or none");
+  f("weigh", c.weigh,
+    "from scores to weights: soft, hard, straight_through, gumbel, sparsemax, entmax");
+  f("temperature", c.temperature, "scores are divided by it");
+  f("heads", c.heads, "attention heads");
+  f("key_heads", c.key_heads, "heads of keys and values that the heads share; 0: one each");
+  f("rank", c.rank, "of factorized scores; 0: not factorized");
+  f("positions", c.positions, "longest sentence for scores and vectors by position");
+  f("attention_dropout", c.attention_dropout, "share of attention weights dropped in training");
+  f("cell", c.cell, "rnn: rnn, gru or lstm");
+  f("bidirectional", c.bidirectional, "rnn: the encoder reads both ways");
+  f("wiring", c.wiring, "rnn: attention before the state (Bahdanau) or after it (Luong)");
+  f("input_feeding", c.input_feeding, "rnn, wiring after: what was read goes into the next step");
+  f("inner", c.inner, "transformer: size inside the feed-forward layers");
+  f("norm", c.norm, "transformer: pre or post");
+  f("position", c.position, "transformer: sinusoidal, learned or rotary");
+}
+
+// Configurations with a name: rnn-small, rnn, transformer-tiny, transformer-small,
+// transformer-base. Throws Error that names the nearest.
+ModelConfig preset(const std::string& name);
+std::vector<std::string> preset_names();
+
+// Throws Error for names that nobody knows and sizes that do not fit.
+void check(const ModelConfig& config);
+
+// As JSON text, and back; an unknown key is an Error that names the nearest.
+std::string to_json(const ModelConfig& config);
+ModelConfig model_config(const std::string& json, const std::string& where);
+
+}  // namespace heed

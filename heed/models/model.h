@@ -1,0 +1,77 @@
+// A model that turns one sequence into another, as training and search see it.
+//
+// Training calls force(): the whole target is known. Search calls start() and step(), and moves
+// hypotheses about in the State between steps; it knows nothing of what is in there.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heed/attention/multi_head.h"
+#include "heed/models/config.h"
+
+namespace heed {
+
+struct Source {
+  Tensor ids;               // [B, Ts]
+  std::vector<Id> lengths;  // [B]
+};
+
+// What a decoder remembers between steps. Row b K + k of a hypothesis' entry belongs to hypothesis
+// k of sentence b; entries of sentences are shared by their hypotheses.
+struct State {
+  std::map<std::string, Tensor> sentence;      // [B, ...]
+  std::map<std::string, Tensor> hypothesis;    // [B K, ...]
+  std::map<std::string, KeyValueCache> cache;  // by hypothesis
+  std::vector<Id> lengths;                     // [B]: of the sources
+  int64_t steps = 0;
+
+  int64_t sentences() const { return static_cast<int64_t>(lengths.size()); }
+  // Hypothesis i becomes what hypothesis from[i] was, sentence j what sentence kept[j] was. Counts
+  // may change: so beams begin, and finished sentences leave.
+  void choose(std::span<const Id> from, std::span<const Id> kept);
+};
+
+// Weights of one attention of the decoder over the source.
+struct Weights {
+  int64_t layer = 0;
+  Tensor values;  // [B, H, Tt, Ts]; from step(): [B K, H, Ts]
+};
+
+struct Forced {
+  Tensor hidden;  // [B, Tt, D]: what the output weights score words by
+  std::vector<Weights> weights = {};
+};
+struct Step {
+  Tensor logits;  // [B K, V]
+  std::vector<Weights> weights = {};
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // All steps at once: target_in [B, Tt] begins with the begin symbol. Row t of the weights is
+  // those that produced word t.
+  virtual Forced force(const Source& source, const Tensor& target_in, bool want_weights) const = 0;
+
+  virtual State start(const Source& source) const = 0;
+  // One further word of every hypothesis; `last` is the one before, [B K].
+  virtual Step step(State& state, std::span<const Id> last, bool want_weights) const = 0;
+
+  // [D, V].
+  virtual Tensor output_weight() const = 0;
+};
+
+struct Vocabularies {
+  int64_t source = 0, target = 0;  // sizes
+  bool shared = false;             // one table of word vectors for both
+};
+std::unique_ptr<Model> make_model(const Params& params, const ModelConfig& config,
+                                  const Vocabularies& vocabularies);
+
+}  // namespace heed

@@ -1,0 +1,229 @@
+#include "heed/models/recurrent.h"
+
+namespace heed {
+namespace {
+
+Cell cell_of(const std::string& name) {
+  return name == "rnn" ? Cell::rnn : name == "lstm" ? Cell::lstm : Cell::gru;
+}
+
+int64_t word_size(const ModelConfig& c) { return c.embedding ? c.embedding : c.size; }
+int64_t memory_size(const ModelConfig& c) { return c.bidirectional ? 2 * c.size : c.size; }
+// What a read gives: the mean of encoder states or, with several heads, their projection.
+int64_t context_size(const ModelConfig& c) {
+  return c.score == "none" ? 0 : c.heads == 1 ? memory_size(c) : c.size;
+}
+int64_t hidden_in(const ModelConfig& c) {
+  const bool words = c.wiring == "before";
+  return c.size + context_size(c) + (words ? word_size(c) : 0);
+}
+
+// Step t of [B, T, n] as [B, n].
+Tensor at_step(const Tensor& x, int64_t t) {
+  return reshape(slice(x, 1, t, t + 1), {x.size(0), x.size(2)});
+}
+
+}  // namespace
+
+RecurrentModel::RecurrentModel(const Params& params, const ModelConfig& c, const Vocabularies& v)
+    : config_(c),
+      source_(params / "source", v.source, word_size(c)),
+      encoder_(params / "encoder", {.cell = cell_of(c.cell),
+                                    .in = word_size(c),
+                                    .size = c.size,
+                                    .layers = c.encoder_layers,
+                                    .bidirectional = c.bidirectional,
+                                    .dropout = c.dropout}),
+      hidden_(params / "hidden", hidden_in(c), word_size(c)) {
+  if (!v.shared) target_.emplace(params / "target", v.target, word_size(c));
+  const int64_t extra = !attends()        ? 0
+                        : before()        ? context_size(c)
+                        : c.input_feeding ? word_size(c)
+                                          : 0;
+  for (int64_t i = 0; i < c.decoder_layers; ++i) {
+    const Params part = params / "decoder" / std::to_string(i);
+    cells_.emplace_back(part, cell_of(c.cell), i == 0 ? word_size(c) : c.size, c.size);
+    bridge_.emplace_back(part / "bridge", memory_size(c), c.size);
+  }
+  if (extra > 0)
+    extra_gates_.emplace(params / "decoder" / "extra", extra, cells_[0].gate_size(),
+                         Linear::Bias::no);
+  if (attends() && c.heads == 1)
+    score_ = make_score(c.score, params / "attention",
+                        {.query = c.size,
+                         .key = memory_size(c),
+                         .size = c.size,
+                         .rank = c.rank,
+                         .positions = c.positions});
+  else if (attends())
+    multi_ = std::make_unique<MultiHead>(params / "attention",
+                                         MultiHead::Sizes{.model = c.size,
+                                                          .memory = memory_size(c),
+                                                          .heads = c.heads,
+                                                          .key_heads = c.key_heads,
+                                                          .score = c.score,
+                                                          .rank = c.rank,
+                                                          .positions = c.positions});
+  if (!c.tied) output_.emplace(params / "output", word_size(c), v.target, Linear::Bias::no);
+}
+
+Tensor RecurrentModel::output_weight() const {
+  return output_ ? output_->weight() : (target_ ? *target_ : source_).output_weight();
+}
+
+std::pair<RecurrentModel::Memory, RecurrentModel::Decoder> RecurrentModel::encode(
+    const Source& source) const {
+  const auto [states, finals] =
+      encoder_(dropout(source_(source.ids), config_.dropout), source.lengths);
+  Memory memory{.kv = {}, .lengths = source.lengths};
+  const Tensor h = dropout(states, config_.dropout);
+  if (multi_) memory.kv = multi_->remember(h);
+  if (score_) {
+    const Tensor one_head = reshape(h, {h.size(0), 1, h.size(1), h.size(2)});
+    memory.kv = KeysValues{{score_->prepare(one_head)}, one_head};
+  }
+  // The top layer's last states, of both directions.
+  std::vector<Tensor> last;
+  for (size_t i = finals.size() - (config_.bidirectional ? 2 : 1); i < finals.size(); ++i)
+    last.push_back(finals[i].h);
+  const Tensor summary = concat(last, 1);
+  Decoder decoder;
+  for (size_t i = 0; i < cells_.size(); ++i) {
+    CellState first = cells_[i].start(summary.size(0));
+    first.h = bridge_[i](summary, Activation::tanh);
+    decoder.cells.push_back(first);
+  }
+  if (config_.input_feeding)
+    decoder.fed = zeros({summary.size(0), word_size(config_)}, summary.type());
+  return {memory, decoder};
+}
+
+// Hypotheses of a sentence are queries of the same memory.
+RecurrentModel::Read RecurrentModel::read(const Memory& memory, const Tensor& query,
+                                          int64_t position, bool want_weights) const {
+  const int64_t B = static_cast<int64_t>(memory.lengths.size()), rows = query.size(0), K = rows / B;
+  const AttendOptions options{
+      .mask = Mask::padding(memory.lengths),
+      .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
+      .first = position,
+      .dropout = config_.attention_dropout,
+      .want_weights = want_weights};
+  // A score that looks at the query's position: all hypotheses are at the same one.
+  const int64_t at_once = config_.score == "static" ? 1 : K;
+  const Tensor by_sentence = reshape(query, {B, K, query.size(1)});
+  std::vector<Tensor> contexts, weights;
+  for (int64_t k = 0; k < K; k += at_once) {
+    const Tensor x = at_once == K ? by_sentence : slice(by_sentence, 1, k, k + 1);
+    if (multi_) {
+      MultiHead::Output out = (*multi_)(x, *memory.kv, options);
+      contexts.push_back(out.y);
+      if (want_weights) weights.push_back(*out.attended.weights);
+    } else {
+      const Tensor q = reshape(x, {B, 1, at_once, query.size(1)});
+      Attended out = attend(*score_, q, memory.kv->keys, memory.kv->values, options);
+      contexts.push_back(reshape(out.context, {B, at_once, context_size(config_)}));
+      if (want_weights) weights.push_back(*out.weights);
+    }
+  }
+  Read out{.context = reshape(concat(contexts, 1), {rows, context_size(config_)}), .weights = {}};
+  if (want_weights) {
+    const Tensor all = concat(weights, 2);  // [B, H, K, Ts]
+    out.weights = reshape(transpose(all, 1, 2), {rows, all.size(1), all.size(3)});
+  }
+  return out;
+}
+
+std::pair<Tensor, RecurrentModel::Read> RecurrentModel::advance(
+    const Memory& memory, Decoder& decoder, const Tensor& word, const Tensor& gates,
+    int64_t position, bool want_weights) const {
+  Read found;
+  Tensor in = gates;
+  if (attends() && before()) {
+    found = read(memory, decoder.cells.back().h, position, want_weights);
+    in = in + (*extra_gates_)(found.context);
+  } else if (decoder.fed) {
+    in = in + (*extra_gates_)(*decoder.fed);
+  }
+  Tensor s;
+  for (size_t i = 0; i < cells_.size(); ++i) {
+    decoder.cells[i] = i == 0 ? cells_[0].step_from_gates(in, decoder.cells[0])
+                              : cells_[i].step(dropout(s, config_.dropout), decoder.cells[i]);
+    s = decoder.cells[i].h;
+  }
+  if (attends() && !before()) found = read(memory, s, position, want_weights);
+  std::vector<Tensor> parts{s};
+  if (attends()) parts.push_back(found.context);
+  if (before()) parts.push_back(word);
+  // In training without feeding, the readout of all steps is one product: see force().
+  return {concat(parts, 1), found};
+}
+
+Forced RecurrentModel::force(const Source& source, const Tensor& target_in,
+                             bool want_weights) const {
+  auto [memory, decoder] = encode(source);
+  const Embedding& table = target_ ? *target_ : source_;
+  const Tensor words = dropout(table(target_in), config_.dropout);
+  const Tensor gates = cells_[0].gates(words);  // of all steps in one product
+  const int64_t B = target_in.size(0), T = target_in.size(1);
+  std::vector<Tensor> outs, weights;
+  for (int64_t t = 0; t < T; ++t) {
+    auto [out, found] =
+        advance(memory, decoder, at_step(words, t), at_step(gates, t), t, want_weights);
+    if (decoder.fed) decoder.fed = hidden_(out, Activation::tanh);
+    outs.push_back(reshape(out, {B, 1, out.size(1)}));
+    if (want_weights && found.weights) {
+      const Tensor& w = *found.weights;
+      weights.push_back(reshape(w, {B, w.size(1), 1, w.size(2)}));
+    }
+  }
+  Forced result{.hidden = dropout(hidden_(concat(outs, 1), Activation::tanh), config_.dropout)};
+  if (!weights.empty()) result.weights.push_back({0, concat(weights, 2)});
+  return result;
+}
+
+// ---- search
+
+State RecurrentModel::start(const Source& source) const {
+  auto [memory, decoder] = encode(source);
+  State state;
+  state.lengths = memory.lengths;
+  if (memory.kv) {
+    state.sentence["keys"] = memory.kv->keys.k;
+    state.sentence["values"] = memory.kv->values;
+  }
+  for (size_t i = 0; i < decoder.cells.size(); ++i) {
+    state.hypothesis["h" + std::to_string(i)] = decoder.cells[i].h;
+    if (decoder.cells[i].c) state.hypothesis["c" + std::to_string(i)] = *decoder.cells[i].c;
+  }
+  if (decoder.fed) state.hypothesis["fed"] = *decoder.fed;
+  return state;
+}
+
+Step RecurrentModel::step(State& state, std::span<const Id> last, bool want_weights) const {
+  Memory memory{.kv = {}, .lengths = state.lengths};
+  if (attends()) memory.kv = KeysValues{{state.sentence.at("keys")}, state.sentence.at("values")};
+  Decoder decoder;
+  for (size_t i = 0; i < cells_.size(); ++i) {
+    CellState cell{.h = state.hypothesis.at("h" + std::to_string(i))};
+    if (const auto c = state.hypothesis.find("c" + std::to_string(i)); c != state.hypothesis.end())
+      cell.c = c->second;
+    decoder.cells.push_back(cell);
+  }
+  if (config_.input_feeding) decoder.fed = state.hypothesis.at("fed");
+  const Embedding& table = target_ ? *target_ : source_;
+  const Tensor word = table(ids(last, {static_cast<int64_t>(last.size())}));
+  auto [out, found] =
+      advance(memory, decoder, word, cells_[0].gates(word), state.steps, want_weights);
+  const Tensor hidden = hidden_(out, Activation::tanh);
+  for (size_t i = 0; i < cells_.size(); ++i) {
+    state.hypothesis["h" + std::to_string(i)] = decoder.cells[i].h;
+    if (decoder.cells[i].c) state.hypothesis["c" + std::to_string(i)] = *decoder.cells[i].c;
+  }
+  if (config_.input_feeding) state.hypothesis["fed"] = hidden;
+  ++state.steps;
+  Step result{.logits = linear(hidden, output_weight())};
+  if (found.weights) result.weights.push_back({0, *found.weights});
+  return result;
+}
+
+}  // namespace heed

@@ -1,0 +1,61 @@
+// Recurrent encoder-decoders: Sutskever et al. (2014) without attention, Bahdanau et al. (2015) and
+// Luong et al. (2015) with it, any score and any weights.
+//
+//   before (Bahdanau): c_t = attend(s_{t-1}),  s_t = cell([y_{t-1}; c_t], s_{t-1}),
+//                      hidden_t = tanh(W [s_t; c_t; y_{t-1}])
+//   after (Luong):     s_t = cell([y_{t-1}; hidden_{t-1}], s_{t-1}),  c_t = attend(s_t),
+//                      hidden_t = tanh(W [s_t; c_t])       (hidden_{t-1} only with input feeding)
+//   none:              the encoder's last state is all that the decoder gets
+#pragma once
+
+#include "heed/models/model.h"
+#include "heed/nn/recurrent.h"
+
+namespace heed {
+
+class RecurrentModel final : public Model {
+ public:
+  RecurrentModel(const Params& params, const ModelConfig& config, const Vocabularies& v);
+
+  Forced force(const Source& source, const Tensor& target_in, bool want_weights) const override;
+  State start(const Source& source) const override;
+  Step step(State& state, std::span<const Id> last, bool want_weights) const override;
+  Tensor output_weight() const override;
+
+ private:
+  // The source as the decoder sees it, and the decoder's state.
+  struct Memory {
+    std::optional<KeysValues> kv;
+    std::vector<Id> lengths;
+  };
+  struct Decoder {
+    std::vector<CellState> cells;  // from the bottom up
+    std::optional<Tensor> fed;     // input feeding: hidden_{t-1}
+  };
+  struct Read {
+    Tensor context;                 // [rows, m]
+    std::optional<Tensor> weights;  // [rows, H, Ts]
+  };
+  std::pair<Memory, Decoder> encode(const Source& source) const;
+  Read read(const Memory& memory, const Tensor& query, int64_t position, bool want_weights) const;
+  // One step from the words' part of the first cell's gates: hidden_t.
+  std::pair<Tensor, Read> advance(const Memory& memory, Decoder& decoder, const Tensor& word,
+                                  const Tensor& gates, int64_t position, bool want_weights) const;
+
+  bool attends() const { return config_.score != "none"; }
+  bool before() const { return config_.wiring == "before"; }
+
+  ModelConfig config_;
+  Embedding source_;
+  std::optional<Embedding> target_;  // none: the source's
+  RecurrentStack encoder_;
+  std::vector<Linear> bridge_;         // to the decoder's first states
+  std::vector<RecurrentCell> cells_;   // the decoder, from the bottom up
+  std::optional<Linear> extra_gates_;  // what context or fed hidden adds to the first cell's gates
+  std::unique_ptr<Score> score_;       // one head
+  std::unique_ptr<MultiHead> multi_;   // several
+  Linear hidden_;
+  std::optional<Linear> output_;  // none: tied
+};
+
+}  // namespace heed

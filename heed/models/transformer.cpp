@@ -1,0 +1,172 @@
+#include "heed/models/transformer.h"
+
+#include <cmath>
+#include <numeric>
+
+namespace heed {
+
+Transformer::Block Transformer::block(const Params& params, bool decoder) const {
+  const ModelConfig& c = config_;
+  const MultiHead::Sizes sizes{.model = c.size,
+                               .heads = c.heads,
+                               .key_heads = c.key_heads,
+                               .score = c.score,
+                               .rank = c.rank,
+                               .positions = c.positions,
+                               .rotary = c.position == "rotary"};
+  Block b{.self_norm = {params / "self_norm", c.size},
+          .inner_norm = {params / "inner_norm", c.size},
+          .self = {params / "self", sizes},
+          .inner = {params / "feed_forward", c.size, c.inner},
+          .cross_norm = {},
+          .cross = {}};
+  if (decoder) {
+    MultiHead::Sizes across = sizes;
+    across.rotary = false;  // a source's and a target's positions have no common measure
+    b.cross_norm.emplace(params / "cross_norm", c.size);
+    b.cross.emplace(params / "cross", across);
+  }
+  return b;
+}
+
+Transformer::Transformer(const Params& params, const ModelConfig& c, const Vocabularies& v)
+    : config_(c), source_(params / "source", v.source, c.size) {
+  if (!v.shared) target_.emplace(params / "target", v.target, c.size);
+  if (c.position == "learned") positions_.emplace(params / "positions", c.positions, c.size);
+  for (int64_t i = 0; i < c.encoder_layers; ++i)
+    encoder_.push_back(block(params / "encoder" / std::to_string(i), false));
+  for (int64_t i = 0; i < c.decoder_layers; ++i)
+    decoder_.push_back(block(params / "decoder" / std::to_string(i), true));
+  if (c.norm == "pre") {
+    encoder_norm_.emplace(params / "encoder" / "norm", c.size);
+    decoder_norm_.emplace(params / "decoder" / "norm", c.size);
+  }
+  if (!c.tied) output_.emplace(params / "output", c.size, v.target, Linear::Bias::no);
+}
+
+Tensor Transformer::output_weight() const {
+  return output_ ? output_->weight() : (target_ ? *target_ : source_).output_weight();
+}
+
+template <class F>
+Tensor Transformer::around(const LayerNorm& norm, const Tensor& x, F f) const {
+  if (config_.norm == "pre") return x + dropout(f(norm(x)), config_.dropout);
+  return norm(x + dropout(f(x), config_.dropout));
+}
+
+Tensor Transformer::embed(const Embedding& table, const Tensor& id, int64_t first) const {
+  const int64_t T = id.size(1);
+  Tensor x = table(id) * std::sqrt(double(config_.size));  // [B, T, D]
+  if (config_.position == "sinusoidal")
+    x = x + sinusoidal_positions(T, config_.size, first, x.type());
+  if (positions_) {
+    require(first + T <= config_.positions, "transformer: learned positions for ",
+            config_.positions, " words, given a sentence of ", first + T);
+    std::vector<Id> at(static_cast<size_t>(T));
+    std::iota(at.begin(), at.end(), static_cast<Id>(first));
+    x = x + (*positions_)(ids(at, {T}));
+  }
+  return dropout(x, config_.dropout);
+}
+
+Tensor Transformer::encode(const Source& source) const {
+  const AttendOptions options{
+      .mask = Mask::padding(source.lengths),
+      .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
+      .dropout = config_.attention_dropout};
+  Tensor x = embed(source_, source.ids, 0);
+  for (const Block& b : encoder_) {
+    x = around(b.self_norm, x,
+               [&](const Tensor& y) { return b.self(y, b.self.remember(y), options).y; });
+    x = around(b.inner_norm, x, b.inner);
+  }
+  return encoder_norm_ ? (*encoder_norm_)(x) : x;
+}
+
+Forced Transformer::force(const Source& source, const Tensor& target_in, bool want_weights) const {
+  const Tensor memory = encode(source);
+  AttendOptions self{
+      .mask = Mask::causal(),
+      .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
+      .dropout = config_.attention_dropout};
+  AttendOptions cross = self;
+  cross.mask = Mask::padding(source.lengths), cross.want_weights = want_weights;
+  Forced out;
+  Tensor x = embed(target_ ? *target_ : source_, target_in, 0);
+  for (size_t i = 0; i < decoder_.size(); ++i) {
+    const Block& b = decoder_[i];
+    x = around(b.self_norm, x,
+               [&](const Tensor& y) { return b.self(y, b.self.remember(y), self).y; });
+    x = around(*b.cross_norm, x, [&](const Tensor& y) {
+      MultiHead::Output read = (*b.cross)(y, b.cross->remember(memory), cross);
+      if (want_weights) out.weights.push_back({static_cast<int64_t>(i), *read.attended.weights});
+      return read.y;
+    });
+    x = around(b.inner_norm, x, b.inner);
+  }
+  out.hidden = decoder_norm_ ? (*decoder_norm_)(x) : x;
+  return out;
+}
+
+// ---- search
+
+State Transformer::start(const Source& source) const {
+  const Tensor memory = encode(source);
+  State state;
+  state.lengths = source.lengths;
+  for (size_t i = 0; i < decoder_.size(); ++i) {
+    const KeysValues kv = decoder_[i].cross->remember(memory);
+    state.sentence["keys" + std::to_string(i)] = contiguous(kv.keys.k);
+    state.sentence["values" + std::to_string(i)] = contiguous(kv.values);
+    state.cache["self" + std::to_string(i)];
+  }
+  return state;
+}
+
+Step Transformer::step(State& state, std::span<const Id> last, bool want_weights) const {
+  const int64_t rows = static_cast<int64_t>(last.size()), B = state.sentences(), K = rows / B;
+  const Weigh weigh{.kind = weigh_kind(config_.weigh), .temperature = config_.temperature};
+  const AttendOptions self{.weigh = weigh, .first = state.steps};
+  const AttendOptions cross{.mask = Mask::padding(state.lengths),
+                            .weigh = weigh,
+                            .first = state.steps,
+                            .want_weights = want_weights};
+  Step out;
+  Tensor x =
+      embed(target_ ? *target_ : source_, ids(last, {rows, 1}), state.steps);  // [rows, 1, D]
+  for (size_t i = 0; i < decoder_.size(); ++i) {
+    const Block& b = decoder_[i];
+    KeyValueCache& cache = state.cache.at("self" + std::to_string(i));
+    x = around(b.self_norm, x, [&](const Tensor& y) {
+      cache.append(b.self.remember(y, state.steps));
+      return b.self(y, cache.all(), self).y;
+    });
+    const KeysValues memory{{state.sentence.at("keys" + std::to_string(i))},
+                            state.sentence.at("values" + std::to_string(i))};
+    x = around(*b.cross_norm, x, [&](const Tensor& y) {
+      // Hypotheses of a sentence are queries of the same memory; where the score looks at the
+      // query's position, which is the same for all, one after the other.
+      const int64_t at_once = config_.score == "static" ? 1 : K;
+      const Tensor by_sentence = reshape(y, {B, K, config_.size});
+      std::vector<Tensor> ys, weights;
+      for (int64_t k = 0; k < K; k += at_once) {
+        MultiHead::Output read = (*b.cross)(slice(by_sentence, 1, k, k + at_once), memory, cross);
+        ys.push_back(read.y);
+        if (want_weights) weights.push_back(*read.attended.weights);
+      }
+      if (want_weights) {
+        const Tensor all = concat(weights, 2);  // [B, H, K, Ts]
+        out.weights.push_back({static_cast<int64_t>(i),
+                               reshape(transpose(all, 1, 2), {rows, all.size(1), all.size(3)})});
+      }
+      return reshape(concat(ys, 1), {rows, 1, config_.size});
+    });
+    x = around(b.inner_norm, x, b.inner);
+  }
+  ++state.steps;
+  const Tensor hidden = reshape(decoder_norm_ ? (*decoder_norm_)(x) : x, {rows, config_.size});
+  out.logits = linear(hidden, output_weight());
+  return out;
+}
+
+}  // namespace heed

@@ -1,0 +1,41 @@
+// The Transformer (Vaswani et al., 2017), with any score in the place of scaled dot products.
+#pragma once
+
+#include "heed/models/model.h"
+
+namespace heed {
+
+class Transformer final : public Model {
+ public:
+  Transformer(const Params& params, const ModelConfig& config, const Vocabularies& v);
+
+  Forced force(const Source& source, const Tensor& target_in, bool want_weights) const override;
+  State start(const Source& source) const override;
+  Step step(State& state, std::span<const Id> last, bool want_weights) const override;
+  Tensor output_weight() const override;
+
+ private:
+  struct Block {  // of the encoder or, with a cross part, of the decoder
+    LayerNorm self_norm, inner_norm;
+    MultiHead self;
+    FeedForward inner;
+    std::optional<LayerNorm> cross_norm;
+    std::optional<MultiHead> cross;
+  };
+  Block block(const Params& params, bool decoder) const;
+  // x + f(norm(x)), or norm(x + f(x)).
+  template <class F>
+  Tensor around(const LayerNorm& norm, const Tensor& x, F f) const;
+  Tensor embed(const Embedding& table, const Tensor& id, int64_t first) const;
+  Tensor encode(const Source& source) const;
+
+  ModelConfig config_;
+  Embedding source_;
+  std::optional<Embedding> target_;     // none: the source's
+  std::optional<Embedding> positions_;  // learned ones
+  std::vector<Block> encoder_, decoder_;
+  std::optional<LayerNorm> encoder_norm_, decoder_norm_;  // with norms before, one more at the end
+  std::optional<Linear> output_;                          // none: tied
+};
+
+}  // namespace heed
