@@ -6,5 +6,6 @@
 namespace heed::apps {
 
 void add_bench(CLI::App& app);
+void add_score(CLI::App& app);
 
 }  // namespace heed::apps

@@ -20,32 +20,42 @@ std::string version() {
   return text;
 }
 
+// What is said of arguments that do not fit.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error,
+                        const std::string& first) {
+  const auto commands = app.get_subcommands();  // those that were recognized
+  if (!commands.empty())
+    return std::string("heed: ") + error.what() + "\nRun 'heed " + commands.front()->get_name() +
+           " --help' for what can be given.\n";
+  std::string trouble = error.what();
+  if (dynamic_cast<const CLI::RequiredError*>(&error)) {
+    std::vector<std::string> known;
+    for (const CLI::App* command : app.get_subcommands({})) known.push_back(command->get_name());
+    trouble = first.empty() ? "a command is wanted" : heed::unknown_name("command", first, known);
+  }
+  return "heed: " + trouble + "\nRun 'heed --help' for what can be given.\n";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{
       "heed: attention models, trained, run and shown\n"
       "Examples:\n"
-      "  heed bench                 how fast this machine computes with heed\n"
-      "  heed bench --only softmax  rows whose name has 'softmax' in it\n",
+      "  heed bench                     how fast this machine computes with heed\n"
+      "  heed bench --only softmax      rows whose name has 'softmax' in it\n"
+      "  heed score -r ref.txt hyp.txt  BLEU of a translation, as sacreBLEU gives it\n",
       "heed"};
   app.require_subcommand(1);
   app.set_version_flag("--version", version);
   heed::apps::add_bench(app);
+  heed::apps::add_score(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
-  } catch (const CLI::RequiredError&) {  // no subcommand, or none that is known
-    std::vector<std::string> known;
-    for (const CLI::App* command : app.get_subcommands({})) known.push_back(command->get_name());
-    std::cerr << "heed: "
-              << (argc > 1 ? heed::unknown_name("command", argv[1], known)
-                           : std::string("a command is wanted"))
-              << "\nRun 'heed --help' for what can be given.\n";
-    return 2;
   } catch (const CLI::ParseError& e) {
-    std::cerr << "heed: " << e.what() << "\nRun 'heed --help' for what can be given.\n";
+    std::cerr << usage_error(app, e, argc > 1 ? argv[1] : "");
     return 2;
   } catch (const std::exception& e) {
     std::cerr << "heed: " << e.what() << '\n';

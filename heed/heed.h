@@ -1,5 +1,5 @@
-// The whole library. Start with attention/attend.h (attention), ops/ops.h (functions of tensors), nn/layers.h (layers) and
-// ops/tape.h (gradients).
+// The whole library. Start with attention/attend.h (attention), ops/ops.h (functions of tensors),
+// nn/layers.h (layers) and ops/tape.h (gradients).
 #pragma once
 
 #include "heed/attention/attend.h"
@@ -7,9 +7,13 @@
 #include "heed/attention/multi_head.h"
 #include "heed/attention/score.h"
 #include "heed/attention/weigh.h"
+#include "heed/base/alignment.h"
 #include "heed/base/check.h"
+#include "heed/base/id.h"
 #include "heed/base/parallel.h"
 #include "heed/base/random.h"
+#include "heed/base/unicode.h"
+#include "heed/base/words.h"
 #include "heed/data/alignment.h"
 #include "heed/data/batch.h"
 #include "heed/data/corpus.h"
@@ -19,6 +23,7 @@
 #include "heed/data/vocabulary.h"
 #include "heed/files/lines.h"
 #include "heed/files/safetensors.h"
+#include "heed/metrics/metrics.h"
 #include "heed/nn/layers.h"
 #include "heed/nn/module.h"
 #include "heed/nn/recurrent.h"

@@ -1,8 +1,7 @@
-// Data: lines, words, tokenizers, corpora, batches, and the grammar that makes a corpus.
+// Data: words, tokenizers, corpora, batches, and the grammar that makes a corpus.
 #include "heed/data/batch.h"
 
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -20,62 +19,13 @@
 #include "heed/data/text.h"
 #include "heed/data/tokenizer.h"
 #include "heed/files/lines.h"
+#include "tests/folder.h"
 
 namespace heed {
 namespace {
 
 namespace fs = std::filesystem;
 using Strings = std::vector<std::string>;
-
-// A new, empty directory of this test's own, removed with everything in it at the end.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = testing::TempDir() + "/heed_data_XXXXXX";
-    if (!::mkdtemp(pattern.data())) fail("cannot make a directory like ", pattern);
-    path_ = pattern;
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  const fs::path& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
-  std::string put(const std::string& name, const std::string& content) const {
-    std::ofstream(path_ / name, std::ios::binary) << content;
-    return *this / name;
-  }
-  std::string put_gzip(const std::string& name, const std::string& content) const {
-    const std::string path = *this / name;
-    const gzFile file = gzopen(path.c_str(), "wb");
-    gzwrite(file, content.data(), static_cast<unsigned>(content.size()));
-    gzclose(file);
-    return path;
-  }
-
- private:
-  fs::path path_;
-};
-
-std::string read(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-// The message of the Error that `call` throws, or "" if it throws none.
-std::string message(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 TextStream stream(const Strings& lines) {
   return [lines, i = size_t{0}]() mutable {
@@ -94,88 +44,7 @@ Strings english(int64_t count) {
   return lines;
 }
 
-std::string joined(const Strings& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  return text;
-}
-
-// ---- lines
-
-TEST(Lines, PlainAndGzipReadTheSame) {
-  const Folder folder;
-  const std::string text = "one\ntwo\n\nfour";
-  const Strings expected = {"one", "two", "", "four"};
-  EXPECT_EQ(read_lines(folder.put("plain", text)), expected);
-  EXPECT_EQ(read_lines(folder.put_gzip("packed", text)), expected);
-  EXPECT_EQ(read_lines(folder.put("ended", text + "\n")), expected);
-}
-
-TEST(Lines, CarriageReturnsAndTheByteOrderMarkGo) {
-  const Folder folder;
-  EXPECT_EQ(read_lines(folder.put("a", "\xEF\xBB\xBFone\r\ntwo\r\n")), (Strings{"one", "two"}));
-  EXPECT_EQ(read_lines(folder.put("b", "o\rne\n\xEF\xBB\xBFtwo")),
-            (Strings{"o\rne", "\xEF\xBB\xBFtwo"}));
-}
-
-TEST(Lines, EmptyFilesHaveNone) {
-  const Folder folder;
-  EXPECT_TRUE(read_lines(folder.put("a", "")).empty());
-  EXPECT_TRUE(read_lines(folder.put_gzip("b", "")).empty());
-  EXPECT_TRUE(read_lines(folder.put("c", "\xEF\xBB\xBF")).empty());
-  EXPECT_EQ(read_lines(folder.put("d", "\n")), Strings{""});
-}
-
-TEST(Lines, LongLinesSpanBuffers) {
-  const Folder folder;
-  const Strings lines = {std::string(500'000, 'a'), "b", std::string(131'071, 'c'), "d"};
-  EXPECT_EQ(read_lines(folder.put("a", joined(lines))), lines);
-}
-
-TEST(Lines, ReadingGoesOnWhereItStopped) {
-  const Folder folder;
-  Strings lines;
-  for (int i = 0; i < 40'000; ++i) lines.push_back("line " + std::to_string(i));
-  const std::string text = "\xEF\xBB\xBF" + joined(lines);
-  for (const std::string& path : {folder.put("plain", text), folder.put_gzip("packed", text)}) {
-    for (const size_t stop : {size_t{0}, size_t{1}, size_t{20'000}, lines.size()}) {
-      LineReader first(path);
-      EXPECT_EQ(first.skip(stop), stop);
-      LineReader second(path, first.position());
-      EXPECT_EQ(second.position(), first.position());
-      for (size_t i = stop; i < lines.size(); ++i) ASSERT_EQ(second.next(), lines[i]) << stop;
-      EXPECT_EQ(second.next(), std::nullopt);
-      EXPECT_EQ(second.position().line, lines.size());
-    }
-    EXPECT_TRUE(has(message([&] { LineReader(path, {.byte = 10'000'000, .line = 1}); }),
-                    "fewer than 10000000 bytes"));
-  }
-}
-
-TEST(Lines, BadFilesAreNamed) {
-  const Folder folder;
-  EXPECT_TRUE(has(message([&] { LineReader(folder / "none"); }), "none: cannot be read: No such"));
-  EXPECT_TRUE(has(message([&] { LineReader(folder.path().string()); }), "is a directory"));
-  EXPECT_TRUE(has(message([&] { LineReader(""); }), "path is empty"));
-  const std::string packed = read(folder.put_gzip("a.gz", joined(english(300))));
-  EXPECT_TRUE(
-      has(message([&] { read_lines(folder.put("b.gz", packed.substr(0, packed.size() / 2))); }),
-          "b.gz: cut short after line"));
-  std::string damaged = packed;
-  damaged[damaged.size() / 2] ^= 0x40;
-  EXPECT_TRUE(has(message([&] { read_lines(folder.put("c.gz", damaged)); }), "c.gz: "));
-}
-
 // ---- text
-
-TEST(Text, Utf8IsTold) {
-  for (const char* good :
-       {"", "plain", "é", "▁", "\xF0\x9F\xA5\xA7", "\xED\x9F\xBF", "\xF4\x8F\xBF\xBF"})
-    EXPECT_TRUE(is_utf8(good)) << good;
-  for (const char* bad : {"\xE9", "\xC3", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80",
-                          "\xF4\x90\x80\x80", "\xF8\x88\x80\x80\x80", "\x80", "a\xE2\x82"})
-    EXPECT_FALSE(is_utf8(bad));
-}
 
 TEST(Text, WordsStandBetweenWhitespace) {
   EXPECT_EQ(split_words("  a\tb  c\r").size(), 3u);
@@ -186,13 +55,6 @@ TEST(Text, WordsStandBetweenWhitespace) {
   EXPECT_EQ(words_at(" ab  c ", offsets), (std::vector<int32_t>{0, 0, 0, 1, 1, 1, 1, 1}));
   EXPECT_EQ(grouped(-1234567), "-1,234,567");
   EXPECT_EQ(grouped(999), "999");
-}
-
-TEST(Alignment, PharaohLinesAreReadAndWritten) {
-  EXPECT_EQ(to_pharaoh(*parse_pharaoh("2-1 0-0  2-1 10-3")), "0-0 2-1 10-3");
-  EXPECT_TRUE(parse_pharaoh("")->empty());
-  for (const char* bad : {"0", "0-", "-1", "a-b", "1-2-3", "1--2", "99999999999-0", "0p1"})
-    EXPECT_FALSE(parse_pharaoh(bad)) << bad;
 }
 
 TEST(Alignment, GoesFromWordsToPiecesAndBack) {
@@ -424,6 +286,7 @@ TEST(Corpus, BadInputIsExplained) {
   EXPECT_TRUE(has(complaint(good, empty), "has 1 lines"));
   EXPECT_TRUE(has(complaint(folder.put("blank", "\n"), good), "nothing is left to learn from"));
   EXPECT_TRUE(has(complaint("/dev/null", good), "not a regular file"));
+  EXPECT_TRUE(has(complaint("-", good), "not a regular file"));
   EXPECT_TRUE(has(complaint("", ""), "no files"));
 }
 

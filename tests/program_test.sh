@@ -21,5 +21,54 @@ expect 1 "unknown row 'op/softmaxx'; did you mean 'op/softmax'" bench --only op/
 expect 1 "/nosuch/dir" bench --only op/top_k --seconds 0.01 --threads 1 --json /nosuch/dir/b.json
 expect 0 "op/top_k" bench --only op/top_k --seconds 0.01 --threads 1
 [ -z "$("$heed" bench --trheads 2 2>/dev/null)" ] || { echo "talk on stdout"; failed=1; }
+# heed score
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+printf 'The cat sat on the mat.\nHello , world !\nIt cost $1,234.56 in 2019-2020.\n' >"$work/hyp"
+printf 'The cat is on the mat.\nHello, world!\nIt cost $1,234.56 in 2019-2020.\n' >"$work/ref"
+printf 'A cat sat on a mat.\nHello world.\nIt was dear.\n' >"$work/worse"
+printf '0-0 1-1 2-2\n0-0\n' >"$work/links"
+printf '0-0 3-3 1p1\n0-0\n' >"$work/gold"
+printf 'caf\351\n' >"$work/latin1"
+printf '0-0\n1-1 2:2\n' >"$work/badlinks"
+printf 'one\ntwo\n' >"$work/two"
+: >"$work/empty"
+gzip -c "$work/ref" >"$work/ref.gz"
+head -c 40 "$work/ref.gz" >"$work/cut.gz"
+bleu='BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0 = 83.2 95.0/88.2/78.6/72.7'
+expect 0 "Examples:" score --help
+expect 0 "$bleu" score -r "$work/ref" "$work/hyp"
+expect 0 "$bleu" score --reference "$work/ref.gz" "$work/hyp"
+expect 0 "nrefs:2" score -r "$work/ref" -r "$work/worse" "$work/hyp"
+expect 0 "chrF2++|nrefs:1|case:lc" score -r "$work/ref" --lowercase -m chrf++ "$work/hyp"
+expect 0 "|#:1|c:mixed|e:no|tok:intl|s:add-k[2.00]|v:2.6.0" score -r "$work/ref" "$work/hyp" \
+  --tokenize intl --smooth add-k --smooth-value 2 --short
+expect 0 '"name": "TER"' score -r "$work/ref" "$work/hyp" -m ter --json
+expect 0 '{"line":2,"BLEU":100.0,"TER":200.0}' score -r "$work/ref" "$work/hyp" -m bleu,ter --sentence --json
+expect 0 "bs:50|seed:7" score -r "$work/ref" "$work/hyp" --bootstrap 50 --seed 7
+expect 0 "p = " score -r "$work/ref" "$work/hyp" "$work/worse" --bootstrap 50
+expect 0 "ar:50|seed:12345" score -r "$work/ref" "$work/hyp" "$work/worse" --randomization 50
+expect 0 '"p_value": null' score -r "$work/ref" "$work/hyp" "$work/worse" --bootstrap 50 --json
+expect 0 "AER|nrefs:1 = 28.6 precision = 75.0 recall = 66.7" score -m aer -r "$work/gold" "$work/links"
+expect 1 "ref has 3 lines, $work/two has 2" score -r "$work/ref" "$work/two"
+expect 1 "empty is empty" score -r "$work/empty" "$work/hyp"
+expect 1 "/nosuch: cannot be read: No such file" score -r /nosuch "$work/hyp"
+expect 1 "is a directory" score -r "$work/ref" "$work"
+expect 1 "latin1:1: not UTF-8: byte 4 is 0xE9" score -r "$work/ref" "$work/latin1"
+expect 1 "cut.gz: cut short" score -r "$work/cut.gz" "$work/hyp"
+expect 1 "badlinks:2: alignment: token 2, '2:2'" score -m aer -r "$work/gold" "$work/badlinks"
+expect 2 "unknown metric 'blue'; did you mean 'bleu'" score -r "$work/ref" "$work/hyp" -m blue
+expect 2 "unknown tokenizer '13b'; did you mean '13a'" score -r "$work/ref" "$work/hyp" --tokenize 13b
+expect 2 "heed: --reference is required" score "$work/hyp"
+expect 2 "Run 'heed score --help'" score "$work/hyp"
+expect 2 "aer reads alignments" score -r "$work/gold" "$work/links" -m aer,bleu
+expect 2 "one gold alignment" score -r "$work/gold" -r "$work/gold" "$work/links" -m aer
+expect 2 "--sentence takes one hypothesis" score -r "$work/ref" "$work/hyp" "$work/worse" --sentence
+expect 2 "--randomization compares systems" score -r "$work/ref" "$work/hyp" --randomization 9
+for file in ref ref.gz; do
+  out=$("$heed" score -b -r "$work/ref" <"$work/$file")
+  [ "$out" = 100.0 ] || { echo "heed score <$file: $out"; failed=1; }
+done
+[ -z "$("$heed" score -r "$work/ref" "$work/two" 2>/dev/null)" ] || { echo "talk on stdout"; failed=1; }
 [ "$failed" = 0 ] && echo "the program behaves"
 exit $failed

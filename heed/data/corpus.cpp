@@ -9,6 +9,7 @@
 
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
+#include "heed/base/unicode.h"
 #include "heed/data/text.h"
 
 namespace heed {
@@ -24,9 +25,10 @@ std::string name_of(const CorpusFiles& files) {
 
 int64_t count_lines(const std::string& path) {
   // A pipe could be read only once, and learning, counting and training each read it.
-  require(!std::filesystem::exists(path) || std::filesystem::is_regular_file(path) ||
-              std::filesystem::is_directory(path),
-          path, ": is not a regular file; a corpus is read several times, so save it to a file");
+  require(
+      path != "-" && (!std::filesystem::exists(path) || std::filesystem::is_regular_file(path) ||
+                      std::filesystem::is_directory(path)),
+      path, ": is not a regular file; a corpus is read several times, so save it to a file");
   return static_cast<int64_t>(LineReader(path).skip(std::numeric_limits<uint64_t>::max()));
 }
 

@@ -10,6 +10,7 @@
 
 #include "heed/base/check.h"
 #include "heed/base/random.h"
+#include "heed/base/unicode.h"
 #include "heed/data/text.h"
 #include "heed/files/atomic_file.h"
 

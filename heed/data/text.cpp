@@ -3,58 +3,9 @@
 #include <algorithm>
 
 #include "heed/base/check.h"
+#include "heed/base/unicode.h"
 
 namespace heed {
-namespace {
-
-// How many bytes the well-formed character at the beginning of `text` has; 0 if none stands there
-// (Unicode 15, table 3-7).
-size_t character_bytes(std::string_view text) {
-  const auto byte = [&](size_t i) -> unsigned {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
-  };
-  const auto continues = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
-  const unsigned first = byte(0), second = byte(1);
-  if (text.empty()) return 0;
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return continues(1) ? 2 : 0;
-  if ((first & 0xF0) == 0xE0) {
-    const bool overlong = first == 0xE0 && second < 0xA0;
-    const bool surrogate = first == 0xED && second > 0x9F;
-    return continues(1) && continues(2) && !overlong && !surrogate ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const bool overlong = first == 0xF0 && second < 0x90;
-    const bool too_large = first == 0xF4 && second > 0x8F;
-    return continues(1) && continues(2) && continues(3) && !overlong && !too_large ? 4 : 0;
-  }
-  return 0;
-}
-
-}  // namespace
-
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const size_t bytes = character_bytes(text);
-    if (bytes == 0) return false;
-    text.remove_prefix(bytes);
-  }
-  return true;
-}
-
-std::vector<std::string_view> split_words(std::string_view text) {
-  std::vector<std::string_view> words;
-  for (size_t i = 0; i < text.size();) {
-    if (is_space(text[i])) {
-      ++i;
-      continue;
-    }
-    const size_t begin = i;
-    while (i < text.size() && !is_space(text[i])) ++i;
-    words.push_back(text.substr(begin, i - begin));
-  }
-  return words;
-}
 
 std::vector<std::string_view> split_fields(std::string_view text, char separator) {
   std::vector<std::string_view> fields;

@@ -1,8 +1,5 @@
-// The few things heed does with bare text: words between whitespace, characters, and whether bytes
-// are UTF-8.
-//
-// A word, here and in alignments, is what stands between ASCII whitespace: the convention of
-// Pharaoh files and of every aligner. Other spaces of Unicode are part of a word.
+// The few things data does with bare text. A word, here and in alignments, is what stands between
+// ASCII whitespace (base/words.h).
 #pragma once
 
 #include <cstdint>
@@ -11,15 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "heed/base/words.h"
+
 namespace heed {
-
-constexpr bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
-// Whether `text` is well-formed UTF-8: no overlong forms, no surrogates, nothing past U+10FFFF.
-bool is_utf8(std::string_view text);
-
-// The words of `text`, borrowed from it.
-std::vector<std::string_view> split_words(std::string_view text);
 
 // The parts of `text` between the separators, empty ones included: "a\t\tb" has three.
 std::vector<std::string_view> split_fields(std::string_view text, char separator);

@@ -1,6 +1,7 @@
 #include "heed/data/tokenizer.h"
 
 #include "heed/base/check.h"
+#include "heed/base/unicode.h"
 #include "heed/data/sentencepiece.h"
 #include "heed/data/text.h"
 

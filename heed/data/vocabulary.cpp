@@ -4,7 +4,7 @@
 #include <array>
 
 #include "heed/base/check.h"
-#include "heed/data/text.h"
+#include "heed/base/unicode.h"
 #include "heed/files/atomic_file.h"
 #include "heed/files/lines.h"
 

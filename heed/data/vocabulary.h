@@ -11,9 +11,9 @@
 #include <unordered_map>
 #include <vector>
 
-namespace heed {
+#include "heed/base/id.h"
 
-using Id = int32_t;  // a word, a row of a table
+namespace heed {
 
 // Ids that stand for no text. Text never encodes to pad, begin or end, not even text that is
 // spelled like them.

@@ -1,6 +1,8 @@
 #include "heed/files/lines.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <cerrno>
@@ -14,6 +16,7 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 17;
 constexpr size_t kLongestLine = size_t{1} << 30;
+constexpr char kStandardInput[] = "-";
 constexpr char kByteOrderMark[] = "\xEF\xBB\xBF";
 
 std::string system_words(int error) { return std::generic_category().message(error); }
@@ -22,14 +25,20 @@ std::string system_words(int error) { return std::generic_category().message(err
 
 void LineReader::Close::operator()(void* file) const { gzclose_r(static_cast<gzFile>(file)); }
 
-LineReader::LineReader(const std::string& path) : path_(path), buffer_(kBufferBytes) {
+LineReader::LineReader(const std::string& path)
+    : name_(path == kStandardInput ? "standard input" : path), buffer_(kBufferBytes) {
   require(!path.empty(), "cannot read a text file: its path is empty");
+  const int descriptor = path == kStandardInput ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                                                : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) fail(name_, ": cannot be read: ", system_words(errno));
+  file_.reset(gzdopen(descriptor, "rb"));
+  if (!file_) {
+    ::close(descriptor);
+    fail(name_, ": cannot be read: ", system_words(ENOMEM));
+  }
   struct stat status = {};
-  if (::stat(path.c_str(), &status) != 0) fail(path, ": cannot be read: ", system_words(errno));
-  require(!S_ISDIR(status.st_mode), path, ": is a directory; the name of a text file was wanted");
-  errno = 0;
-  file_.reset(gzopen(path.c_str(), "rbe"));
-  if (!file_) fail(path, ": cannot be read: ", system_words(errno ? errno : ENOMEM));
+  require(::fstat(descriptor, &status) != 0 || !S_ISDIR(status.st_mode), name_,
+          ": is a directory; the name of a text file was wanted");
   gzbuffer(static_cast<gzFile>(file_.get()), static_cast<unsigned>(kBufferBytes));
   constexpr size_t kMarkBytes = sizeof kByteOrderMark - 1;
   if (fill() && end_ >= kMarkBytes && !std::memcmp(buffer_.data(), kByteOrderMark, kMarkBytes)) {
@@ -40,11 +49,13 @@ LineReader::LineReader(const std::string& path) : path_(path), buffer_(kBufferBy
 
 LineReader::LineReader(const std::string& path, Position position) : LineReader(path) {
   if (position.byte <= position_.byte) return;  // the beginning, before or after a byte order mark
+  require(path != kStandardInput, name_, ": cannot be read from byte ", position.byte,
+          " on; save it to a file");
   const auto file = static_cast<gzFile>(file_.get());
   // Seeking past the end succeeds, so the last byte before the position is read as a proof.
   char last = 0;
   const auto target = static_cast<z_off_t>(position.byte - 1);
-  require(gzseek(file, target, SEEK_SET) == target && gzread(file, &last, 1) == 1, path_,
+  require(gzseek(file, target, SEEK_SET) == target && gzread(file, &last, 1) == 1, name_,
           ": has fewer than ", position.byte, " bytes, where reading was to go on; is it the file ",
           "that was read before?");
   begin_ = end_ = 0;
@@ -61,11 +72,11 @@ bool LineReader::fill() {
   if (count <= 0) {
     int code = Z_OK;
     const std::string words = gzerror(file, &code);
-    if (code == Z_ERRNO) fail(path_, ": cannot be read: ", system_words(errno));
+    if (code == Z_ERRNO) fail(name_, ": cannot be read: ", system_words(errno));
     if (code == Z_BUF_ERROR)
-      fail(path_, ": cut short after line ", position_.line, ": the gzip file ends too early");
+      fail(name_, ": cut short after line ", position_.line, ": the gzip file ends too early");
     if (code != Z_OK || count < 0)
-      fail(path_, ": damaged gzip file after line ", position_.line, " (", words, ")");
+      fail(name_, ": damaged gzip file after line ", position_.line, " (", words, ")");
   }
   begin_ = 0;
   end_ = count > 0 ? static_cast<size_t>(count) : 0;
@@ -83,7 +94,7 @@ bool LineReader::advance(Append append) {
     const size_t part = newline ? static_cast<size_t>(newline - start) : end_ - begin_;
     append(start, part);
     length += part;
-    require(length <= kLongestLine, path_, ": line ", position_.line + 1,
+    require(length <= kLongestLine, name_, ": line ", position_.line + 1,
             " has more than a GiB; is this a text file?");
     begin_ += part;
     position_.byte += part;

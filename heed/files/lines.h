@@ -1,9 +1,10 @@
-// Text files line by line, plain or gzip, without ever holding the whole file.
+// Text line by line, from a plain or gzip file or from standard input, without ever holding the
+// whole of it.
 //
 // Which of the two a file is, its first bytes say, not its name. A line is what stands before "\n",
 // less a "\r" at its end (files from Windows); the byte order mark that some editors put at the
 // beginning of a file is dropped. Nothing else is changed: whether the text is UTF-8 is for the
-// caller to ask (data/text.h).
+// caller to ask (base/unicode.h).
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,10 @@ class LineReader {
     bool operator==(const Position&) const = default;
   };
 
-  // Throws Error if the file is absent, unreadable or a directory.
+  // "-" is standard input. Throws Error if the file is absent, unreadable or a directory.
   explicit LineReader(const std::string& path);
   // Goes on where another reader of the same file was. In a gzip file this unpacks what is before.
+  // Standard input can only be read from its beginning.
   LineReader(const std::string& path, Position position);
 
   // The next line; nothing at the end. Throws Error if the file is damaged or cut short, or has a
@@ -37,7 +39,8 @@ class LineReader {
 
   // Where next() will read.
   Position position() const { return position_; }
-  const std::string& path() const { return path_; }
+  // What errors call it: the path, or "standard input".
+  const std::string& name() const { return name_; }
 
  private:
   struct Close {
@@ -47,14 +50,14 @@ class LineReader {
   template <class Append>
   bool advance(Append append);
 
-  std::string path_;
+  std::string name_;
   std::unique_ptr<void, Close> file_;  // zlib's
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;  // what of the buffer is still unread
   Position position_;
 };
 
-// All lines of a file.
+// All lines of a file, or with "-" of standard input.
 std::vector<std::string> read_lines(const std::string& path);
 
 }  // namespace heed

@@ -4,9 +4,9 @@
 #include <bit>
 #include <cstdint>
 
-namespace heed {
+#include "heed/base/id.h"
 
-using Id = int32_t;  // a word, a row of a table
+namespace heed {
 
 // The upper half of a float: its range with 8 bits of precision. A storage type: arithmetic is f32.
 struct bf16 {

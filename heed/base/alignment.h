@@ -1,0 +1,34 @@
+// Word alignments: links between the words of a sentence and those of its translation.
+//
+// In files they are written in Pharaoh's form, one line a pair: "0-0 1-2 2-1", source first,
+// counted from 0.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heed {
+
+struct Link {
+  int32_t source = 0, target = 0;
+  auto operator<=>(const Link&) const = default;
+};
+
+using Links = std::vector<Link>;  // ascending, each once
+
+// `links` in ascending order, each once.
+Links sorted_links(Links links);
+
+// "3-4", or with another character between; nothing if `text` is not that.
+std::optional<Link> parse_link(std::string_view text, char between = '-');
+
+// The links of a line of a Pharaoh file; nothing if it is not one. An empty line has no links.
+std::optional<Links> parse_pharaoh(std::string_view line);
+
+std::string to_pharaoh(std::span<const Link> links);
+
+}  // namespace heed

@@ -1,0 +1,40 @@
+// Text as code points: UTF-8 in and out, white space, categories, lower case.
+//
+// Tables are of Unicode 15.0 (unicode_tables.inc, made by tools/make-unicode-tables). Nothing here
+// depends on a locale. White space (of all scripts; words.h has that of ASCII) and lower case are
+// those of Python's str, since the definitions of the metrics rest on them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heed {
+
+// Where the first byte stands that is not UTF-8 (too long a form, a surrogate, beyond U+10FFFF or
+// cut short), or nothing if all of `text` is.
+std::optional<size_t> utf8_error(std::string_view text);
+inline bool is_utf8(std::string_view text) { return !utf8_error(text); }
+
+// How many bytes the character has that `text` begins with; 0 if it begins with none.
+size_t character_bytes(std::string_view text);
+
+// The code points of `text`. Throws Error if it is not UTF-8.
+std::u32string decode_utf8(std::string_view text);
+std::string encode_utf8(std::u32string_view text);
+
+bool is_white_space(char32_t c);
+bool is_punctuation(char32_t c);  // categories P*
+bool is_symbol(char32_t c);       // categories S*
+bool is_number(char32_t c);       // categories N*
+
+// Full lower case: a sigma that ends a word becomes the final one, I with a dot keeps its dot.
+std::u32string lower_case(std::u32string_view text);
+
+// `text` without white space at its end, and the words between white space. They borrow.
+std::u32string_view strip_right(std::u32string_view text);
+std::string_view strip_right(std::string_view utf8);
+std::vector<std::u32string_view> split_at_white_space(std::u32string_view text);
+
+}  // namespace heed

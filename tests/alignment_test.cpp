@@ -1,0 +1,21 @@
+#include "heed/base/alignment.h"
+
+#include <gtest/gtest.h>
+
+namespace heed {
+namespace {
+
+TEST(Alignment, PharaohLinesAreReadAndWritten) {
+  EXPECT_EQ(to_pharaoh(*parse_pharaoh("2-1 0-0  2-1 10-3")), "0-0 2-1 10-3");
+  EXPECT_TRUE(parse_pharaoh("")->empty());
+  for (const char* bad : {"0", "0-", "-1", "a-b", "1-2-3", "1--2", "1--0", "99999999999-0", "0p1"})
+    EXPECT_FALSE(parse_pharaoh(bad)) << bad;
+}
+
+TEST(Alignment, ALinkMayHaveAnotherMark) {
+  EXPECT_EQ(parse_link("3p4", 'p'), (Link{3, 4}));
+  EXPECT_FALSE(parse_link("3-4", 'p'));
+}
+
+}  // namespace
+}  // namespace heed
