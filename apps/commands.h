@@ -7,5 +7,8 @@ namespace heed::apps {
 
 void add_bench(CLI::App& app);
 void add_score(CLI::App& app);
+void add_train(CLI::App& app);
+void add_translate(CLI::App& app);
+void add_align(CLI::App& app);
 
 }  // namespace heed::apps

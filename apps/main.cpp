@@ -42,14 +42,17 @@ int main(int argc, char** argv) {
   CLI::App app{
       "heed: attention models, trained, run and shown\n"
       "Examples:\n"
-      "  heed bench                     how fast this machine computes with heed\n"
-      "  heed bench --only softmax      rows whose name has 'softmax' in it\n"
+      "  heed train --source a.en --target a.de --model m    a translator of your own\n"
+      "  heed translate --model m < text.en > text.de\n"
       "  heed score -r ref.txt hyp.txt  BLEU of a translation, as sacreBLEU gives it\n",
       "heed"};
   app.require_subcommand(1);
   app.set_version_flag("--version", version);
-  heed::apps::add_bench(app);
+  heed::apps::add_train(app);
+  heed::apps::add_translate(app);
+  heed::apps::add_align(app);
   heed::apps::add_score(app);
+  heed::apps::add_bench(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version

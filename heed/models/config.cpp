@@ -1,16 +1,12 @@
 #include "heed/models/config.h"
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
-
 #include "heed/attention/score.h"
 #include "heed/attention/weigh.h"
 #include "heed/base/check.h"
+#include "heed/models/config_json.h"
 
 namespace heed {
 namespace {
-
-using nlohmann::json;
 
 struct Preset {
   const char* name;
@@ -22,7 +18,7 @@ std::vector<Preset> presets() {
       {"rnn-small", {.size = 128, .dropout = 0.1}},
       {"rnn", {.size = 256, .dropout = 0.3}},
       {"transformer-tiny",
-       {.model = "transformer",
+       {.family = "transformer",
         .size = 128,
         .encoder_layers = 4,
         .decoder_layers = 4,
@@ -32,7 +28,7 @@ std::vector<Preset> presets() {
         .heads = 4,
         .inner = 256}},
       {"transformer-small",
-       {.model = "transformer",
+       {.family = "transformer",
         .size = 256,
         .encoder_layers = 3,
         .decoder_layers = 3,
@@ -42,7 +38,7 @@ std::vector<Preset> presets() {
         .heads = 4,
         .inner = 1024}},
       {"transformer-base",
-       {.model = "transformer",
+       {.family = "transformer",
         .size = 512,
         .encoder_layers = 6,
         .decoder_layers = 6,
@@ -75,14 +71,14 @@ ModelConfig preset(const std::string& name) {
 }
 
 void check(const ModelConfig& c) {
-  one_of("model", c.model, {"rnn", "transformer"});
+  one_of("family", c.family, {"rnn", "transformer"});
   one_of("cell", c.cell, {"rnn", "gru", "lstm"});
   one_of("wiring", c.wiring, {"before", "after"});
   one_of("norm", c.norm, {"pre", "post"});
   one_of("position", c.position, {"sinusoidal", "learned", "rotary"});
   std::vector<std::string> scores{"concat", "general"};
   for (const ScoreRow& row : score_table()) scores.emplace_back(row.name);
-  if (c.model == "rnn") scores.emplace_back("none");
+  if (c.family == "rnn") scores.emplace_back("none");
   one_of("score", c.score, scores);
   weigh_kind(c.weigh);
   require(c.weigh != "reinforce", "config: weigh 'reinforce' needs a reward, which training a ",
@@ -95,12 +91,12 @@ void check(const ModelConfig& c) {
   positive("inner", c.inner), positive("positions", c.positions);
   require(c.size % c.heads == 0, "config: size ", c.size, " cannot be shared by ", c.heads,
           " heads evenly");
-  require(c.model != "transformer" || c.size % 2 == 0, "config: size ", c.size, " is odd");
+  require(c.family != "transformer" || c.size % 2 == 0, "config: size ", c.size, " is odd");
   require(c.position != "rotary" || c.size / c.heads % 2 == 0,
           "config: rotary positions want heads of an even size, given ", c.size / c.heads);
   require(c.key_heads == 0 || c.heads % c.key_heads == 0, "config: ", c.heads,
           " heads cannot share ", c.key_heads, " key heads evenly");
-  require(c.embedding == 0 || c.model == "rnn",
+  require(c.embedding == 0 || c.family == "rnn",
           "config: embedding is for rnn; a transformer's is size");
   require(!c.tied || c.embedding == 0 || c.embedding == c.size,
           "config: tied vectors want embedding and size equal, given ", c.embedding, " and ",
@@ -111,32 +107,10 @@ void check(const ModelConfig& c) {
   require(c.temperature > 0, "config: temperature wants a number above 0, given ", c.temperature);
 }
 
-std::string to_json(const ModelConfig& config) {
-  nlohmann::ordered_json out;
-  fields(config, [&](const char* name, const auto& value, const char*) { out[name] = value; });
-  return out.dump(1);
-}
+std::string to_json(const ModelConfig& config) { return config_to_json(config); }
 
-ModelConfig model_config(const std::string& text, const std::string& where) {
-  const json given = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  require(given.is_object(), where, ": not a JSON object");
-  ModelConfig config;
-  std::vector<std::string> known;
-  fields(config, [&](const char* name, auto& value, const char*) {
-    known.emplace_back(name);
-    const auto found = given.find(name);
-    if (found == given.end()) return;
-    try {
-      found->get_to(value);
-    } catch (const json::exception&) {
-      fail(where, ": '", name, "' cannot be ", found->dump());
-    }
-  });
-  for (const auto& [key, value] : given.items())
-    if (std::find(known.begin(), known.end(), key) == known.end())
-      fail(where, ": ", unknown_name("key", key, known));
-  check(config);
-  return config;
+ModelConfig model_config(const std::string& json, const std::string& where) {
+  return config_from_json<ModelConfig>(json, where);
 }
 
 }  // namespace heed

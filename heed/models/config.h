@@ -10,7 +10,7 @@
 namespace heed {
 
 struct ModelConfig {
-  std::string model = "rnn";
+  std::string family = "rnn";
   int64_t size = 256;
   int64_t embedding = 0;
   int64_t encoder_layers = 1, decoder_layers = 1;
@@ -37,7 +37,7 @@ struct ModelConfig {
 template <class Config, class F>
 requires std::is_same_v<std::remove_const_t<Config>, ModelConfig>
 void fields(Config& c, F&& f) {
-  f("model", c.model, "family: rnn or transformer");
+  f("family", c.family, "rnn or transformer");
   f("size", c.size, "size of states and vectors");
   f("embedding", c.embedding, "rnn: size of a word's vector; 0: as size");
   f("encoder_layers", c.encoder_layers, "layers of the encoder");

@@ -32,7 +32,7 @@ void State::choose(std::span<const Id> from, std::span<const Id> kept) {
 std::unique_ptr<Model> make_model(const Params& params, const ModelConfig& config,
                                   const Vocabularies& vocabularies) {
   check(config);
-  if (config.model == "transformer")
+  if (config.family == "transformer")
     return std::make_unique<Transformer>(params, config, vocabularies);
   return std::make_unique<RecurrentModel>(params, config, vocabularies);
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heed/base/check.h"
+#include "heed/models/config_json.h"
 #include "heed/ops/into.h"
 #include "heed/tensor/memory.h"
 #include "heed/training/checkpoint.h"
@@ -53,6 +54,11 @@ void check(const TrainConfig& c) {
           "training: nothing would end it; give steps, epochs, minutes or patience");
   require(c.schedule != "cosine" || c.steps > c.warmup,
           "training: the cosine schedule wants a number of steps beyond the warm-up's ", c.warmup);
+}
+
+std::string to_json(const TrainConfig& config) { return config_to_json(config); }
+TrainConfig train_config(const std::string& json, const std::string& where) {
+  return config_from_json<TrainConfig>(json, where);
 }
 
 UseAverage::UseAverage(const Params& params, const std::vector<Tensor>& average)

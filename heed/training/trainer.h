@@ -69,6 +69,8 @@ void fields(Config& c, F&& f) {
 
 // Throws Error for what makes no sense.
 void check(const TrainConfig& config);
+std::string to_json(const TrainConfig& config);
+TrainConfig train_config(const std::string& json, const std::string& where);
 
 struct Validation {
   double loss = 0;             // nats a word

@@ -1,0 +1,56 @@
+#include "apps/flags.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "heed/base/check.h"
+#include "heed/base/parallel.h"
+#include "heed/tensor/cuda.h"
+
+namespace heed::apps {
+
+void add_machine_flags(CLI::App& app, Machine& machine) {
+  app.add_option("--threads", machine.threads, "threads to compute with (default: all)")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--device", machine.device, "cpu, cuda or auto")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
+}
+
+void use(const Machine& machine) {
+  if (machine.threads > 0) set_threads(machine.threads);
+  if (machine.device != "cuda") return;
+  const CudaDevices cuda = cuda_devices();
+  require(cuda.built, "--device cuda: this heed was built without CUDA; build it with 'make cuda'");
+  require(!cuda.names.empty(), "--device cuda: ", cuda.trouble);
+  fail("--device cuda: this version computes on the CPU alone; leave --device out");
+}
+
+std::string duration(double seconds) {
+  const long s = std::lround(std::max(0.0, seconds));
+  char text[32];
+  if (s >= 3600)
+    std::snprintf(text, sizeof text, "%ldh%02ldm", s / 3600, s / 60 % 60);
+  else if (s >= 60)
+    std::snprintf(text, sizeof text, "%ldm%02lds", s / 60, s % 60);
+  else
+    std::snprintf(text, sizeof text, "%lds", s);
+  return text;
+}
+
+bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
+
+void StatusLine::show(const std::string& text) {
+  if (!stderr_is_terminal()) return;
+  std::fprintf(stderr, "\r\033[K%s", text.c_str());
+  std::fflush(stderr);
+  shown_ = true;
+}
+void StatusLine::clear() {
+  if (shown_) std::fprintf(stderr, "\r\033[K");
+  shown_ = false;
+}
+StatusLine::~StatusLine() { clear(); }
+
+}  // namespace heed::apps

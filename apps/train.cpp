@@ -1,0 +1,300 @@
+// heed train: from two text files to a model's folder.
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "apps/flags.h"
+#include "heed/attention/score.h"
+#include "heed/attention/weigh.h"
+#include "heed/base/check.h"
+#include "heed/files/lines.h"
+#include "heed/metrics/metrics.h"
+#include "heed/translation/translator.h"
+#include "heed/view/heatmap.h"
+
+namespace heed::apps {
+namespace {
+
+struct Options {
+  CorpusFiles corpus, valid;
+  std::string folder, preset = "rnn", log, tokenize = "13a";
+  TokenizerOptions tokenizer;
+  std::string source_tokenizer, target_tokenizer;  // existing ones
+  CorpusOptions cleaning;
+  bool joint = false, resume = false, cut = false, list = false;
+  int64_t samples = 2;
+  Machine machine;
+};
+
+volatile std::sig_atomic_t stop_asked = 0;
+void ask_to_stop(int) { stop_asked = 1; }
+
+TokenizerPair learn_tokenizers(const Options& o) {
+  const auto learn = [&](Side side, const std::string& given) {
+    if (!given.empty()) return load_tokenizer(o.tokenizer.kind, given);
+    return learn_tokenizer(texts(o.corpus, side), o.tokenizer);
+  };
+  if (o.joint) {
+    const auto both = learn(Side::both, o.source_tokenizer);
+    return {both, both};
+  }
+  return {learn(Side::source, o.source_tokenizer), learn(Side::target, o.target_tokenizer)};
+}
+
+// The validation corpus, as ids for the loss and as text for BLEU.
+struct ValidSet {
+  std::vector<Batch> batches;
+  std::vector<std::string> sources, targets;
+};
+
+ValidSet read_valid(const Options& o, const TokenizerPair& tokenizers) {
+  ValidSet valid;
+  PairReader reader(o.valid);
+  while (const std::optional<TextPair> pair = reader.next()) {
+    valid.sources.push_back(pair->source);
+    valid.targets.push_back(pair->target);
+  }
+  Corpus corpus(o.valid, tokenizers, o.cleaning);
+  valid.batches = batches_once(corpus, {.tokens = 4096});
+  return valid;
+}
+
+double bleu_of(const std::vector<Translation>& found, const std::vector<std::string>& references,
+               const std::string& tokenizer) {
+  std::vector<std::string> lines;
+  for (const Translation& t : found) lines.push_back(t.best().text);
+  const auto metric = make_bleu({.tokenizer = tokenizer});
+  return metric->score(sum_statistics(statistics(*metric, lines, {references})));
+}
+
+std::vector<std::string> pieces(const Tokenizer& tokenizer, const std::vector<Id>& ids) {
+  std::vector<std::string> out;
+  for (const Id id : ids) out.push_back(tokenizer.piece(id));
+  return out;
+}
+
+void show_sample(const ModelFolder& model, const Translation& t, const std::string& reference) {
+  std::fprintf(stderr, "  source      %s\n  translation %s\n  reference   %s\n",
+               t.source.text.c_str(), t.best().text.c_str(), reference.c_str());
+  const auto& c = t.best();
+  if (c.weights.empty() || c.target.ids.size() > 24 || t.source.ids.size() > 24) return;
+  Heatmap map{pieces(*model.tokenizers.target, c.target.ids),
+              pieces(*model.tokenizers.source, t.source.ids),
+              {}};
+  for (size_t i = 0; i < c.target.ids.size(); ++i)
+    for (size_t j = 0; j < t.source.ids.size(); ++j) map.weights.push_back(double(c.weights[i][j]));
+  std::fprintf(stderr, "%s",
+               draw_terminal(map, stderr_is_terminal() ? Ink::color : Ink::plain).c_str());
+}
+
+Validation validate(const Options& o, const ModelFolder& model, const ValidSet& valid, int round) {
+  Validation out;
+  double tokens = 0;
+  for (const Batch& batch : valid.batches) {
+    out.loss += negative_log_likelihood(*model.model, batch);
+    tokens += double(batch.target_tokens());
+  }
+  out.loss /= std::max(tokens, 1.0);
+  StatusLine status;
+  TranslateOptions translate{.search = {.beam = 1}, .batch = 64};
+  translate.progress = [&](int64_t done) {
+    status.show("  validating: " + std::to_string(done) + " of " +
+                std::to_string(valid.sources.size()) + " sentences");
+  };
+  const Translator translator(model);
+  out.bleu = bleu_of(translator.translate(valid.sources, translate), valid.targets, o.tokenize);
+  status.clear();
+  if (valid.sources.empty()) return out;
+  for (int64_t i = 0; i < o.samples; ++i) {
+    const size_t at = static_cast<size_t>(round * o.samples + i) % valid.sources.size();
+    const bool attends = model.config.score != "none";
+    const auto one =
+        translator.translate({valid.sources[at]}, {.search = {.beam = 1, .want_weights = attends}});
+    show_sample(model, one[0], valid.targets[at]);
+  }
+  return out;
+}
+
+// The line that can be trusted.
+std::string line(const Progress& p) {
+  char text[256];
+  std::snprintf(
+      text, sizeof text,
+      "epoch %lld  step %lld  loss %.3f  ppl %.2f  %.0f words/s  rate %.2e  norm %.2f  %s",
+      static_cast<long long>(p.epoch), static_cast<long long>(p.step), p.loss, std::exp(p.loss),
+      p.words_a_second, p.rate, p.gradient_norm, duration(p.seconds).c_str());
+  std::string out = text;
+  if (p.left) out += ", " + duration(*p.left) + " left";
+  return out;
+}
+
+std::string json_line(const Progress& p) {
+  nlohmann::ordered_json out{{"epoch", p.epoch},    {"step", p.step},
+                             {"loss", p.loss},      {"words_a_second", p.words_a_second},
+                             {"rate", p.rate},      {"gradient_norm", p.gradient_norm},
+                             {"seconds", p.seconds}};
+  if (p.validation) {
+    out["valid_loss"] = p.validation->loss;
+    if (p.validation->bleu) out["valid_bleu"] = *p.validation->bleu;
+    out["best"] = p.best;
+  }
+  return out.dump();
+}
+
+void tell(const Progress& p, StatusLine& status) {
+  if (!p.validation) {
+    if (stderr_is_terminal())
+      status.show(line(p));
+    else
+      std::fprintf(stderr, "%s\n", line(p).c_str());
+    return;
+  }
+  status.clear();
+  std::fprintf(stderr, "%s\n  valid: loss %.3f  ppl %.2f", line(p).c_str(), p.validation->loss,
+               std::exp(p.validation->loss));
+  if (p.validation->bleu) std::fprintf(stderr, "  BLEU %.1f", *p.validation->bleu);
+  std::fprintf(stderr, "%s\n", p.best ? "  (best so far, saved)" : "");
+}
+
+void print_tables() {
+  std::printf("scores:\n");
+  for (const ScoreRow& row : score_table()) std::printf("  %-16s %s\n", row.name, row.formula);
+  std::printf("  %-16s %s\n", "none", "no attention (rnn only)");
+  std::printf("weigh:\n");
+  for (const WeighRow& row : weigh_table()) std::printf("  %-16s %s\n", row.name, row.formula);
+  std::printf("presets:\n");
+  for (const std::string& name : preset_names()) std::printf("  %s\n", name.c_str());
+}
+
+ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainConfig& training) {
+  const std::filesystem::path folder = o.folder;
+  if (o.resume) {
+    require(std::filesystem::exists(folder / "checkpoint" / "last.safetensors"), o.folder,
+            ": nothing to resume: no checkpoint in it; leave --resume out to begin");
+    ModelFolder model = open_model(folder, Parameters::leave);
+    return model;
+  }
+  require(!std::filesystem::exists(folder / "config.json"), o.folder,
+          ": there is a model in it already; --resume goes on with it, or choose another folder");
+  std::fprintf(stderr, "learning the vocabulary (%s) ...\n", o.tokenizer.kind.c_str());
+  return create_model(folder, config, training, learn_tokenizers(o));
+}
+
+void run(const Options& o, const Flags<ModelConfig>& model_flags,
+         const Flags<TrainConfig>& train_flags) {
+  if (o.list) return print_tables();
+  require(!o.corpus.source.empty(), "train: wants --source and --target (or --tsv); see --help");
+  require(!o.folder.empty(), "train: wants --model, the folder to write to; see --help");
+  use(o.machine);
+  ModelConfig config = preset(o.preset);
+  model_flags.apply(config);
+  TrainConfig training;
+  train_flags.apply(training);
+  // Unless told otherwise it ends by itself.
+  if (training.steps == 0 && training.epochs == 0 && training.minutes == 0 &&
+      training.patience == 0)
+    training.patience = 5;
+  check(config);
+  check(training);
+  ModelFolder model = model_for(o, config, training);
+  if (o.resume) {
+    training = model.training;
+    train_flags.apply(training);
+    check(training);
+  }
+  CorpusOptions cleaning = o.cleaning;
+  if (o.cut) cleaning.surplus = CorpusOptions::Surplus::cut;
+  auto corpus = std::make_shared<Corpus>(o.corpus, model.tokenizers, cleaning);
+  std::fprintf(stderr, "%s", corpus->report().text().c_str());
+  std::optional<ValidSet> valid;
+  if (!o.valid.source.empty()) valid = read_valid(o, model.tokenizers);
+  std::fprintf(stderr, "%s with %s attention: %.1f million parameters; vocabularies of %d and %d\n",
+               model.config.family.c_str(), model.config.score.c_str(),
+               double(model.params.count()) / 1e6, model.tokenizers.source->size(),
+               model.tokenizers.target->size());
+  Trainer trainer(*model.model, model.params, corpus, training, model.path);
+  if (o.resume && trainer.resume())
+    std::fprintf(stderr, "going on from step %lld\n", static_cast<long long>(trainer.steps()));
+  std::ofstream log;
+  if (!o.log.empty()) {
+    log.open(o.log, std::ios::app);
+    require(log.good(), o.log, ": cannot be written to");
+  }
+  std::signal(SIGINT, ask_to_stop);
+  std::signal(SIGTERM, ask_to_stop);
+  StatusLine status;
+  int round = 0;
+  Trainer::Hooks hooks;
+  hooks.stop = [] { return stop_asked != 0; };
+  hooks.log = [&](const Progress& p) {
+    tell(p, status);
+    if (log.is_open()) log << json_line(p) << std::endl;
+  };
+  if (valid)
+    hooks.validate = [&] {
+      status.clear();
+      return validate(o, model, *valid, round++);
+    };
+  const Trainer::End end = trainer.run(hooks);
+  status.clear();
+  if (end == Trainer::End::stopped) {
+    std::fprintf(stderr, "stopped at step %lld; the checkpoint is saved, --resume goes on\n",
+                 static_cast<long long>(trainer.steps()));
+    return;
+  }
+  std::fprintf(stderr, "done after %lld steps%s; the model is in %s\n",
+               static_cast<long long>(trainer.steps()),
+               end == Trainer::End::patience ? " (no better model came)" : "", o.folder.c_str());
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* train = app.add_subcommand(
+      "train",
+      "train a translator from parallel text\n"
+      "Examples:\n"
+      "  heed train --source a.en --target a.de --model m --valid-source v.en --valid-target v.de\n"
+      "  heed train --tsv pairs.tsv.gz --model m --preset transformer-small --minutes 30\n"
+      "  heed train ... --score bilinear --wiring after --tokens words --vocabulary 5000\n"
+      "  heed train --source a.en --target a.de --model m --resume    go on where it stopped\n"
+      "  heed train --list                                            scores, weights, presets\n");
+  train->add_option("--source", o->corpus.source, "source sentences, one a line (plain or gzip)");
+  train->add_option("--target", o->corpus.target, "their translations");
+  train->add_option("--tsv", o->corpus.source, "instead: one file, source, tab, translation");
+  train->add_option("--alignment", o->corpus.alignment,
+                    "word links in Pharaoh's form, for --guided");
+  train->add_option("--valid-source", o->valid.source, "validation sentences");
+  train->add_option("--valid-target", o->valid.target, "their translations");
+  train->add_option("--model", o->folder, "the folder to write to");
+  train->add_option("--preset", o->preset,
+                    "what flags change: rnn-small, rnn, transformer-tiny, "
+                    "transformer-small, transformer-base");
+  train->add_flag("--resume", o->resume, "go on from the folder's checkpoint");
+  train->add_flag("--list", o->list, "list scores, ways to weigh and presets");
+  train->add_option("--tokens", o->tokenizer.kind, "unigram, bpe, words or characters");
+  train->add_option("--vocabulary", o->tokenizer.size, "its size at most");
+  train->add_option("--min-count", o->tokenizer.min_count, "rarer words become unknown");
+  train->add_flag("--joint", o->joint, "one vocabulary for both languages");
+  train->add_option("--source-tokens", o->source_tokenizer,
+                    "an existing vocabulary or SentencePiece model");
+  train->add_option("--target-tokens", o->target_tokenizer, "the same for the target");
+  train->add_option("--max-length", o->cleaning.max_length, "longer pairs are left out (pieces)");
+  train->add_option("--max-ratio", o->cleaning.max_ratio,
+                    "pairs whose lengths differ more are left out");
+  train->add_flag("--cut", o->cut, "files of different length: use the lines that both have");
+  train->add_option("--tokenize", o->tokenize,
+                    "BLEU's tokenizer in validation (heed score --help)");
+  train->add_option("--samples", o->samples, "translations shown at each validation");
+  train->add_option("--log", o->log, "also write progress to this file, a JSON object a line");
+  add_machine_flags(*train, o->machine);
+  auto model_flags = std::make_shared<Flags<ModelConfig>>(*train, "Model (beside --preset)");
+  auto train_flags = std::make_shared<Flags<TrainConfig>>(*train, "Training");
+  train->callback([=] { run(*o, *model_flags, *train_flags); });
+}
+
+}  // namespace heed::apps

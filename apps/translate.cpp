@@ -1,0 +1,223 @@
+// heed translate: lines in, translations out, in the same order. heed align: given pairs, their
+// alignment.
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "apps/flags.h"
+#include "heed/base/check.h"
+#include "heed/data/alignment.h"
+#include "heed/files/lines.h"
+#include "heed/translation/translator.h"
+
+namespace heed::apps {
+namespace {
+
+struct Options {
+  std::string folder, source, target, alignment, prefixes;
+  TranslateOptions translate;
+  bool json = false, scores = false;
+  int64_t chunk = 2000;  // lines read at a time
+  Machine machine;
+};
+
+const std::vector<std::string> kForms = {"pharaoh", "soft"};
+
+std::vector<std::string> pieces(const Tokenizer& tokenizer, const std::vector<Id>& ids) {
+  std::vector<std::string> out;
+  for (const Id id : ids) out.push_back(tokenizer.piece(id));
+  return out;
+}
+
+// "0:0.91 1:0.05 ...|...": for each target piece, and the end, the weights on all source pieces.
+std::string soft(const std::vector<std::vector<float>>& weights) {
+  std::string out;
+  for (const std::vector<float>& row : weights) {
+    if (!out.empty()) out += ' ';
+    for (size_t j = 0; j < row.size(); ++j) {
+      char number[32];
+      std::snprintf(number, sizeof number, "%s%.4g", j ? "," : "", double(row[j]));
+      out += number;
+    }
+  }
+  return out;
+}
+
+nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t) {
+  nlohmann::ordered_json out{{"source", t.source.text},
+                             {"source_pieces", pieces(*model.tokenizers.source, t.source.ids)}};
+  for (const Translation::Candidate& c : t.candidates) {
+    nlohmann::ordered_json one{{"text", c.text},
+                               {"pieces", pieces(*model.tokenizers.target, c.target.ids)},
+                               {"log_probability", c.log_probability},
+                               {"score", c.score}};
+    if (!c.weights.empty()) {
+      one["weights"] = c.weights;
+      one["alignment"] = to_pharaoh(word_alignment(t.source, c.target, c.weights));
+    }
+    out["translations"].push_back(one);
+  }
+  return out;
+}
+
+void print(const Options& o, const ModelFolder& model, const Translation& t, bool with_text) {
+  if (o.json) {
+    std::printf("%s\n", to_json(model, t).dump().c_str());
+    return;
+  }
+  for (const Translation::Candidate& c : t.candidates) {
+    std::string line = with_text ? c.text : "";
+    const auto add = [&](const std::string& field) {
+      if (with_text || !line.empty()) line += '\t';
+      line += field;
+    };
+    if (o.alignment == "pharaoh") add(to_pharaoh(word_alignment(t.source, c.target, c.weights)));
+    if (o.alignment == "soft") add(soft(c.weights));
+    if (o.scores) {
+      char number[32];
+      std::snprintf(number, sizeof number, "%.6f", c.log_probability);
+      add(number);
+    }
+    std::printf("%s\n", line.c_str());
+  }
+}
+
+void warn_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t most) {
+  for (size_t i = 0; i < found.size(); ++i)
+    if (found[i].cut)
+      std::fprintf(
+          stderr,
+          "heed: line %lld has more than %lld pieces; the rest was left out (--max-length)\n",
+          static_cast<long long>(first + static_cast<int64_t>(i) + 1),
+          static_cast<long long>(most));
+}
+
+void prepare(Options& o) {
+  require(!o.folder.empty(), "wants --model, a folder that 'heed train' made");
+  use(o.machine);
+  if (!o.alignment.empty() && std::find(kForms.begin(), kForms.end(), o.alignment) == kForms.end())
+    fail(unknown_name("alignment", o.alignment, kForms));
+}
+
+void translate(Options o) {
+  prepare(o);
+  const Translator translator(o.folder);
+  if (!o.alignment.empty() || (o.json && translator.model().config.score != "none"))
+    o.translate.search.want_weights = true;
+  LineReader reader(o.source.empty() ? "-" : o.source);
+  std::optional<LineReader> prefixes;
+  if (!o.prefixes.empty()) prefixes.emplace(o.prefixes);
+  StatusLine status;
+  int64_t before = 0;
+  for (bool more = true; more;) {
+    std::vector<std::string> lines;
+    while (static_cast<int64_t>(lines.size()) < o.chunk) {
+      std::optional<std::string> line = reader.next();
+      more = line.has_value();
+      if (!more) break;
+      lines.push_back(std::move(*line));
+    }
+    if (prefixes) {
+      o.translate.search.prefixes.clear();
+      for (size_t i = 0; i < lines.size(); ++i)
+        o.translate.search.prefixes.push_back(
+            translator.model().tokenizers.target->encode(prefixes->next().value_or("")).ids);
+    }
+    o.translate.progress = [&](int64_t done) {
+      status.show(std::to_string(before + done) + " lines translated");
+    };
+    const std::vector<Translation> found = translator.translate(lines, o.translate);
+    status.clear();
+    warn_of_cuts(found, before, o.translate.max_length);
+    for (const Translation& t : found) print(o, translator.model(), t, true);
+    std::fflush(stdout);
+    before += static_cast<int64_t>(lines.size());
+  }
+}
+
+void align(Options o) {
+  prepare(o);
+  require(!o.source.empty() && !o.target.empty(), "align: wants --source and --target; see --help");
+  if (o.alignment.empty()) o.alignment = "pharaoh";
+  o.translate.search.want_weights = true;
+  const Translator translator(o.folder);
+  require(translator.model().config.score != "none", o.folder,
+          ": a model without attention; it cannot align");
+  const std::vector<std::string> sources = read_lines(o.source), targets = read_lines(o.target);
+  require(sources.size() == targets.size(), "align: ", o.source, " has ", sources.size(),
+          " lines, ", o.target, " has ", targets.size());
+  StatusLine status;
+  o.translate.progress = [&](int64_t done) {
+    status.show(std::to_string(done) + " of " + std::to_string(sources.size()) + " pairs aligned");
+  };
+  const std::vector<Translation> found = translator.score(sources, targets, o.translate);
+  status.clear();
+  warn_of_cuts(found, 0, o.translate.max_length);
+  for (const Translation& t : found) print(o, translator.model(), t, false);
+}
+
+void add_common(CLI::App& command, const std::shared_ptr<Options>& o) {
+  command.add_option("--model", o->folder, "the model's folder");
+  command.add_option("--batch", o->translate.batch, "sentences at a time; changes no result")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--layer", o->translate.search.layer, "whose weights align (-1: the last)");
+  command.add_option("--head", o->translate.search.head,
+                     "whose weights align (-1: the mean of all)");
+  command.add_option("--max-length", o->translate.max_length, "longer sources are cut (pieces)")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--json", o->json, "a JSON object a line: pieces, weights, scores");
+  command.add_flag("--scores", o->scores, "the log-probability behind a tab");
+  add_machine_flags(command, o->machine);
+}
+
+}  // namespace
+
+void add_translate(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "translate",
+      "translate text, line by line\n"
+      "Examples:\n"
+      "  heed translate --model m < text.en > text.de\n"
+      "  heed translate --model m --alignment pharaoh < text.en     with word links behind a tab\n"
+      "  heed translate --model m --beam 10 --best 5 --scores < text.en\n"
+      "  heed translate --model m --sample --temperature 0.8 --top-k 20 < text.en\n");
+  command->add_option("--input", o->source, "a file instead of standard input (plain or gzip)");
+  SearchOptions& s = o->translate.search;
+  command->add_option("--beam", s.beam, "hypotheses kept; 1 is greedy search")
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--best", s.best, "so many translations for each line, best first")
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--normalize", s.normalize, "scores are divided by length to this power");
+  command->add_option("--coverage", s.coverage, "how much unread source words cost");
+  command->add_option("--min-length", s.min_length, "pieces at least");
+  command->add_option("--max-ratio", s.max_ratio, "pieces at most, by the source's");
+  command->add_option("--no-repeat", s.no_repeat, "no n-gram of this length twice");
+  command->add_option("--prefix", o->prefixes, "a file: what each translation must begin with");
+  command->add_option("--alignment", o->alignment, "behind a tab: pharaoh or soft");
+  command->add_flag("--sample", s.sample, "draw words instead of searching");
+  command->add_option("--temperature", s.temperature, "of sampling");
+  command->add_option("--top-k", s.top_k, "sampling: only the likeliest so many words");
+  command->add_option("--top-p", s.top_p, "sampling: only words that make up this probability");
+  command->add_option("--seed", s.seed, "of sampling");
+  add_common(*command, o);
+  command->callback([o] { translate(*o); });
+}
+
+void add_align(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("align",
+                         "align the words of given pairs\n"
+                         "Examples:\n"
+                         "  heed align --model m --source a.en --target a.de > links\n"
+                         "  heed align --model m --source a.en --target a.de --alignment soft\n");
+  command->add_option("--source", o->source, "source sentences");
+  command->add_option("--target", o->target, "their translations");
+  command->add_option("--alignment", o->alignment, "pharaoh or soft");
+  add_common(*command, o);
+  command->callback([o] { align(*o); });
+}
+
+}  // namespace heed::apps

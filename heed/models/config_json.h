@@ -1,0 +1,44 @@
+// A described configuration (config.h) to and from JSON.
+#pragma once
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "heed/base/check.h"
+
+namespace heed {
+
+template <class Config>
+std::string config_to_json(const Config& config) {
+  nlohmann::ordered_json out;
+  fields(config, [&](const char* name, const auto& value, const char*) { out[name] = value; });
+  return out.dump(1);
+}
+
+// `where` stands at the head of every message. A key that is not there keeps its default.
+template <class Config>
+Config config_from_json(const std::string& text, const std::string& where) {
+  const auto given = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  require(given.is_object(), where, ": not a JSON object");
+  Config config;
+  std::vector<std::string> known;
+  fields(config, [&](const char* name, auto& value, const char*) {
+    known.emplace_back(name);
+    const auto found = given.find(name);
+    if (found == given.end()) return;
+    try {
+      found->get_to(value);
+    } catch (const nlohmann::json::exception&) {
+      fail(where, ": '", name, "' cannot be ", found->dump());
+    }
+  });
+  for (const auto& [key, value] : given.items())
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      fail(where, ": ", unknown_name("key", key, known));
+  check(config);
+  return config;
+}
+
+}  // namespace heed

@@ -1,0 +1,72 @@
+#include "heed/translation/model_folder.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "heed/base/check.h"
+#include "heed/files/atomic_file.h"
+#include "heed/training/checkpoint.h"
+
+namespace heed {
+namespace {
+
+constexpr int kFormat = 1;
+
+ModelFolder assembled(const std::filesystem::path& path, const ModelConfig& config,
+                      const TrainConfig& training, const TokenizerPair& tokenizers) {
+  Params params(training.seed);
+  auto model = make_model(params, config,
+                          {.source = tokenizers.source->size(),
+                           .target = tokenizers.target->size(),
+                           .shared = tokenizers.source == tokenizers.target});
+  return {path, config, training, tokenizers, params, std::move(model)};
+}
+
+std::string config_text(const ModelConfig& config, const TrainConfig& training) {
+  nlohmann::ordered_json json{{"heed", kFormat},
+                              {"model", nlohmann::ordered_json::parse(to_json(config))},
+                              {"training", nlohmann::ordered_json::parse(to_json(training))}};
+  return json.dump(1) + "\n";
+}
+
+}  // namespace
+
+ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& config,
+                         const TrainConfig& training, const TokenizerPair& tokenizers) {
+  check(config);
+  check(training);
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  require(!error && std::filesystem::is_directory(path), path.string(),
+          ": the model's folder cannot be made: ", error ? error.message() : "it is a file");
+  tokenizers.save(path);
+  write_file(path / "config.json", config_text(config, training));
+  return assembled(path, config, training, tokenizers);
+}
+
+ModelFolder open_model(const std::filesystem::path& path, Parameters parameters) {
+  require(std::filesystem::is_directory(path), path.string(),
+          std::filesystem::exists(path) ? ": is a file; a model is a folder"
+                                        : ": there is no such model folder");
+  const std::filesystem::path file = path / "config.json";
+  std::ifstream in(file);
+  require(in.good(), path.string(),
+          ": no config.json in it; is it a model that 'heed train' made?");
+  std::stringstream text;
+  text << in.rdbuf();
+  const auto json = nlohmann::json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+  require(json.is_object() && json.contains("heed") && json.contains("model"), file.string(),
+          ": not the configuration of a translation model");
+  require(json["heed"] == kFormat, file.string(), ": written in format ", json["heed"].dump(),
+          ", this heed reads format ", kFormat, "; use the version that trained it");
+  const ModelConfig config = model_config(json["model"].dump(), file.string());
+  const TrainConfig training = json.contains("training")
+                                   ? train_config(json["training"].dump(), file.string())
+                                   : TrainConfig{};
+  ModelFolder folder = assembled(path, config, training, TokenizerPair::load(path));
+  if (parameters == Parameters::load) load_parameters(folder.params, path / "model.safetensors");
+  return folder;
+}
+
+}  // namespace heed

@@ -1,0 +1,162 @@
+#include "heed/translation/translator.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "heed/base/check.h"
+#include "heed/base/unicode.h"
+#include "heed/data/alignment.h"
+
+namespace heed {
+namespace {
+
+// Sentences with their end, padded.
+Source source_of(const std::vector<const Sentence*>& rows, const SpecialIds& special) {
+  size_t longest = 0;
+  for (const Sentence* s : rows) longest = std::max(longest, s->ids.size() + 1);
+  Source out;
+  std::vector<Id> all;
+  for (const Sentence* s : rows) {
+    all.insert(all.end(), s->ids.begin(), s->ids.end());
+    all.push_back(special.end);
+    all.insert(all.end(), longest - s->ids.size() - 1, special.pad);
+    out.lengths.push_back(static_cast<Id>(s->ids.size() + 1));
+  }
+  out.ids = ids(all, {static_cast<int64_t>(rows.size()), static_cast<int64_t>(longest)});
+  return out;
+}
+
+Sentence encoded(const Tokenizer& tokenizer, const std::string& line, size_t number) {
+  require(is_utf8(line), "line ", number + 1, ": not UTF-8");
+  return tokenizer.encode(line);
+}
+
+bool shorten(Sentence& s, int64_t most) {
+  if (static_cast<int64_t>(s.ids.size()) <= most) return false;
+  s.ids.resize(static_cast<size_t>(most));
+  s.word.resize(static_cast<size_t>(most));
+  return true;
+}
+
+// Calls body(numbers of lines) for batches of lines that are not empty, long ones first: lines of
+// similar length waste little, and memory is largest at the beginning.
+template <class Body>
+void by_length(const std::vector<Translation>& all, int64_t batch, Body body) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (!all[i].source.ids.empty()) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return all[a].source.ids.size() > all[b].source.ids.size();
+  });
+  for (size_t at = 0; at < order.size(); at += static_cast<size_t>(batch))
+    body(std::vector<size_t>(order.begin() + static_cast<std::ptrdiff_t>(at),
+                             order.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                 order.size(), at + static_cast<size_t>(batch)))));
+}
+
+Translation::Candidate candidate(const Tokenizer& tokenizer, Hypothesis h) {
+  Translation::Candidate c{.target = tokenizer.decode(h.ids),
+                           .text = {},
+                           .log_probability = h.log_probability,
+                           .score = h.score,
+                           .weights = std::move(h.weights)};
+  c.text = c.target.text;
+  return c;
+}
+
+}  // namespace
+
+Links word_alignment(const Sentence& source, const Sentence& target,
+                     const std::vector<std::vector<float>>& weights) {
+  Links links;
+  for (size_t t = 0; t < target.ids.size() && t < weights.size(); ++t) {
+    const auto& row = weights[t];
+    const auto most = std::max_element(row.begin(), row.end()) - row.begin();
+    // The source's end stands for no word.
+    if (most < static_cast<std::ptrdiff_t>(source.ids.size()))
+      links.push_back({static_cast<int32_t>(most), static_cast<int32_t>(t)});
+  }
+  std::sort(links.begin(), links.end());
+  return to_words(links, source.word, target.word);
+}
+
+Translator::Translator(const std::filesystem::path& folder)
+    : own_(std::make_unique<ModelFolder>(open_model(folder))), model_(own_.get()) {}
+
+SearchOptions Translator::with_ids(SearchOptions o) const {
+  const SpecialIds special = model_->tokenizers.target->special();
+  o.begin = special.begin, o.end = special.end, o.pad = special.pad, o.unknown = special.unknown;
+  return o;
+}
+
+std::vector<Translation> Translator::translate(const std::vector<std::string>& lines,
+                                               const TranslateOptions& o) const {
+  require(o.batch > 0, "translate: batches want at least one sentence, given ", o.batch);
+  const TokenizerPair& tokenizers = model_->tokenizers;
+  std::vector<Translation> out(lines.size());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    out[i].source = encoded(*tokenizers.source, lines[i], i);
+    out[i].cut = shorten(out[i].source, o.max_length);
+    if (out[i].source.ids.empty()) out[i].candidates.emplace_back();
+  }
+  int64_t done = 0;
+  by_length(out, o.batch, [&](const std::vector<size_t>& numbers) {
+    SearchOptions search_options = with_ids(o.search);
+    search_options.numbers.clear(), search_options.prefixes.clear();
+    std::vector<const Sentence*> rows;
+    for (const size_t i : numbers) {
+      rows.push_back(&out[i].source);
+      search_options.numbers.push_back(static_cast<int64_t>(i));
+      if (!o.search.prefixes.empty()) search_options.prefixes.push_back(o.search.prefixes.at(i));
+    }
+    auto found =
+        search(*model_->model, source_of(rows, tokenizers.source->special()), search_options);
+    for (size_t b = 0; b < numbers.size(); ++b)
+      for (Hypothesis& h : found[b])
+        out[numbers[b]].candidates.push_back(candidate(*tokenizers.target, std::move(h)));
+    done += static_cast<int64_t>(numbers.size());
+    if (o.progress) o.progress(done);
+  });
+  return out;
+}
+
+std::vector<Translation> Translator::score(const std::vector<std::string>& sources,
+                                           const std::vector<std::string>& targets,
+                                           const TranslateOptions& o) const {
+  require(sources.size() == targets.size(), "score: ", sources.size(), " sources, ", targets.size(),
+          " targets");
+  const TokenizerPair& tokenizers = model_->tokenizers;
+  std::vector<Translation> out(sources.size());
+  std::vector<Sentence> given;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    out[i].source = encoded(*tokenizers.source, sources[i], i);
+    given.push_back(encoded(*tokenizers.target, targets[i], i));
+    out[i].cut = shorten(out[i].source, o.max_length);
+    out[i].cut = shorten(given[i], o.max_length) || out[i].cut;
+    if (out[i].source.ids.empty()) out[i].candidates.emplace_back();
+  }
+  int64_t done = 0;
+  by_length(out, o.batch, [&](const std::vector<size_t>& numbers) {
+    std::vector<const Sentence*> rows;
+    std::vector<std::vector<Id>> target_ids;
+    for (const size_t i : numbers) {
+      rows.push_back(&out[i].source);
+      target_ids.push_back(given[i].ids);
+    }
+    auto found = score_targets(*model_->model, source_of(rows, tokenizers.source->special()),
+                               target_ids, with_ids(o.search));
+    for (size_t b = 0; b < numbers.size(); ++b) {
+      Translation::Candidate c{.target = given[numbers[b]],
+                               .text = given[numbers[b]].text,
+                               .log_probability = found[b].log_probability,
+                               .score = found[b].score,
+                               .weights = std::move(found[b].weights)};
+      out[numbers[b]].candidates.push_back(std::move(c));
+    }
+    done += static_cast<int64_t>(numbers.size());
+    if (o.progress) o.progress(done);
+  });
+  return out;
+}
+
+}  // namespace heed

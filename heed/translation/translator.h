@@ -1,0 +1,66 @@
+// A trained translator: lines of text in, lines of text out, with their alignments.
+//
+//   const Translator translator("model");
+//   std::cout << translator.translate({"the cat sleeps ."})[0].best().text;
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heed/search/search.h"
+#include "heed/translation/model_folder.h"
+
+namespace heed {
+
+struct TranslateOptions {
+  SearchOptions search = {};  // its special ids are set from the model
+  int64_t batch = 32;         // sentences at a time
+  int64_t max_length = 1000;  // pieces; what a line has more is cut off
+  std::function<void(int64_t done)> progress = {};
+};
+
+struct Translation {
+  Sentence source;
+  bool cut = false;  // the source was longer than max_length
+  struct Candidate {
+    Sentence target;
+    std::string text;
+    double log_probability = 0, score = 0;
+    // For each target piece, then the end: weights on the source's pieces, then its end.
+    std::vector<std::vector<float>> weights = {};
+  };
+  std::vector<Candidate> candidates;  // best first; at least one
+
+  const Candidate& best() const { return candidates.front(); }
+};
+
+// Each target piece with the source piece that it weighs most, joined to words.
+Links word_alignment(const Sentence& source, const Sentence& target,
+                     const std::vector<std::vector<float>>& weights);
+
+class Translator {
+ public:
+  explicit Translator(const std::filesystem::path& folder);
+  // Borrows a model that is being trained.
+  explicit Translator(const ModelFolder& folder) : model_(&folder) {}
+
+  // In the order of the lines. An empty line has an empty translation. The result of a line depends
+  // neither on the others nor on the size of batches.
+  std::vector<Translation> translate(const std::vector<std::string>& lines,
+                                     const TranslateOptions& options = {}) const;
+
+  // Given pairs: their scores and, if wanted, the weights that would have produced the targets.
+  std::vector<Translation> score(const std::vector<std::string>& sources,
+                                 const std::vector<std::string>& targets,
+                                 const TranslateOptions& options = {}) const;
+
+  const ModelFolder& model() const { return *model_; }
+
+ private:
+  SearchOptions with_ids(SearchOptions options) const;
+
+  std::unique_ptr<ModelFolder> own_;
+  const ModelFolder* model_;
+};
+
+}  // namespace heed
