@@ -10,9 +10,9 @@ deps:
 	@mkdir -p build
 	@tools/install-deps
 
-# Trains a small attention model on dates in words and draws what it attends to.
+# Trains a translator on a small grammar, translates what it has never seen, and shows what it attends to.
 demo: all
-	@build/release/examples/dates --save build/demo/model
+	@tools/demo
 
 # What CI runs: everything, as users get it and under the address and undefined sanitizers.
 test: all

@@ -10,5 +10,6 @@ void add_score(CLI::App& app);
 void add_train(CLI::App& app);
 void add_translate(CLI::App& app);
 void add_align(CLI::App& app);
+void add_view(CLI::App& app);
 
 }  // namespace heed::apps

@@ -40,6 +40,7 @@ std::string duration(double seconds) {
 }
 
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
+bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
 
 void StatusLine::show(const std::string& text) {
   if (!stderr_is_terminal()) return;

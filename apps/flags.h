@@ -66,5 +66,6 @@ class StatusLine {
   bool shown_ = false;
 };
 bool stderr_is_terminal();
+bool stdout_is_terminal();
 
 }  // namespace heed::apps

@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
   heed::apps::add_train(app);
   heed::apps::add_translate(app);
   heed::apps::add_align(app);
+  heed::apps::add_view(app);
   heed::apps::add_score(app);
   heed::apps::add_bench(app);
   try {
