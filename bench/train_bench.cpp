@@ -138,7 +138,8 @@ class GruAdditive {
         target_(params / "target", words, kState),
         encoder_(params / "encoder",
                  {.cell = Cell::gru, .in = kState, .size = kState, .bidirectional = true}),
-        decoder_(params / "decoder", Cell::gru, 3 * kState, kState),
+        decoder_(params / "decoder", Cell::gru, kState, kState),
+        context_gates_(params / "context", 2 * kState, 3 * kState, Linear::Bias::no),
         query_(params / "query", kState, kState, Linear::Bias::no),
         key_(params / "key", 2 * kState, kState, Linear::Bias::no),
         v_(params.add("v", {kState, 1}, glorot())),
@@ -152,6 +153,7 @@ class GruAdditive {
     const Tensor keys = reshape(key_(h), one_head), values = reshape(h, one_head);
     const Tensor v = reshape(v_, {1, kState});
     const Tensor embedded = target_(in);
+    const Tensor word_gates = decoder_.gates(embedded);  // of all steps at once
     CellState s = decoder_.start(batch);
     std::vector<Tensor> states, contexts;
     for (int64_t t = 0; t < steps; ++t) {
@@ -160,8 +162,8 @@ class GruAdditive {
           fused_attention({.form = ScoreForm::additive, .q = q, .k = keys, .value = values, .v = v})
               .context;
       const Tensor c = reshape(read, {batch, 2 * kState});
-      const Tensor y = reshape(slice(embedded, 1, t, t + 1), {batch, kState});
-      s = decoder_.step(concat({y, c}, 1), s);
+      const Tensor word = reshape(slice(word_gates, 1, t, t + 1), {batch, 3 * kState});
+      s = decoder_.step_from_gates(word + context_gates_(c), s);
       states.push_back(reshape(s.h, {batch, 1, kState}));
       contexts.push_back(reshape(c, {batch, 1, 2 * kState}));
     }
@@ -173,7 +175,7 @@ class GruAdditive {
   Embedding source_, target_;
   RecurrentStack encoder_;
   RecurrentCell decoder_;
-  Linear query_, key_;
+  Linear context_gates_, query_, key_;
   Tensor v_;
   Linear hidden_, output_;
 };

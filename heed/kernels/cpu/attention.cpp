@@ -492,6 +492,8 @@ void apply(const Attention<T>& a) {
 //   d value_j = sum_i w_ij z_ij g_i,   d score_ij = w_ij (z_ij g_i . value_j - D_i),
 // and from d score on as the form has it.
 
+constexpr int64_t kFewRows = 4;
+
 // A piece of work: the keys [first, last) of a group, against all of its rows.
 template <class T>
 struct Piece {
@@ -564,7 +566,7 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
     for (int64_t row = 0; row < group.rows(); row = group.block_end(row)) {
       const Block block = block_at(group, row);
       if (block.high <= key || block.low >= key + count) continue;
-      if (!values.data)
+      if (!values.data && block.rows >= kFewRows)
         values = turned_panels(count, a.value_size, group.value(key), a.value.row, turned_values);
       take_queries(group, block, s);
       for (int64_t r = 0; r < block.rows; ++r) {
@@ -581,8 +583,15 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
             static_cast<const T*>(to), static_cast<const T*>(group.row_of(a.context, row + r)));
       }
       take_scores(group, block, key, count, Packed<T>{}, s);
-      multiply<T>(block.rows, count, a.value_size, {g, w.value, 1}, values, slopes, kTileRow,
-                  false);
+      if (block.rows >= kFewRows)
+        multiply<T>(block.rows, count, a.value_size, {g, w.value, 1}, values, slopes, kTileRow,
+                    false);
+      else  // turning the values would cost more than the product
+        for (int64_t r = 0; r < block.rows; ++r)
+          for (int64_t j = 0; j < count; ++j)
+            slopes[r * kTileRow + j] = sum_range<T>(
+                a.value_size, [](Vec<T> x, Vec<T> y) { return hn::Mul(x, y); },
+                static_cast<const T*>(g + r * w.value), group.value(key + j));
       take_slopes(k, group, block, key, count, mean, s.tile, slopes, piece.dplace);
       multiply_turned<T>(count, a.value_size, block.rows, s.tile, {g, kNr<T>, w.value}, dvalue,
                          w.value);
