@@ -9,9 +9,15 @@ Cell cell_of(const std::string& name) {
 
 int64_t word_size(const ModelConfig& c) { return c.embedding ? c.embedding : c.size; }
 int64_t memory_size(const ModelConfig& c) { return c.bidirectional ? 2 * c.size : c.size; }
-// What a read gives: the mean of encoder states or, with several heads, their projection.
+// Several heads have projections of their own. So has one whose score wants queries and keys of one
+// size, where those of the decoder and of an encoder that reads both ways are not.
+bool projected(const ModelConfig& c) {
+  const bool equal = c.score == "dot" || c.score == "scaled_dot" || c.score == "cosine";
+  return c.heads > 1 || (equal && memory_size(c) != c.size);
+}
+// What a read gives: the mean of encoder states, or its projection.
 int64_t context_size(const ModelConfig& c) {
-  return c.score == "none" ? 0 : c.heads == 1 ? memory_size(c) : c.size;
+  return c.score == "none" ? 0 : projected(c) ? c.size : memory_size(c);
 }
 int64_t hidden_in(const ModelConfig& c) {
   const bool words = c.wiring == "before";
@@ -48,7 +54,7 @@ RecurrentModel::RecurrentModel(const Params& params, const ModelConfig& c, const
   if (extra > 0)
     extra_gates_.emplace(params / "decoder" / "extra", extra, cells_[0].gate_size(),
                          Linear::Bias::no);
-  if (attends() && c.heads == 1)
+  if (attends() && !projected(c))
     score_ = make_score(c.score, params / "attention",
                         {.query = c.size,
                          .key = memory_size(c),
