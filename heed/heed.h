@@ -36,3 +36,6 @@
 #include "heed/training/optimizer.h"
 #include "heed/version.h"
 #include "heed/view/heatmap.h"
+#include "heed/view/page.h"
+#include "heed/view/plot.h"
+#include "heed/view/tree.h"
