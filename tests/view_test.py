@@ -3,7 +3,7 @@ import html.parser, json, os, pathlib, struct, subprocess, sys, tempfile, zlib
 import xml.etree.ElementTree as xml
 
 SVG = "{http://www.w3.org/2000/svg}"
-EVIL = "</script><script>alert(1)</script><!-- & \"' . .[31m \ufffd"  # as label() leaves it
+EVIL = "</script><script>alert(1)</script><!-- & \"' . .[31m \ufffd"  # as to_label() leaves it
 
 
 def check_svg(folder):

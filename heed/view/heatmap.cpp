@@ -28,30 +28,30 @@ void draw_cell(Svg& svg, double x, double weight) {
 
 }  // namespace
 
-void detail::check(const Heatmap& map) {
+void check(const Heatmap& map) {
   require(map.weights.size() == map.rows.size() * map.columns.size(), "heat map: ", map.rows.size(),
           " rows and ", map.columns.size(), " columns want ", map.rows.size() * map.columns.size(),
           " weights, given ", map.weights.size());
 }
 
 std::string draw_svg(const Heatmap& map) {
-  detail::check(map);
+  check(map);
   std::vector<std::string> rows, columns;
   double left = 0, above = 0, beyond = 0;
   for (const std::string& word : map.rows) {
-    rows.push_back(label(word));
+    rows.push_back(to_label(word));
     left = std::max(left, text_width(shortened(rows.back(), kLongest)));
   }
   // Words of columns rise to the right at 45 degrees, so the last ones reach beyond the cells.
   for (const std::string& word : map.columns) {
-    columns.push_back(label(word));
+    columns.push_back(to_label(word));
     const double rise =
         (text_width(shortened(columns.back(), kLongest)) + kFontSize) / std::numbers::sqrt2;
     const double from_end = kCell * static_cast<double>(map.columns.size() - columns.size() + 1);
     above = std::max(above, rise);
     beyond = std::max(beyond, rise - from_end + kCell / 2);
   }
-  const std::string title = label(map.title);
+  const std::string title = to_label(map.title);
   const double width = kCell * static_cast<double>(columns.size());
   const double height = kCell * static_cast<double>(rows.size());
   const double x0 = std::ceil(kMargin + left + 8);

@@ -1,8 +1,7 @@
 // A matrix of weights with labels, drawn. Knows no tensors: numbers and words in, a picture out.
 //
 // Words may hold anything (label.h). A weight that is no number is drawn as a gap or a cross, one
-// outside [0, 1] as the nearer end; where numbers are shown, they are shown as they are. Every
-// function throws Error if the sizes do not fit together.
+// outside [0, 1] as the nearer end; where numbers are shown, they are shown as they are.
 #pragma once
 
 #include <string>
@@ -35,12 +34,11 @@ std::string draw_svg(const Heatmap& map);
 
 // The bytes of a PNG file; always on white. The built-in font has the letters of Western and
 // Central European languages and what ASCII has; any other character is drawn as a box with its
-// code in hexadecimal (U+732B: 73 over 2B). Draw SVG for other scripts. At most about 700 words a
+// code in hexadecimal (U+732B: 73 over 2B). Draw SVG for other scripts. At most about 370 words a
 // side.
 std::string draw_png(const Heatmap& map);
 
-namespace detail {
+// Throws Error if the sizes do not fit together, as every drawing does.
 void check(const Heatmap& map);
-}
 
 }  // namespace heed

@@ -40,7 +40,7 @@ bool is_left_to_right(char32_t c) {
 
 }  // namespace
 
-std::string label(std::string_view word) {
+std::string to_label(std::string_view word) {
   std::u32string out = decode_leniently(word);
   for (char32_t& c : out) {
     if (is_control(c) || steers_direction(c)) c = U'.';

@@ -1,8 +1,8 @@
 // Words as labels of a drawing: made harmless, measured, cut to size, escaped.
 //
 // A corpus has everything in it: bytes that are no UTF-8, control characters, `<script>`. What is
-// drawn goes through label() first; after that it is UTF-8 that neither moves a terminal's cursor
-// nor is forbidden in XML.
+// drawn goes through to_label() first; after that it is UTF-8 that neither moves a terminal's
+// cursor nor is forbidden in XML.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace heed {
 
 // `word` fit to be drawn: U+FFFD for bytes that are not UTF-8, a dot for every control character,
 // line break and directional override, which would reach beyond the word.
-std::string label(std::string_view word);
+std::string to_label(std::string_view word);
 
 // How many columns of a terminal a text takes: wide and combining characters counted as such, a
 // byte that is not UTF-8 as one.

@@ -11,11 +11,11 @@
 namespace heed {
 namespace {
 
-// JSON inside <script>: "</script>" and "<!--" would end or confuse it, so no '<' is left; label()
-// has taken care of line separators, control characters and broken UTF-8.
+// JSON inside <script>: "</script>" and "<!--" would end or confuse it, so no '<' is left;
+// to_label() has taken care of line separators, control characters and broken UTF-8.
 std::string json_string(std::string_view text) {
   std::string out = "\"";
-  for (const char c : label(text)) {
+  for (const char c : to_label(text)) {
     switch (c) {
       case '"': out += "\\\""; break;
       case '\\': out += "\\\\"; break;
@@ -98,7 +98,7 @@ std::string draw_html(const AttentionPage& page) {
       trees += "<div class=\"tree\" data-sentence=\"" + std::to_string(s) + "\" hidden>" +
                draw_svg(*page.sentences[s].tree) + "</div>\n";
   }
-  return fill_in(kPageHtml, {{"TITLE", escape_xml(label(page.title))},
+  return fill_in(kPageHtml, {{"TITLE", escape_xml(to_label(page.title))},
                              {"STYLE", std::string(kPageCss)},
                              {"SCRIPT", std::string(kPageJs)},
                              {"TREES", trees},

@@ -125,14 +125,14 @@ struct Frame {
 double draw_head(Svg& svg, const std::string& title, const std::vector<std::string>& names) {
   double y = kMargin;
   if (!title.empty()) {
-    svg.add(Svg::Text{.x = kMargin, .y = y + kFontSize, .words = label(title), .kind = "title"});
+    svg.add(Svg::Text{.x = kMargin, .y = y + kFontSize, .words = to_label(title), .kind = "title"});
     y += 26;
   }
   double x = kMargin;
   bool any = false;
   for (size_t s = 0; s < names.size(); ++s) {
     if (names[s].empty()) continue;
-    const std::string name = label(names[s]);
+    const std::string name = to_label(names[s]);
     const double width = 20 + text_width(name) + 18;
     if (x > kMargin && x + width > kWidth + 60) x = kMargin, y += 20;
     svg.add("<rect class=\"bar ", series_class(s), "\" x=\"", x, "\" y=\"", y + 3,
@@ -156,7 +156,7 @@ void draw_y(Svg& svg, const Frame& frame, const Mapping& y, const std::string& n
   if (!name.empty())
     svg.add(Svg::Text{.x = kMargin + kFontSize,
                       .y = (frame.top + frame.bottom) / 2,
-                      .words = label(name),
+                      .words = to_label(name),
                       .anchor = Svg::Anchor::middle,
                       .angle = -90});
 }
@@ -184,7 +184,7 @@ void draw_line(Svg& svg, const LineChart::Line& line, size_t s, const Mapping& x
   }
   svg.add("<g class=\"", series_class(s), "\">\n<path class=\"curve\"");
   if (s >= kColors) svg.add(" stroke-dasharray=\"", dashes, "\"");
-  svg.add(" d=\"", path, "\"><title>", escape_xml(label(line.name)), "</title></path>\n");
+  svg.add(" d=\"", path, "\"><title>", escape_xml(to_label(line.name)), "</title></path>\n");
   // Dots where they are few enough to be told apart; a point alone has no line to show it.
   for (size_t i = 0; i < line.x.size() && line.x.size() <= 40; ++i) {
     if (!x.draws(line.x[i]) || !y.draws(line.y[i])) continue;
@@ -242,13 +242,13 @@ std::string draw_svg(const LineChart& chart) {
   if (!chart.x.label.empty())
     svg.add(Svg::Text{.x = (frame.left + frame.right()) / 2,
                       .y = frame.bottom + 44,
-                      .words = label(chart.x.label),
+                      .words = to_label(chart.x.label),
                       .anchor = Svg::Anchor::middle});
   for (size_t s = 0; s < chart.lines.size(); ++s) draw_line(svg, chart.lines[s], s, x, y);
   const double below = chart.x.label.empty() ? 20 : 44;
-  const double wide = std::max(frame.right() + 28, 2 * kMargin + text_width(label(chart.title)));
+  const double wide = std::max(frame.right() + 28, 2 * kMargin + text_width(to_label(chart.title)));
   return svg.finish(std::ceil(wide), std::ceil(frame.bottom + below + kMargin),
-                    chart.title.empty() ? "Line chart" : label(chart.title), kStyle);
+                    chart.title.empty() ? "Line chart" : to_label(chart.title), kStyle);
 }
 
 std::string draw_svg(const BarChart& chart) {
@@ -270,7 +270,8 @@ std::string draw_svg(const BarChart& chart) {
   const double group = kWidth / static_cast<double>(std::max<size_t>(1, chart.groups.size()));
   const double bar = 0.8 * group / static_cast<double>(std::max<size_t>(1, chart.series.size()));
   double widest = 0;
-  for (const std::string& name : chart.groups) widest = std::max(widest, text_width(label(name)));
+  for (const std::string& name : chart.groups)
+    widest = std::max(widest, text_width(to_label(name)));
   const bool slanted = widest + 6 > group;
   for (size_t g = 0; g < chart.groups.size(); ++g) {
     const double left = frame.left + group * static_cast<double>(g);
@@ -285,16 +286,16 @@ std::string draw_svg(const BarChart& chart) {
     }
     svg.add(Svg::Text{.x = left + group / 2 + (slanted ? 4 : 0),
                       .y = frame.bottom + (slanted ? 14 : 20),
-                      .words = label(chart.groups[g]),
+                      .words = to_label(chart.groups[g]),
                       .anchor = slanted ? Svg::Anchor::right : Svg::Anchor::middle,
                       .angle = slanted ? -45.0 : 0});
   }
   svg.add("<path class=\"line\" d=\"M", frame.left, " ", y(0), "H", frame.right(), "\"/>\n");
   const double below = slanted ? 14 + 0.71 * (widest + kFontSize) : 20;
   const double wide =
-      std::max(frame.right() + kMargin, 2 * kMargin + text_width(label(chart.title)));
+      std::max(frame.right() + kMargin, 2 * kMargin + text_width(to_label(chart.title)));
   return svg.finish(std::ceil(wide), std::ceil(frame.bottom + below + kMargin),
-                    chart.title.empty() ? "Bar chart" : label(chart.title), kStyle);
+                    chart.title.empty() ? "Bar chart" : to_label(chart.title), kStyle);
 }
 
 }  // namespace heed

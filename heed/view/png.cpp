@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kCell = 24, kMargin = 16, kGap = 8;
 constexpr int kLongest = 32;      // columns of a label
-constexpr int kLargest = 18'000;  // dots a side
+constexpr int kLargest = 10'000;  // dots a side
 
 // The palette: shades of the weights, then the rest.
 constexpr int kShades = 201;
@@ -71,7 +71,7 @@ struct Texts {
 Texts draw_texts(const std::vector<std::string>& words) {
   Texts out;
   for (const std::string& word : words) {
-    out.pictures.push_back(draw_text(shortened(label(word), kLongest)));
+    out.pictures.push_back(draw_text(shortened(to_label(word), kLongest)));
     out.widest = std::max(out.widest, out.pictures.back().width);
   }
   return out;
@@ -80,13 +80,13 @@ Texts draw_texts(const std::vector<std::string>& words) {
 }  // namespace
 
 std::string draw_png(const Heatmap& map) {
-  detail::check(map);
+  check(map);
   const size_t most = (kLargest - 1000) / kCell;
   require(map.rows.size() <= most && map.columns.size() <= most, "PNG: ", map.rows.size(),
           " rows and ", map.columns.size(), " columns; at most ", most,
           " fit into a picture. Draw SVG or the page instead");
   const Texts rows = draw_texts(map.rows), columns = draw_texts(map.columns);
-  const Picture title = draw_text(shortened(label(map.title), 100));
+  const Picture title = draw_text(shortened(to_label(map.title), 100));
   const int count_x = static_cast<int>(map.columns.size()), width = count_x * kCell;
   const int count_y = static_cast<int>(map.rows.size()), height = count_y * kCell;
   const int x0 = kMargin + rows.widest + kGap;

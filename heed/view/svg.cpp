@@ -18,7 +18,7 @@ constexpr std::string_view kStyle =
 }  // namespace
 
 std::string isolated(std::string_view word) {
-  return "\u2068" + escape_xml(label(word)) + "\u2069";
+  return "\u2068" + escape_xml(to_label(word)) + "\u2069";
 }
 
 void Svg::add(const Text& text) {

@@ -51,7 +51,7 @@ struct Labels {
 Labels labels(const std::vector<std::string>& words) {
   Labels out;
   for (const std::string& word : words) {
-    out.words.push_back(label(word));
+    out.words.push_back(to_label(word));
     out.widest = std::max(out.widest, display_width(out.words.back()));
   }
   return out;
@@ -101,10 +101,10 @@ std::string draw_downwards(const Labels& columns, int left, Block block) {
 }  // namespace
 
 std::string draw_terminal(const Heatmap& map, Ink ink, int width) {
-  detail::check(map);
+  check(map);
   const Labels rows = labels(map.rows), columns = labels(map.columns);
   const size_t count = map.columns.size();
-  std::string out = map.title.empty() ? "" : line(label(map.title));
+  std::string out = map.title.empty() ? "" : line(to_label(map.title));
   const int wide = std::max(2, columns.widest + 1);
   if (width <= 0 || rows.widest + 1 + wide * static_cast<int64_t>(count) <= width) {
     const int left = rows.widest + 1;

@@ -22,7 +22,7 @@ Branches branches(const SearchTree& tree) {
   for (size_t i = 0; i < tree.nodes.size(); ++i) {
     const int parent = tree.nodes[i].parent;
     require(parent >= -1 && parent < static_cast<int>(i), "search tree: node ", i, ", '",
-            label(tree.nodes[i].word), "', has the parent ", parent,
+            to_label(tree.nodes[i].word), "', has the parent ", parent,
             "; wanted: a node before it, or -1");
     (parent < 0 ? out.roots : out.children[static_cast<size_t>(parent)]).push_back(i);
   }
@@ -105,7 +105,7 @@ class TerminalTree {
     Stretch out;
     while (true) {
       const SearchTree::Node& here = tree_.nodes[node];
-      const std::string word = label(here.word);
+      const std::string word = to_label(here.word);
       out.words.push_back(has_right_to_left(word) ? word + "\u200E" : word);
       const auto& next = branches_.children[node];
       if (next.size() == 1 && !here.finished && tree_.nodes[next[0]].best == here.best) {
@@ -146,7 +146,7 @@ Layout lay_out(const SearchTree& tree, const Branches& branches) {
       out[i].depth = out[static_cast<size_t>(tree.nodes[i].parent)].depth + 1;
     if (widest.size() <= out[i].depth) widest.push_back(0);
     double& wide = widest[out[i].depth];
-    wide = std::max(wide, text_width(shortened(label(tree.nodes[i].word), kLongest)));
+    wide = std::max(wide, text_width(shortened(to_label(tree.nodes[i].word), kLongest)));
   }
   double y = kMargin + kRow / 2;
   std::vector<size_t> stack(branches.roots.rbegin(), branches.roots.rend());
@@ -179,7 +179,7 @@ std::string draw_svg(const SearchTree& tree) {
   Svg svg;
   for (size_t i = 0; i < tree.nodes.size(); ++i) {
     const SearchTree::Node& node = tree.nodes[i];
-    const std::string word = shortened(label(node.word), kLongest);
+    const std::string word = shortened(to_label(node.word), kLongest);
     const double width = text_width(word);
     const auto [x, y, depth] = place[i];
     const char* const kind = node.best ? "best" : node.finished ? "ended" : "other";
@@ -188,7 +188,7 @@ std::string draw_svg(const SearchTree& tree) {
     if (node.parent >= 0) {
       const size_t parent = static_cast<size_t>(node.parent);
       const double from =
-          place[parent].x + text_width(shortened(label(tree.nodes[parent].word), kLongest)) + 5;
+          place[parent].x + text_width(shortened(to_label(tree.nodes[parent].word), kLongest)) + 5;
       step -= tree.nodes[parent].log_probability;
       svg.add("<path class=\"line\" d=\"M", from, " ", place[parent].y, "H", x - kBetween + 5, "C",
               x - kBetween / 2, " ", place[parent].y, " ", x - kBetween / 2, " ", y, " ", x - 5,

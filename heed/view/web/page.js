@@ -17,7 +17,12 @@ function element(name, properties = {}, children = []) {
   return made;
 }
 const word = (text) => element("bdi", { textContent: text });
-const layer_name = (layer, index) => layer.name || `${index + 1}`;
+const layer_name = (layer, index) => layer.name || `layer ${index + 1}`;
+// dir="auto" does not look into <bdi>, so the direction of a sentence is that of its first letter.
+const direction = (words) => {
+  const letter = words.join("").match(/\p{L}/u)?.[0] ?? "";
+  return /[\u0590-\u08FF\uFB1D-\uFDFF\uFE70-\uFEFF]|[\u{10800}-\u{10FFF}]|[\u{1E800}-\u{1EFFF}]/u.test(letter) ? "rtl" : "ltr";
+};
 const shade = (w) => (w === null ? 0 : Math.min(1, Math.max(0, w)));
 
 function head_weights(layer, head) {
@@ -73,8 +78,10 @@ function draw() {
     : [...Object.entries(joins), ...layer.heads.map((_, i) => [i, `${i + 1}`])], state.head);
   weights = layer ? head_weights(layer, state.head) : [];
   $("note").textContent = sentence.note;
-  $("source").replaceChildren(...sentence.source.flatMap((text) => [word(text), " "]));
-  $("target").replaceChildren(...sentence.target.flatMap((text) => [word(text), " "]));
+  for (const side of ["source", "target"]) {
+    $(side).replaceChildren(...sentence[side].flatMap((text) => [word(text), " "]));
+    $(side).dir = direction(sentence[side]);
+  }
   draw_map(sentence);
   draw_heads(layers, sentence);
   $("search").hidden = true;
@@ -94,7 +101,8 @@ function draw_map(sentence) {
     header(text, "row"),
     ...sentence.source.map((_, j) => {
       const w = weights[i * columns + j];
-      const cell = element("td", { tabIndex: -1, textContent: w === null ? "no number" : w.toFixed(2) });
+      const cell = element("td", { tabIndex: -1, textContent: w === null ? "–" : w.toFixed(2) });
+      if (w === null) cell.setAttribute("aria-label", "no number");
       cell.style.setProperty("--w", shade(w));
       cell.classList.toggle("dark", shade(w) > 0.5);
       cell.classList.toggle("broken", w === null);
@@ -114,11 +122,11 @@ function draw_heads(layers, sentence) {
   if ($("overview").hidden) return;
   const ink = getComputedStyle(document.documentElement).getPropertyValue("--ink").trim().split(/\s+/).map(Number);
   $("heads").replaceChildren(...layers.map((layer, l) => element("tr", {}, [
-    element("th", { scope: "row", textContent: `layer ${layer_name(layer, l)}` }),
+    element("th", { scope: "row", textContent: layer_name(layer, l) }),
     ...layer.heads.map((head, h) => {
       const canvas = element("canvas", { width: sentence.source.length, height: sentence.target.length });
       paint(canvas, head, ink);
-      const button = element("button", { type: "button", title: `layer ${layer_name(layer, l)}, head ${h + 1}` }, [canvas]);
+      const button = element("button", { type: "button", title: `${layer_name(layer, l)}, head ${h + 1}` }, [canvas]);
       button.setAttribute("aria-label", button.title);
       button.setAttribute("aria-pressed", l === state.layer && h === state.head);
       button.addEventListener("click", () => {
@@ -157,7 +165,7 @@ function look(row, column) {
   });
   show($("source"), column, here && row >= 0 ? (j) => at(row, j) : null);
   show($("target"), row, here && column >= 0 ? (i) => at(i, column) : null);
-  const number = (w) => (w === null ? "no number" : w.toPrecision(4));
+  const number = (w) => (w === null ? "no number" : `${Number(w.toPrecision(6))}`);
   const largest = (words, weight) => words.map((text, i) => [text, weight(i)])
     .sort((a, b) => (b[1] ?? -1) - (a[1] ?? -1)).slice(0, 5)
     .flatMap(([text, w], i) => [i > 0 ? ", " : "", word(text), ` ${number(w)}`]);
