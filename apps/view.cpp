@@ -9,6 +9,7 @@
 #include "heed/files/lines.h"
 #include "heed/translation/translator.h"
 #include "heed/view/heatmap.h"
+#include "heed/view/page.h"
 
 namespace heed::apps {
 namespace {
@@ -16,7 +17,8 @@ namespace {
 struct Options {
   std::string folder;
   TranslateOptions translate;
-  std::string color = "auto";
+  std::string color = "auto", html, svg, png;
+  int width = 0;
   Machine machine;
 };
 
@@ -36,6 +38,35 @@ Heatmap map_of(const ModelFolder& model, const Translation& t) {
   return map;
 }
 
+// Every layer's and head's weights of a translation: the model reads both sides once more.
+AttentionPage::Sentence page_sentence(const ModelFolder& model, const Translation& t) {
+  const SpecialIds source = model.tokenizers.source->special();
+  const SpecialIds target = model.tokenizers.target->special();
+  std::vector<Id> in = t.source.ids, out{target.begin};
+  in.push_back(source.end);
+  out.insert(out.end(), t.best().target.ids.begin(), t.best().target.ids.end());
+  const int64_t Ts = static_cast<int64_t>(in.size()), Tt = static_cast<int64_t>(out.size());
+  const Forced forced = model.model->force({ids(in, {1, Ts}), {static_cast<Id>(Ts)}},
+                                           ids(out, {1, Tt}), /*want_weights=*/true);
+  AttentionPage::Sentence page;
+  page.source = pieces(*model.tokenizers.source, t.source.ids);
+  page.target = pieces(*model.tokenizers.target, t.best().target.ids);
+  page.note = t.best().text;
+  for (const Weights& w : forced.weights) {
+    const std::vector<double> all = w.values.values();  // [1, H, Tt, Ts]
+    AttentionPage::Layer layer;
+    for (int64_t h = 0; h < w.values.size(1); ++h) {
+      std::vector<double> head;
+      for (int64_t i = 0; i + 1 < Tt; ++i)  // without the ends
+        for (int64_t j = 0; j + 1 < Ts; ++j)
+          head.push_back(all[static_cast<size_t>((h * Tt + i) * Ts + j)]);
+      layer.heads.push_back(std::move(head));
+    }
+    page.layers.push_back(std::move(layer));
+  }
+  return page;
+}
+
 void view(Options o) {
   require(!o.folder.empty(), "view: wants --model, a folder that 'heed train' made");
   use(o.machine);
@@ -44,24 +75,33 @@ void view(Options o) {
           ": a model without attention; there is nothing to show");
   o.translate.search.want_weights = true;
   const bool color = o.color == "always" || (o.color == "auto" && stdout_is_terminal());
-  const std::vector<Translation> found = translator.translate(read_lines("-"), o.translate);
-  for (const Translation& t : found) {
+  AttentionPage page{.title = "Attention", .sentences = {}};
+  bool first = true;
+  for (const Translation& t : translator.translate(read_lines("-"), o.translate)) {
     if (t.source.ids.empty()) continue;
-    std::printf(
-        "%s\n-> %s\n%s\n", t.source.text.c_str(), t.best().text.c_str(),
-        draw_terminal(map_of(translator.model(), t), color ? Ink::color : Ink::plain).c_str());
+    const Heatmap map = map_of(translator.model(), t);
+    std::printf("%s\n-> %s\n%s\n", t.source.text.c_str(), t.best().text.c_str(),
+                draw_terminal(map, color ? Ink::color : Ink::plain, o.width).c_str());
+    // A picture is of one sentence, the first; the page has them all.
+    if (first && !o.svg.empty()) write_file(o.svg, draw_svg(map));
+    if (first && !o.png.empty()) write_file(o.png, draw_png(map));
+    first = false;
+    if (!o.html.empty()) page.sentences.push_back(page_sentence(translator.model(), t));
   }
+  if (!o.html.empty()) write_file(o.html, draw_html(page));
 }
 
 }  // namespace
 
 void add_view(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("view",
-                                         "show what translations attend to\n"
-                                         "Examples:\n"
-                                         "  echo 'the black cat sleeps .' | heed view --model m\n"
-                                         "  heed view --model m --beam 1 --head 2 < text.en\n");
+  CLI::App* command = app.add_subcommand(
+      "view",
+      "show what translations attend to\n"
+      "Examples:\n"
+      "  echo 'the black cat sleeps .' | heed view --model m\n"
+      "  heed view --model m --html attention.html < text.en    a page with all layers and heads\n"
+      "  echo 'a dog runs .' | heed view --model m --svg dog.svg --png dog.png\n");
   command->add_option("--model", o->folder, "the model's folder");
   command->add_option("--beam", o->translate.search.beam, "hypotheses kept in search")
       ->check(CLI::Range(1, 1000));
@@ -69,6 +109,10 @@ void add_view(CLI::App& app) {
   command->add_option("--head", o->translate.search.head, "whose weights (-1: the mean of all)");
   command->add_option("--color", o->color, "auto, always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
+  command->add_option("--html", o->html, "write a page on which layers and heads can be chosen");
+  command->add_option("--svg", o->svg, "write the first sentence's picture");
+  command->add_option("--png", o->png, "write the first sentence's picture");
+  command->add_option("--width", o->width, "columns of the terminal; 0: as many as it takes");
   add_machine_flags(*command, o->machine);
   command->callback([o] { view(*o); });
 }

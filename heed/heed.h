@@ -37,3 +37,6 @@
 #include "heed/translation/translator.h"
 #include "heed/version.h"
 #include "heed/view/heatmap.h"
+#include "heed/view/page.h"
+#include "heed/view/plot.h"
+#include "heed/view/tree.h"

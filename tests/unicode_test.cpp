@@ -59,6 +59,15 @@ TEST(Unicode, CategoriesOfEveryScript) {
     EXPECT_FALSE(is_number(c) || is_punctuation(c) || is_symbol(c)) << uint32_t(c);
 }
 
+TEST(Unicode, ColumnsAndDirectionsOfEveryScript) {
+  for (const char32_t c : std::u32string(U"aé\u00AD…קم\u0903\u0600▁")) EXPECT_EQ(columns_of(c), 1);
+  for (const char32_t c : std::u32string(U"猫ア한！😀\u3000\u1100")) EXPECT_EQ(columns_of(c), 2);
+  for (const char32_t c : std::u32string(U"\u0301\u05B8\u064B\u200B\u200D\uFE0F\u1161\u20DD\u2067"))
+    EXPECT_EQ(columns_of(c), 0) << uint32_t(c);
+  for (const char32_t c : std::u32string(U"אםمی𐤀\u07CA\u200F")) EXPECT_TRUE(is_right_to_left(c));
+  for (const char32_t c : std::u32string(U"aΩ猫1٣ .\u0301")) EXPECT_FALSE(is_right_to_left(c));
+}
+
 TEST(Unicode, WordsAreWhatWhiteSpaceSeparates) {
   const std::u32string text = U"\u3000a\u00A0\u2003b\x1C\x85 c\u200Bd\uFEFF \n";
   EXPECT_EQ(split_at_white_space(text),

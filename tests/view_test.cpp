@@ -2,12 +2,166 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "heed/base/check.h"
+#include "heed/base/unicode.h"
 #include "heed/view/heatmap.h"
+#include "heed/view/page.h"
+#include "heed/view/plot.h"
+#include "heed/view/tree.h"
+#include "tests/folder.h"
 
 namespace heed {
 namespace {
+
+const std::string kEvil = "</script><script>alert(1)</script><!-- & \"' \xE2\x80\xA8 \x1b[31m \xFF";
+const std::string kHebrew = "שלום", kArabic = "مرحبا";
+
+Heatmap small_map() {
+  return {.rows = {"le", "chat", "noir"},
+          .columns = {"the", "black", "cat"},
+          .weights = {0.9, 0.06, 0.04, 0.1, 0.2, 0.7, 0.05, 0.85, 0.1},
+          .title = "le chat noir"};
+}
+
+// A band around the diagonal, words of differing length.
+Heatmap large_map(size_t size) {
+  Heatmap map;
+  for (size_t i = 0; i < size; ++i) {
+    map.rows.push_back("▁row" + std::to_string(i * i));
+    map.columns.push_back("▁c" + std::to_string(i));
+    for (size_t j = 0; j < size; ++j) {
+      const double far = static_cast<double>(i) - static_cast<double>(j);
+      map.weights.push_back(std::exp(-far * far / 4) / 3.5);
+    }
+  }
+  return map;
+}
+
+Heatmap wild_map() {
+  return {.rows = {kEvil, kHebrew, "猫", "e\xCC\x81t\xC3\xA9"},
+          .columns = {kArabic, "été", "😀", kHebrew + " 12", ""},
+          .weights = {1, 0,   NAN, 0.5,  0.25, -3,  7,   INFINITY, 0.1, 0.2,
+                      0, 0.1, 0.2, 0.25, 0.3,  0.4, 0.5, 0.6,      0.7, 0.8}};
+}
+
+SearchTree small_tree() {
+  return {
+      .nodes = {{.word = "il", .parent = -1, .log_probability = -0.1, .best = true},
+                {.word = "elle", .parent = -1, .log_probability = -2.5},
+                {.word = "m'", .parent = 0, .log_probability = -0.3, .best = true},
+                {.word = "<b>", .parent = 0, .log_probability = -1.9},
+                {.word = "a", .parent = 2, .log_probability = -0.4, .best = true},
+                {.word = "est", .parent = 2, .log_probability = -2.2},
+                {.word = "entarté", .parent = 4, .log_probability = -0.9, .best = true},
+                {.word = ".", .parent = 6, .log_probability = -1, .finished = true, .best = true},
+                {.word = kHebrew, .parent = 1, .log_probability = -3, .finished = true}}};
+}
+
+AttentionPage page() {
+  const Heatmap small = small_map(), wild = wild_map(), large = large_map(100);
+  AttentionPage out{.title = "Attention of " + kEvil, .sentences = {}};
+  out.sentences.push_back({.source = small.columns,
+                           .target = small.rows,
+                           .layers = {{.heads = {small.weights, std::vector<double>(9, 1.0 / 3)}},
+                                      {.heads = {small.weights}, .name = "last"}},
+                           .note = "log probability -1",
+                           .tree = small_tree()});
+  out.sentences.push_back({.source = wild.columns,
+                           .target = wild.rows,
+                           .layers = {{.heads = {wild.weights}}},
+                           .note = kEvil});
+  out.sentences.push_back({.source = large.columns,
+                           .target = large.rows,
+                           .layers = {{.heads = {large.weights, large.weights}}}});
+  out.sentences.push_back({.source = {}, .target = {}, .layers = {{.heads = {{}}}}});
+  return out;
+}
+
+LineChart curves() {
+  return {.title = "Loss < 3 & falling",
+          .x = {.label = "step", .scale = Scale::log},
+          .y = {.label = "loss"},
+          .lines = {{.name = "additive",
+                     .x = {10, 30, 100, 300, 1000, 3000},
+                     .y = {6.1, 4.9, 3.2, NAN, 1.6, 1.31}},
+                    {.name = "dot", .x = {10, 100, 1000, 0}, .y = {6.3, 4, 2.2, 1}},
+                    {.name = "none", .x = {10, 100, 1000, 3000}, .y = {6.5, 5.1, 4.4, 4.2}}}};
+}
+
+BarChart bars() {
+  return {.title = "BLEU by score",
+          .y_label = "BLEU",
+          .groups = {"additive", "general", "dot", "scaled dot", "location", "none"},
+          .series = {{.name = "GRU", .values = {91.2, 90.1, 88.4, 90.6, 61, -4}},
+                     {.name = "LSTM", .values = {92.5, 90.9, NAN, 91.7, 66.3, 35.2}}}};
+}
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+int widest_line(const std::string& text) {
+  int widest = 0;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) widest = std::max(widest, display_width(line));
+  return widest;
+}
+
+// ---- words
+
+TEST(Label, WidthsAreThoseOfTerminals) {
+  EXPECT_EQ(display_width("été"), 3);
+  EXPECT_EQ(display_width("e\xCC\x81"), 1);  // e and a combining accent
+  EXPECT_EQ(display_width("猫"), 2);
+  EXPECT_EQ(display_width("한국"), 4);
+  EXPECT_EQ(display_width("😀"), 2);
+  EXPECT_EQ(display_width("שָׁ"), 1);  // a letter and two points
+  EXPECT_EQ(display_width("हिन्दी"), 5);
+  EXPECT_EQ(display_width(kHebrew), 4);
+  EXPECT_EQ(display_width("\xFF\xFE"), 2);  // not UTF-8: each byte a column, nothing read too far
+}
+
+TEST(Label, NothingThatSteersIsLeft) {
+  EXPECT_EQ(to_label("a\x1b[31m\n\x7F"), "a.[31m..");
+  EXPECT_EQ(to_label("\xC2\x9B"), ".");                  // CSI as one character
+  EXPECT_EQ(to_label("a\u202Eb\u2066\u2028"), "a.b..");  // overrides, isolates, line separators
+  EXPECT_EQ(to_label("\xFF\xC3"), "\uFFFD\uFFFD");
+  EXPECT_EQ(to_label("\xEF\xBF\xBE"), "\uFFFD");  // U+FFFE is allowed in UTF-8, but not in XML
+  EXPECT_EQ(to_label("👨‍👩‍👧 été " + kHebrew), "👨‍👩‍👧 été " + kHebrew);
+}
+
+TEST(Label, ShorteningKeepsAccentsAndWidth) {
+  EXPECT_EQ(shortened("abcdef", 6), "abcdef");
+  EXPECT_EQ(shortened("abcdef", 4), "abc…");
+  EXPECT_EQ(shortened("猫猫猫", 4), "猫…");
+  EXPECT_EQ(shortened("e\xCC\x81"
+                      "e\xCC\x81"
+                      "e",
+                      2),
+            "e\xCC\x81…");
+  EXPECT_EQ(shortened("abc", 0), "");
+}
+
+TEST(Label, DirectionIsThatOfTheFirstLetter) {
+  EXPECT_TRUE(reads_right_to_left(kHebrew));
+  EXPECT_TRUE(reads_right_to_left("12 «" + kArabic + " abc"));
+  EXPECT_FALSE(reads_right_to_left("abc " + kArabic));
+  EXPECT_FALSE(reads_right_to_left("12 ."));
+}
+
+TEST(Label, NumbersAreShort) {
+  EXPECT_EQ(format_number(0.25, 4), "0.25");
+  EXPECT_EQ(format_number(100, 2), "100");
+  EXPECT_EQ(format_number(-0.001, 2), "0");
+  EXPECT_EQ(format_number(NAN, 2), "nan");
+  EXPECT_EQ(format_number(1200, 0), "1200");
+}
+
+// ---- terminal
 
 TEST(Heatmap, PlainDrawingShadesByWeight) {
   const Heatmap map{.rows = {"a", "bb"}, .columns = {"x", "yy"}, .weights = {1, 0, 0.5, 0.5}};
@@ -15,14 +169,6 @@ TEST(Heatmap, PlainDrawingShadesByWeight) {
             "   x  yy \n"
             "a  ██ ·· \n"
             "bb ▒▒ ▒▒ \n");
-}
-
-TEST(Heatmap, WordsOfAnyScriptKeepTheColumnsStraight) {
-  EXPECT_EQ(display_width("été"), 3);
-  EXPECT_EQ(display_width("e\xCC\x81"), 1);  // e and a combining accent
-  EXPECT_EQ(display_width("猫"), 2);
-  EXPECT_EQ(display_width("שלום"), 4);
-  EXPECT_EQ(display_width("\xFF\xFE"), 2);  // not UTF-8: each byte a column, nothing read too far
 }
 
 TEST(Heatmap, ControlCharactersDoNotReachTheTerminal) {
@@ -35,10 +181,199 @@ TEST(Heatmap, ControlCharactersDoNotReachTheTerminal) {
 TEST(Heatmap, WeightsThatAreNoNumbersAreDrawnAsNothing) {
   const Heatmap map{.rows = {"a"}, .columns = {"x", "y"}, .weights = {NAN, 7}};
   EXPECT_EQ(draw_terminal(map, Ink::plain), "  x y \na · █ \n");
+  EXPECT_EQ(count(draw_terminal(map, Ink::color), "\x1b[48"), 1);
+}
+
+TEST(Heatmap, ColumnsThatDoNotFitGoBelowWithTheirWordsDownwards) {
+  const Heatmap map{
+      .rows = {"r", "s"}, .columns = {"abc", "猫e\xCC\x81", "z"}, .weights = {1, 0, 0, 0, 1, 1}};
+  EXPECT_EQ(draw_terminal(map, Ink::plain, 6),
+            "  a   \n"
+            "  b 猫\n"
+            "  c e\xCC\x81 \n"
+            "r █ · \n"
+            "s · █ \n"
+            "\n"
+            "  z \n"
+            "r · \n"
+            "s █ \n");
+}
+
+TEST(Heatmap, LongSentencesKeepToTheWidth) {
+  const Heatmap map = large_map(100);
+  for (const int width : {1, 40, 80, 132}) {
+    const std::string drawn = draw_terminal(map, Ink::plain, width);
+    EXPECT_LE(widest_line(drawn), std::max(width, 4)) << drawn.substr(0, 2000);
+    EXPECT_GE(count(drawn, "░"), 100);
+  }
+}
+
+TEST(Heatmap, WordsFromRightToLeftKeepTheirColumns) {
+  const Heatmap map{.rows = {kHebrew}, .columns = {kHebrew, kArabic}, .weights = {1, 0}};
+  // A mark before the line, and one behind every word.
+  EXPECT_EQ(draw_terminal(map, Ink::plain), "\u200E     " + kHebrew + "\u200E  " + kArabic +
+                                                "\u200E \n\u200E" + kHebrew +
+                                                "\u200E █████ ····· \n");
 }
 
 TEST(Heatmap, SizesMustFitTogether) {
-  EXPECT_THROW(draw_terminal({.rows = {"a"}, .columns = {"x"}, .weights = {}}, Ink::color), Error);
+  const Heatmap map{.rows = {"a"}, .columns = {"x"}, .weights = {}};
+  EXPECT_THROW(draw_terminal(map, Ink::color), Error);
+  EXPECT_THROW(draw_svg(map), Error);
+  EXPECT_THROW(draw_png(map), Error);
+  EXPECT_TRUE(has(
+      message([] {
+        draw_html(
+            {.title = "",
+             .sentences = {{.source = {"x"}, .target = {"a", "b"}, .layers = {{.heads = {{1}}}}}}});
+      }),
+      "sentence 0, layer 0, head 0: 2 target and 1 source words want 2 weights"));
+}
+
+TEST(Heatmap, EmptySentencesAreDrawn) {
+  const Heatmap none{.rows = {}, .columns = {}, .weights = {}}, rows{{"a", "b"}, {}, {}};
+  EXPECT_EQ(draw_terminal(none, Ink::plain, 80), " \n");
+  EXPECT_EQ(draw_terminal(rows, Ink::plain), "  \na \nb \n");
+  EXPECT_TRUE(has(draw_svg(none), "</svg>"));
+  EXPECT_TRUE(has(draw_svg(rows), ">b</text>"));
+  EXPECT_TRUE(has(draw_png(none), "IEND"));
+  EXPECT_TRUE(has(draw_html({.title = "", .sentences = {}}), ">[]</script>"));
+}
+
+// ---- pictures
+
+TEST(Svg, IsTheGoldenOne) {
+  EXPECT_EQ(draw_svg(small_map()),
+            read(std::filesystem::path(__FILE__).parent_path() / "golden" / "heatmap.svg"));
+}
+
+TEST(Svg, WordsAreOnlyText) {
+  for (const std::string& svg : {draw_svg(wild_map()), draw_svg(small_tree())}) {
+    EXPECT_FALSE(has(svg, "<script"));
+    EXPECT_FALSE(has(svg, "<b>"));
+    EXPECT_FALSE(has(svg, "\x1b"));
+    EXPECT_TRUE(is_utf8(svg));
+  }
+  EXPECT_EQ(count(draw_svg(wild_map()), ": nan<"), 1);
+}
+
+TEST(Svg, WordsFromRightToLeftAreTurnedAndNothingElseIs) {
+  const std::string svg = draw_svg({.rows = {kHebrew}, .columns = {kArabic}, .weights = {1}});
+  EXPECT_TRUE(has(svg, "text-anchor=\"end\">\u2067" + kHebrew + "\u2069</text>"));
+  EXPECT_TRUE(has(svg, "rotate(-45)\">\u2067" + kArabic + "\u2069</text>"));
+  EXPECT_FALSE(has(draw_svg(small_map()), "\u2067"));
+}
+
+TEST(Svg, EveryCellOfALongSentenceIsThere) {
+  EXPECT_EQ(count(draw_svg(large_map(100)), "class=\"weight\""), 100 * 100);
+}
+
+TEST(Png, TooManyWordsAreRefused) {
+  const std::vector<std::string> words(1000, "a");
+  EXPECT_TRUE(has(message([&] {
+                    draw_png({words, {"x"}, std::vector<double>(1000)});
+                  }),
+                  "1000 rows and 1 columns; at most"));
+}
+
+TEST(Page, DataCannotEndItsScript) {
+  const std::string html = draw_html(page());
+  const size_t begin = html.find("id=\"data\">"), end = html.find("</script>", begin);
+  const std::string data = html.substr(begin + 10, end - begin - 10);
+  EXPECT_TRUE(data.ends_with("]"));  // it ends where the data does
+  EXPECT_FALSE(has(data, "<"));
+  EXPECT_FALSE(has(data, "\u2028"));
+  EXPECT_TRUE(has(data, "\\u003c/script\\u003e\\u003cscript\\u003ealert(1)"));
+  EXPECT_TRUE(has(data, "[1,0,null,0.5,0.25,-3,7,null"));
+  EXPECT_FALSE(has(html, "<script>alert"));
+  EXPECT_TRUE(is_utf8(html));
+}
+
+TEST(Page, LoadsNothing) {
+  std::string html = draw_html(page());
+  const std::string name = "http://www.w3.org/2000/svg";  // of a format, not of a file
+  for (size_t at; (at = html.find(name)) != html.npos;) html.erase(at, name.size());
+  for (const char* const outside :
+       {"http:", "https:", "src=", "<link", "url(", "@import", "fetch("})
+    EXPECT_FALSE(has(html, outside)) << outside;
+}
+
+// ---- the beam
+
+TEST(SearchTree, TerminalDrawingForksWhereTheBeamDid) {
+  EXPECT_EQ(draw_terminal(small_tree(), Ink::plain),
+            "├─ il -0.1 *\n"
+            "│  ├─ m' -0.3 *\n"
+            "│  │  ├─ a entarté . -1 end *\n"
+            "│  │  └─ est -2.2\n"
+            "│  └─ <b> -1.9\n"
+            "└─ elle " +
+                kHebrew + "\u200E -3 end\n");
+  EXPECT_EQ(draw_terminal(SearchTree{}, Ink::plain), "");
+}
+
+TEST(SearchTree, LongStretchesAreWrapped) {
+  SearchTree tree;
+  for (int i = 0; i < 100; ++i)
+    tree.nodes.push_back({.word = "word", .parent = i - 1, .log_probability = -0.1 * i});
+  const std::string drawn = draw_terminal(tree, Ink::plain, 40);
+  EXPECT_LE(widest_line(drawn), 40);
+  EXPECT_EQ(count(drawn, "word"), 100);
+  EXPECT_EQ(count(draw_svg(tree), "<text"), 100);
+}
+
+TEST(SearchTree, ParentsComeFirst) {
+  const SearchTree tree{.nodes = {{.word = "a", .parent = 0}}};
+  EXPECT_EQ(message([&] { draw_terminal(tree, Ink::plain); }),
+            "search tree: node 0, 'a', has the parent 0; wanted: a node before it, or -1");
+  EXPECT_THROW(draw_svg(tree), Error);
+}
+
+// ---- charts
+
+TEST(Plot, TicksAreRoundNumbers) {
+  EXPECT_EQ(nice_ticks(0, 10, 6), (std::vector<double>{0, 2, 4, 6, 8, 10}));
+  EXPECT_EQ(nice_ticks(3, 97, 6), (std::vector<double>{0, 20, 40, 60, 80, 100}));
+  EXPECT_EQ(nice_ticks(-1, 1, 3), (std::vector<double>{-1, 0, 1}));
+  EXPECT_EQ(nice_ticks(5, 5, 3), (std::vector<double>{4.5, 5, 5.5}));
+  EXPECT_THROW(nice_ticks(0, NAN, 5), Error);
+}
+
+TEST(Plot, SizesMustFitTogether) {
+  EXPECT_THROW(draw_svg(LineChart{.lines = {{.name = "a", .x = {1}, .y = {}}}}), Error);
+  EXPECT_THROW(draw_svg(BarChart{.groups = {"a"}, .series = {{.name = "b", .values = {}}}}), Error);
+}
+
+TEST(Plot, WhatCannotBeDrawnLeavesAGap) {
+  const std::string svg = draw_svg(curves());
+  EXPECT_FALSE(has(svg, "nan"));
+  EXPECT_FALSE(has(svg, "inf"));
+  EXPECT_EQ(count(svg, "<circle"), 5 + 3 + 4);
+  EXPECT_EQ(count(draw_svg(bars()), "<rect class=\"bar"), 11 + 2);
+  EXPECT_TRUE(has(draw_svg(LineChart{}), "</svg>"));
+  EXPECT_TRUE(has(draw_svg(BarChart{}), "</svg>"));
+}
+
+// Files for view_test.py, which reads them with parsers that are not ours.
+TEST(View, WritesFilesForOtherReaders) {
+  const Folder own;
+  const char* const asked = std::getenv("HEED_VIEW_FOLDER");
+  const std::filesystem::path folder = asked ? asked : own.path();
+  const auto put = [&](const std::string& name, const std::string& content) {
+    std::ofstream(folder / name, std::ios::binary) << content;
+    EXPECT_EQ(read(folder / name), content);
+  };
+  put("small.svg", draw_svg(small_map()));
+  put("wild.svg", draw_svg(wild_map()));
+  put("large.svg", draw_svg(large_map(100)));
+  put("empty.svg", draw_svg(Heatmap{.rows = {}, .columns = {}, .weights = {}}));
+  put("tree.svg", draw_svg(small_tree()));
+  put("curves.svg", draw_svg(curves()));
+  put("bars.svg", draw_svg(bars()));
+  put("small.png", draw_png(small_map()));
+  put("wild.png", draw_png(wild_map()));
+  put("large.png", draw_png(large_map(100)));
+  put("page.html", draw_html(page()));
 }
 
 }  // namespace

@@ -127,6 +127,12 @@ bool is_white_space(char32_t c) {
 bool is_punctuation(char32_t c) { return within(kPunctuation, c); }
 bool is_symbol(char32_t c) { return within(kSymbols, c); }
 bool is_number(char32_t c) { return within(kNumbers, c); }
+bool is_right_to_left(char32_t c) { return within(kRightToLeft, c); }
+
+int columns_of(char32_t c) {
+  if (c < 0x300) return 1;
+  return within(kNoColumn, c) ? 0 : within(kTwoColumns, c) ? 2 : 1;
+}
 
 std::u32string lower_case(std::u32string_view text) {
   std::u32string out;

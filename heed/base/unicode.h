@@ -1,4 +1,4 @@
-// Text as code points: UTF-8 in and out, white space, categories, lower case.
+// Text as code points: UTF-8 in and out, white space, categories, width, lower case.
 //
 // Tables are of Unicode 15.0 (unicode_tables.inc, made by tools/make-unicode-tables). Nothing here
 // depends on a locale. White space (of all scripts; words.h has that of ASCII) and lower case are
@@ -25,9 +25,14 @@ std::u32string decode_utf8(std::string_view text);
 std::string encode_utf8(std::u32string_view text);
 
 bool is_white_space(char32_t c);
-bool is_punctuation(char32_t c);  // categories P*
-bool is_symbol(char32_t c);       // categories S*
-bool is_number(char32_t c);       // categories N*
+bool is_punctuation(char32_t c);    // categories P*
+bool is_symbol(char32_t c);         // categories S*
+bool is_number(char32_t c);         // categories N*
+bool is_right_to_left(char32_t c);  // letters of Hebrew, Arabic, ...: bidi classes R and AL
+
+// How many columns of a terminal `c` takes: 2 for wide characters of East Asia and emoji, 0 for
+// accents and what only steers those beside it, else 1.
+int columns_of(char32_t c);
 
 // Full lower case: a sigma that ends a word becomes the final one, I with a dot keeps its dot.
 std::u32string lower_case(std::u32string_view text);

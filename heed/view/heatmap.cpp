@@ -2,100 +2,91 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <sstream>
+#include <numbers>
 
 #include "heed/base/check.h"
+#include "heed/view/svg.h"
 
 namespace heed {
 namespace {
 
-// The next code point; a broken byte counts as one of its own.
-uint32_t next_code_point(const std::string& text, size_t& at) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(at++);
-  const int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : lead >= 0xC0 ? 1 : 0;
-  uint32_t code = more == 0 ? lead : lead & (0x3Fu >> more);
-  for (int i = 0; i < more && at < text.size() && (byte(at) & 0xC0) == 0x80; ++i)
-    code = code << 6 | (byte(at++) & 0x3F);
-  return code;
+constexpr double kCell = 22, kMargin = 14;
+constexpr int kLongest = 32;  // columns of a label; tooltips have all of it
+
+std::string tooltip(const std::string& row, const std::string& column, double weight) {
+  return isolated(row) + " ← " + isolated(column) + ": " + format_number(weight, 4);
 }
 
-bool takes_no_column(uint32_t c) {
-  return (c >= 0x300 && c <= 0x36F) || (c >= 0x591 && c <= 0x5C7 && c != 0x5BE) ||
-         (c >= 0x64B && c <= 0x65F) || (c >= 0x200B && c <= 0x200F) || c == 0xFE0F;
-}
-bool takes_two_columns(uint32_t c) {
-  return (c >= 0x1100 && c <= 0x115F) || (c >= 0x2E80 && c <= 0xA4CF) ||
-         (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0xF900 && c <= 0xFAFF) ||
-         (c >= 0xFF00 && c <= 0xFF60) || (c >= 0x1F300 && c <= 0x1FAFF);
-}
-
-// A label as it is drawn: control characters would move the cursor, so they become dots.
-std::string printable(const std::string& text) {
-  std::string out;
-  for (const char c : text) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '.' : c;
-  return out;
-}
-
-std::string padded(const std::string& text, int width) {
-  return text + std::string(static_cast<size_t>(std::max(0, width - display_width(text))), ' ');
-}
-
-// From white to a deep blue.
-std::string cell(double weight, int width, Ink ink) {
-  const double w = std::isfinite(weight) ? std::clamp(weight, 0.0, 1.0) : 0;
-  if (ink == Ink::plain) {
-    static const char* const shades[] = {"·", "░", "▒", "▓", "█"};
-    const char* const shade = shades[std::min(4, static_cast<int>(w * 5))];
-    std::string out;
-    for (int i = 0; i < width - 1; ++i) out += shade;
-    return out + " ";
+void draw_cell(Svg& svg, double x, double weight) {
+  if (std::isfinite(weight)) {
+    svg.add("<rect class=\"weight\" x=\"", x, "\" width=\"", kCell - 1, "\" height=\"", kCell - 1,
+            "\" fill-opacity=\"", format_number(std::clamp(weight, 0.0, 1.0), 3), "\">");
+    return;
   }
-  const auto mix = [&](int from, int to) {
-    return static_cast<int>(std::lround(from + (to - from) * w));
-  };
-  std::ostringstream out;
-  out << "\x1b[48;2;" << mix(247, 8) << ';' << mix(251, 48) << ';' << mix(255, 107) << 'm'
-      << std::string(static_cast<size_t>(width), ' ') << "\x1b[0m";
-  return out.str();
+  svg.add("<path class=\"line\" pointer-events=\"all\" d=\"M", x + 6, " 6l9 9m0-9l-9 9\">");
 }
 
 }  // namespace
 
-int display_width(const std::string& text) {
-  int width = 0;
-  for (size_t at = 0; at < text.size();) {
-    const uint32_t code = next_code_point(text, at);
-    width += takes_no_column(code) ? 0 : takes_two_columns(code) ? 2 : 1;
-  }
-  return width;
-}
-
-std::string draw_terminal(const Heatmap& map, Ink ink) {
+void check(const Heatmap& map) {
   require(map.weights.size() == map.rows.size() * map.columns.size(), "heat map: ", map.rows.size(),
           " rows and ", map.columns.size(), " columns want ", map.rows.size() * map.columns.size(),
           " weights, given ", map.weights.size());
-  int left = 0, wide = 2;
+}
+
+std::string draw_svg(const Heatmap& map) {
+  check(map);
   std::vector<std::string> rows, columns;
-  for (const std::string& row : map.rows) {
-    rows.push_back(printable(row));
-    left = std::max(left, display_width(rows.back()));
+  double left = 0, above = 0, beyond = 0;
+  for (const std::string& word : map.rows) {
+    rows.push_back(to_label(word));
+    left = std::max(left, text_width(shortened(rows.back(), kLongest)));
   }
-  for (const std::string& column : map.columns) {
-    columns.push_back(printable(column));
-    wide = std::max(wide, display_width(columns.back()) + 1);
+  // Words of columns rise to the right at 45 degrees, so the last ones reach beyond the cells.
+  for (const std::string& word : map.columns) {
+    columns.push_back(to_label(word));
+    const double rise =
+        (text_width(shortened(columns.back(), kLongest)) + kFontSize) / std::numbers::sqrt2;
+    const double from_end = kCell * static_cast<double>(map.columns.size() - columns.size() + 1);
+    above = std::max(above, rise);
+    beyond = std::max(beyond, rise - from_end + kCell / 2);
   }
-  std::string out = std::string(static_cast<size_t>(left + 1), ' ');
-  for (const std::string& column : columns) out += padded(column, wide);
-  out += '\n';
+  const std::string title = to_label(map.title);
+  const double width = kCell * static_cast<double>(columns.size());
+  const double height = kCell * static_cast<double>(rows.size());
+  const double x0 = std::ceil(kMargin + left + 8);
+  const double y0 = std::ceil(kMargin + (title.empty() ? 0 : 2 * kFontSize) + above);
+
+  Svg svg;
+  if (!title.empty())
+    svg.add(Svg::Text{.x = kMargin, .y = kMargin + kFontSize, .words = title, .kind = "title"});
+  for (size_t j = 0; j < columns.size(); ++j)
+    svg.add(Svg::Text{.x = x0 + kCell * (static_cast<double>(j) + 0.5) + 4,
+                      .y = y0 - 6,
+                      .words = shortened(columns[j], kLongest),
+                      .angle = -45});
+  svg.add("<rect x=\"", x0 - 1, "\" y=\"", y0 - 1, "\" width=\"", width + 1, "\" height=\"",
+          height + 1, "\" fill=\"currentColor\" fill-opacity=\"0.06\"/>\n");
   for (size_t i = 0; i < rows.size(); ++i) {
-    out += padded(rows[i], left + 1);
-    for (size_t j = 0; j < columns.size(); ++j)
-      out += cell(map.weights[i * columns.size() + j], wide, ink);
-    out += '\n';
+    const double y = y0 + kCell * static_cast<double>(i);
+    svg.add(Svg::Text{.x = x0 - 8,
+                      .y = y + 15,
+                      .words = shortened(rows[i], kLongest),
+                      .anchor = Svg::Anchor::right});
+    svg.add("<g transform=\"translate(", x0, " ", y, ")\">\n");
+    for (size_t j = 0; j < columns.size(); ++j) {
+      const double weight = map.weights[i * columns.size() + j];
+      draw_cell(svg, kCell * static_cast<double>(j), weight);
+      svg.add("<title>", tooltip(rows[i], columns[j], weight), "</title>",
+              std::isfinite(weight) ? "</rect>\n" : "</path>\n");
+    }
+    svg.add("</g>\n");
   }
-  return out;
+  const double drawn =
+      std::max(width + std::max(0.0, beyond), title.empty() ? 0 : text_width(title) + kMargin - x0);
+  return svg.finish(std::ceil(x0 + drawn + kMargin), std::ceil(y0 + height + kMargin),
+                    title.empty() ? "Attention weights" : title,
+                    ".heed .weight:hover,.heed .line:hover{stroke:currentColor;stroke-width:2}");
 }
 
 }  // namespace heed

@@ -1,8 +1,13 @@
-// A matrix of weights with labels, drawn. Knows no tensors: numbers and words in, text out.
+// A matrix of weights with labels, drawn. Knows no tensors: numbers and words in, a picture out.
+//
+// Words may hold anything (label.h). A weight that is no number is drawn as a gap or a cross, one
+// outside [0, 1] as the nearer end; where numbers are shown, they are shown as they are.
 #pragma once
 
 #include <string>
 #include <vector>
+
+#include "heed/view/label.h"
 
 namespace heed {
 
@@ -11,6 +16,7 @@ namespace heed {
 struct Heatmap {
   std::vector<std::string> rows, columns;
   std::vector<double> weights;  // rows.size() * columns.size(), row by row
+  std::string title = "";
 };
 
 enum class Ink {
@@ -18,10 +24,21 @@ enum class Ink {
   plain   // shades of block characters, for files and pipes
 };
 
-// One line a row. Throws Error if the sizes do not fit together.
-std::string draw_terminal(const Heatmap& map, Ink ink);
+// One line a row, under the columns' words. Where that would take more than `width` columns of the
+// terminal (0: as many as it takes), words are written downwards, and the map is cut into blocks of
+// columns, one below the other.
+std::string draw_terminal(const Heatmap& map, Ink ink, int width = 0);
 
-// How many columns of a terminal a UTF-8 text takes: wide and combining characters counted as such.
-int display_width(const std::string& text);
+// A picture that stands alone, with a tooltip on every cell; for light and dark pages.
+std::string draw_svg(const Heatmap& map);
+
+// The bytes of a PNG file; always on white. The built-in font has the letters of Western and
+// Central European languages and what ASCII has; any other character is drawn as a box with its
+// code in hexadecimal (U+732B: 73 over 2B). Draw SVG for other scripts. At most about 370 words a
+// side.
+std::string draw_png(const Heatmap& map);
+
+// Throws Error if the sizes do not fit together, as every drawing does.
+void check(const Heatmap& map);
 
 }  // namespace heed

@@ -1,0 +1,32 @@
+// Attention as one page of HTML, which needs nothing but itself: sentences, layers and heads to
+// choose from, the row and column of a word lit up under the pointer or the keyboard, exact
+// weights, the beam as a tree. Its parts are in web/.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heed/view/tree.h"
+
+namespace heed {
+
+struct AttentionPage {
+  struct Layer {
+    std::vector<std::vector<double>> heads;  // each target * source weights, row by row
+    std::string name = "";                   // "decoder 2"; if empty, the layer's number
+  };
+  struct Sentence {
+    std::vector<std::string> source, target;
+    std::vector<Layer> layers;
+    std::string note = "";  // a line of text below the choices
+    std::optional<SearchTree> tree = {};
+  };
+  std::string title;
+  std::vector<Sentence> sentences;
+};
+
+// The page. Weights are kept to six digits. Throws Error if sizes do not fit together.
+std::string draw_html(const AttentionPage& page);
+
+}  // namespace heed

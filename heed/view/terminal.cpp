@@ -1,0 +1,126 @@
+// Heat maps in a terminal.
+//
+// Terminals that know bidirectional text reorder a line by itself: two Hebrew words side by side
+// would change places, and with them their columns. A left-to-right mark (U+200E, no width) behind
+// every label keeps each to its own place.
+#include <algorithm>
+#include <cmath>
+
+#include "heed/view/heatmap.h"
+
+namespace heed {
+namespace {
+
+constexpr const char* kMark = "\u200E";
+constexpr int kTallest = 12;  // letters of a word written downwards
+
+std::string spaces(int count) { return std::string(static_cast<size_t>(std::max(0, count)), ' '); }
+
+std::string padded(const std::string& text, int width) {
+  return text + (has_right_to_left(text) ? kMark : "") + spaces(width - display_width(text));
+}
+
+// A line that holds words; its direction is that of its first letter, unless it is told.
+std::string line(const std::string& text) {
+  return (has_right_to_left(text) ? kMark + text : text) + "\n";
+}
+
+// From white to a deep blue.
+std::string cell(double weight, int width, Ink ink) {
+  const double w = std::isfinite(weight) ? std::clamp(weight, 0.0, 1.0) : 0;
+  if (ink == Ink::plain) {
+    static const char* const shades[] = {"·", "░", "▒", "▓", "█"};
+    const char* const shade = shades[std::min(4, static_cast<int>(w * 5))];
+    std::string out;
+    for (int i = 0; i < width - 1; ++i) out += shade;
+    return out + " ";
+  }
+  if (!std::isfinite(weight)) return spaces(width);
+  const auto mix = [&](int from, int to) {
+    return std::to_string(std::lround(from + (to - from) * w));
+  };
+  return "\x1b[48;2;" + mix(247, 8) + ';' + mix(251, 48) + ';' + mix(255, 107) + 'm' +
+         spaces(width) + "\x1b[0m";
+}
+
+struct Labels {
+  std::vector<std::string> words;
+  int widest = 0;
+};
+
+Labels labels(const std::vector<std::string>& words) {
+  Labels out;
+  for (const std::string& word : words) {
+    out.words.push_back(to_label(word));
+    out.widest = std::max(out.widest, display_width(out.words.back()));
+  }
+  return out;
+}
+
+// Where the columns of a block begin and end, and how wide each is drawn.
+struct Block {
+  size_t first, last;
+  int cell;
+};
+
+std::string draw_rows(const Heatmap& map, const Labels& rows, int left, Block block, Ink ink) {
+  std::string out;
+  for (size_t i = 0; i < rows.words.size(); ++i) {
+    std::string text = padded(shortened(rows.words[i], left - 1), left);
+    for (size_t j = block.first; j < block.last; ++j)
+      text += cell(map.weights[i * map.columns.size() + j], block.cell, ink);
+    out += line(text);
+  }
+  return out;
+}
+
+// The words of a block's columns, each written downwards and standing on the cells.
+std::string draw_downwards(const Labels& columns, int left, Block block) {
+  std::vector<std::vector<std::string>> words;
+  size_t tallest = 0;
+  for (size_t j = block.first; j < block.last; ++j) {
+    words.push_back(clusters(columns.words[j]));
+    if (words.back().size() > kTallest) {
+      words.back().resize(kTallest);
+      words.back().back() = "⋮";
+    }
+    tallest = std::max(tallest, words.back().size());
+  }
+  std::string out;
+  for (size_t row = 0; row < tallest; ++row) {
+    std::string text = spaces(left);
+    for (const std::vector<std::string>& word : words) {
+      const size_t empty = tallest - word.size();
+      text += padded(row < empty ? "" : word[row - empty], block.cell);
+    }
+    out += line(text);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string draw_terminal(const Heatmap& map, Ink ink, int width) {
+  check(map);
+  const Labels rows = labels(map.rows), columns = labels(map.columns);
+  const size_t count = map.columns.size();
+  std::string out = map.title.empty() ? "" : line(to_label(map.title));
+  const int wide = std::max(2, columns.widest + 1);
+  if (width <= 0 || rows.widest + 1 + wide * static_cast<int64_t>(count) <= width) {
+    const int left = rows.widest + 1;
+    std::string words = spaces(left);
+    for (const std::string& column : columns.words) words += padded(column, wide);
+    return out + line(words) + draw_rows(map, rows, left, {0, count, wide}, ink);
+  }
+  // Two columns a cell: wide characters fit. Words of rows get at most a third.
+  const int left = std::min(rows.widest, std::max(1, width / 3)) + 1;
+  const size_t at_once = static_cast<size_t>(std::max(1, (width - left) / 2));
+  for (size_t first = 0; first < count; first += at_once) {
+    const Block block{first, std::min(count, first + at_once), 2};
+    if (first > 0) out += "\n";
+    out += draw_downwards(columns, left, block) + draw_rows(map, rows, left, block, ink);
+  }
+  return out;
+}
+
+}  // namespace heed

@@ -1,0 +1,30 @@
+// A beam search as a tree: every word that was kept at some step, with those that followed it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heed/view/heatmap.h"
+
+namespace heed {
+
+struct SearchTree {
+  struct Node {
+    std::string word;
+    int parent = -1;             // the node of the word before; -1: the first word
+    double log_probability = 0;  // of all words up to this one
+    bool finished = false;       // a hypothesis ends here
+    bool best = false;           // on the way to the hypothesis that won
+  };
+  std::vector<Node> nodes;  // every parent before its children
+};
+
+// A line for each stretch of words without a fork, its log probability at the end, "end" where a
+// hypothesis does; the best ones marked '*', and bold in colour. Lines longer than `width` (0: none
+// is) go on in the next. Throws Error if a parent does not stand before its child.
+std::string draw_terminal(const SearchTree& tree, Ink ink, int width = 0);
+
+// From left to right; the best way thick, tooltips with the probabilities.
+std::string draw_svg(const SearchTree& tree);
+
+}  // namespace heed

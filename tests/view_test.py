@@ -1,0 +1,115 @@
+"""Reads the pictures and the page with parsers that are not ours. $1: heed_tests."""
+import html.parser, json, os, pathlib, struct, subprocess, sys, tempfile, zlib
+import xml.etree.ElementTree as xml
+
+SVG = "{http://www.w3.org/2000/svg}"
+EVIL = "</script><script>alert(1)</script><!-- & \"' . .[31m \ufffd"  # as to_label() leaves it
+
+
+def check_svg(folder):
+    for path in sorted(folder.glob("*.svg")):
+        root = xml.parse(path).getroot()
+        assert root.tag == SVG + "svg", path
+        tags = {element.tag.removeprefix(SVG) for element in root.iter()}
+        assert tags <= {"svg", "style", "rect", "text", "title", "g", "path", "circle"}, (path, tags)
+    wild = xml.parse(folder / "wild.svg").getroot()
+    assert any(EVIL in (title.text or "") for title in wild.iter(SVG + "title"))
+    assert len(list(xml.parse(folder / "large.svg").getroot().iter(SVG + "title"))) == 100 * 100
+
+
+def read_png(path):
+    """Width, height and a function from a dot to its colour; every chunk's sum checked."""
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n", path
+    at, chunks = 8, {}
+    while at < len(data):
+        size, name = struct.unpack(">I4s", data[at : at + 8])
+        body = data[at + 8 : at + 8 + size]
+        assert struct.unpack(">I", data[at + 8 + size : at + 12 + size])[0] == zlib.crc32(name + body)
+        chunks[name], at = body, at + 12 + size
+    assert list(chunks) == [b"IHDR", b"PLTE", b"IDAT", b"IEND"]
+    width, height, depth, kind = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
+    rows, palette = zlib.decompress(chunks[b"IDAT"]), chunks[b"PLTE"]
+    assert (depth, kind, len(rows)) == (8, 3, height * (width + 1))
+    assert all(rows[y * (width + 1)] == 0 for y in range(height))
+
+    def color(x, y):
+        index = rows[y * (width + 1) + 1 + x]
+        return tuple(palette[3 * index : 3 * index + 3])
+
+    return width, height, color
+
+
+def check_png(folder):
+    # Three rows and columns of 24 dots; margins of 16, words of 4 and 5 letters of 12, a gap of 8,
+    # the title's 48.
+    width, height, color = read_png(folder / "small.png")
+    x0, y0 = 16 + 4 * 12 + 8, 16 + 48 + 5 * 12 + 8
+    assert height == y0 + 3 * 24 + 16 and width == 16 + 12 * 12 + 16, (width, height)
+    assert color(0, 0) == (255, 255, 255)
+    for (row, column), weight in {(0, 0): 0.9, (0, 2): 0.04, (1, 2): 0.7, (2, 1): 0.85}.items():
+        got = color(x0 + 24 * column + 11, y0 + 24 * row + 11)
+        wanted = [a + (b - a) * weight for a, b in ((247, 8), (251, 48), (255, 107))]
+        assert max(abs(g - w) for g, w in zip(got, wanted)) < 1, (row, column, got, wanted)
+    ink = sum(color(x, y) == (31, 35, 40) for x in range(width) for y in range(height))
+    assert ink > 1000, ink
+    width, height, _ = read_png(folder / "large.png")
+    assert width > 2400 and height > 2400
+    read_png(folder / "wild.png")
+
+
+class Reader(html.parser.HTMLParser):
+    """Which elements are open, the text of scripts, the title."""
+
+    VOID = {"meta", "input", "br"}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.scripts, self.title, self.ids = [], [], "", []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append([dict(attributes), ""])
+        self.ids += [value for name, value in attributes if name == "id"]
+        assert not any(name.startswith("on") or name in ("src", "href") for name, _ in attributes)
+
+    def handle_startendtag(self, tag, attributes):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, (tag, self.open)
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1][1] += data
+        if self.open == ["html", "head", "title"]:
+            self.title += data
+
+
+def check_page(folder):
+    reader = Reader()
+    reader.feed((folder / "page.html").read_text())
+    reader.close()
+    assert not reader.open, reader.open
+    assert len(reader.scripts) == 2, len(reader.scripts)
+    assert len(set(reader.ids)) == len(reader.ids)
+    assert reader.title == "Attention of " + EVIL, reader.title
+    sentences = json.loads(reader.scripts[0][1])
+    assert [len(s["source"]) for s in sentences] == [3, 5, 100, 0]
+    assert sentences[1]["target"][0] == EVIL and sentences[1]["note"] == EVIL
+    assert sentences[0]["layers"][0]["heads"][0][0] == 0.9
+    assert sentences[0]["layers"][1]["name"] == "last"
+    for sentence in sentences:
+        for layer in sentence["layers"]:
+            for head in layer["heads"]:
+                assert len(head) == len(sentence["source"]) * len(sentence["target"])
+
+
+with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else name)
+    subprocess.run([sys.argv[1], "--gtest_filter=View.*", "--gtest_brief=1"], check=True,
+                   env={**os.environ, "HEED_VIEW_FOLDER": str(folder)})
+    for check in (check_svg, check_png, check_page):
+        check(folder)
