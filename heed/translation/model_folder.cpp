@@ -36,13 +36,14 @@ ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& c
                          const TrainConfig& training, const TokenizerPair& tokenizers) {
   check(config);
   check(training);
+  ModelFolder folder = assembled(path, config, training, tokenizers);
   std::error_code error;
   std::filesystem::create_directories(path, error);
   require(!error && std::filesystem::is_directory(path), path.string(),
           ": the model's folder cannot be made: ", error ? error.message() : "it is a file");
   tokenizers.save(path);
   write_file(path / "config.json", config_text(config, training));
-  return assembled(path, config, training, tokenizers);
+  return folder;
 }
 
 ModelFolder open_model(const std::filesystem::path& path, Parameters parameters) {
@@ -65,7 +66,10 @@ ModelFolder open_model(const std::filesystem::path& path, Parameters parameters)
                                    ? train_config(json["training"].dump(), file.string())
                                    : TrainConfig{};
   ModelFolder folder = assembled(path, config, training, TokenizerPair::load(path));
-  if (parameters == Parameters::load) load_parameters(folder.params, path / "model.safetensors");
+  const std::filesystem::path weights = path / "model.safetensors";
+  require(parameters == Parameters::leave || std::filesystem::exists(weights), weights.string(),
+          ": not there yet; training writes it when it validates for the first time");
+  if (parameters == Parameters::load) load_parameters(folder.params, weights);
   return folder;
 }
 
