@@ -80,6 +80,15 @@ TEST(ModelFolder, OneVocabularyForBothStaysOne) {
   EXPECT_EQ(opened.params.count(), made.params.count());
 }
 
+TEST(ModelFolder, TokenizersOfARunBeforeAreForgotten) {
+  const Folder folder;
+  const TokenizerPair two = toy_corpus(folder)->tokenizers();
+  create_model(folder / "m", tiny("rnn"), one_step(), {two.source, two.source});
+  create_model(folder / "m", tiny("rnn"), one_step(), two);
+  const ModelFolder opened = open_model(folder / "m", Parameters::leave);
+  EXPECT_NE(opened.tokenizers.source, opened.tokenizers.target);
+}
+
 TEST(ModelFolder, SaysWhatIsMissingOrDoesNotFit) {
   const Folder folder;
   put_model(folder, tiny("rnn"));

@@ -23,6 +23,15 @@ ModelFolder assembled(const std::filesystem::path& path, const ModelConfig& conf
   return {path, config, training, tokenizers, params, std::move(model)};
 }
 
+// Those of a run that never came to a checkpoint may be of another kind, and would be found first.
+void forget_tokenizers(const std::filesystem::path& folder) {
+  for (const char* name : {"source", "target", "joint"})
+    for (const char* suffix : {".spm", ".words", ".characters"}) {
+      std::error_code error;  // what cannot be removed cannot be written over either
+      std::filesystem::remove(folder / (std::string(name) + suffix), error);
+    }
+}
+
 std::string config_text(const ModelConfig& config, const TrainConfig& training) {
   nlohmann::ordered_json json{{"heed", kFormat},
                               {"model", nlohmann::ordered_json::parse(to_json(config))},
@@ -41,6 +50,7 @@ ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& c
   std::filesystem::create_directories(path, error);
   require(!error && std::filesystem::is_directory(path), path.string(),
           ": the model's folder cannot be made: ", error ? error.message() : "it is a file");
+  forget_tokenizers(path);
   tokenizers.save(path);
   write_file(path / "config.json", config_text(config, training));
   return folder;
