@@ -1,6 +1,9 @@
 // The program `heed`: parse, call the library, print. Answers go to stdout, talk to stderr; the
 // exit code is 0 on success, 1 for failures, 2 for usage.
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <optional>
 
@@ -69,6 +72,8 @@ int main(int argc, char** argv) {
   heed::apps::add_bench(app);
   try {
     app.parse(argc, argv);
+    heed::require(std::cout.flush() && std::fflush(stdout) == 0 && !std::ferror(stdout),
+                  "standard output cannot be written to: ", std::strerror(errno));
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {

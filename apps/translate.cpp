@@ -30,7 +30,8 @@ std::vector<std::string> pieces(const Tokenizer& tokenizer, const std::vector<Id
   return out;
 }
 
-// "0:0.91 1:0.05 ...|...": for each target piece, and the end, the weights on all source pieces.
+// "0.91,0.05,... 0.1,...": for each target piece, and the end, the weights on all source pieces and
+// the end.
 std::string soft(const std::vector<std::vector<float>>& weights) {
   std::string out;
   for (const std::vector<float>& row : weights) {

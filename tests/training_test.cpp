@@ -376,7 +376,7 @@ ModelConfig with_dropout(ModelConfig c) {
 Trainer::Hooks eventful_hooks(const ToyRun& run) {
   Trainer::Hooks hooks;
   hooks.validate = [&run] {
-    const double wave = std::sin(double(run.trainer->steps()));
+    const double wave = std::cos(double(run.trainer->steps()));  // the best at the last step, 41
     return Validation{.loss = 3 + wave + 1e-3 * loss_of(run), .bleu = {}};
   };
   return hooks;
@@ -405,7 +405,8 @@ TEST(Trainer, StoppedAndResumedEndsWithTheSameBytes) {
     const std::string wanted = read(whole / "model.safetensors");
     const auto wanted_state = checkpoint_of(never);
     // At steps that validate (7, 14), that save (3, 6), that do both or neither, and at the last.
-    const std::vector<std::vector<int64_t>> stops{{7}, {1, 2, 3}, {14, 15, 21, 28}, {41}, {6, 40}};
+    std::vector<std::vector<int64_t>> stops{{1, 14, 40, 41}};
+    if (!kSlow) stops.insert(stops.end(), {{7}, {2, 3, 6}, {15, 21, 28}, {41}});
     for (const std::vector<int64_t>& at : stops) {
       const Folder folder;
       size_t parts = 0;
