@@ -27,6 +27,10 @@ void use(const Machine& machine) {
   fail("--device cuda: this version computes on the CPU alone; leave --device out");
 }
 
+void want(bool holds, const std::string& words) {
+  if (!holds) throw CLI::ValidationError(words);
+}
+
 std::string duration(double seconds) {
   const long s = std::lround(std::max(0.0, seconds));
   char text[32];

@@ -52,6 +52,9 @@ void add_machine_flags(CLI::App& app, Machine& machine);
 // Throws Error if the device is not there.
 void use(const Machine& machine);
 
+// Throws what is told as a mistake in the arguments, unless `holds`.
+void want(bool holds, const std::string& words);
+
 // "1h02m", "3m20s", "12s".
 std::string duration(double seconds);
 

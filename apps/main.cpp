@@ -1,7 +1,11 @@
 // The program `heed`: parse, call the library, print. Answers go to stdout, talk to stderr; the
 // exit code is 0 on success, 1 for failures, 2 for usage.
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <iostream>
+#include <optional>
 
 #include "apps/commands.h"
 #include "heed/base/check.h"
@@ -20,13 +24,26 @@ std::string version() {
   return text;
 }
 
+// What is said of the first flag that the command does not have, if there is one.
+std::optional<std::string> misspelt(const CLI::App& command) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (const std::string& given : command.remaining()) {
+    if (given.size() < 2 || given[0] != '-') continue;
+    const std::string near = heed::nearest(given, known);
+    return "unknown flag '" + given + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?");
+  }
+  return std::nullopt;
+}
+
 // What is said of arguments that do not fit.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error,
                         const std::string& first) {
   const auto commands = app.get_subcommands();  // those that were recognized
   if (!commands.empty())
-    return std::string("heed: ") + error.what() + "\nRun 'heed " + commands.front()->get_name() +
-           " --help' for what can be given.\n";
+    return "heed: " + misspelt(*commands.front()).value_or(error.what()) + "\nRun 'heed " +
+           commands.front()->get_name() + " --help' for what can be given.\n";
   std::string trouble = error.what();
   if (dynamic_cast<const CLI::RequiredError*>(&error)) {
     std::vector<std::string> known;
@@ -56,6 +73,8 @@ int main(int argc, char** argv) {
   heed::apps::add_bench(app);
   try {
     app.parse(argc, argv);
+    heed::require(std::cout.flush() && std::fflush(stdout) == 0 && !std::ferror(stdout),
+                  "standard output cannot be written to: ", std::strerror(errno));
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {

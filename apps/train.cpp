@@ -10,6 +10,7 @@
 #include "heed/attention/score.h"
 #include "heed/attention/weigh.h"
 #include "heed/base/check.h"
+#include "heed/base/unicode.h"
 #include "heed/files/lines.h"
 #include "heed/metrics/metrics.h"
 #include "heed/translation/translator.h"
@@ -20,6 +21,7 @@ namespace {
 
 struct Options {
   CorpusFiles corpus, valid;
+  std::string tsv, valid_tsv;  // instead of source and target
   std::string folder, preset = "rnn", log, tokenize = "13a";
   TokenizerOptions tokenizer;
   std::string source_tokenizer, target_tokenizer;  // existing ones
@@ -54,11 +56,14 @@ ValidSet read_valid(const Options& o, const TokenizerPair& tokenizers) {
   ValidSet valid;
   PairReader reader(o.valid);
   while (const std::optional<TextPair> pair = reader.next()) {
+    require(is_utf8(pair->source) && is_utf8(pair->target), o.valid.source, ": line ", pair->line,
+            " or its translation is not UTF-8");
     valid.sources.push_back(pair->source);
     valid.targets.push_back(pair->target);
   }
   Corpus corpus(o.valid, tokenizers, o.cleaning);
-  valid.batches = batches_once(corpus, {.tokens = 4096});
+  valid.batches =
+      batches_once(corpus, {.tokens = std::max<int64_t>(4096, o.cleaning.max_length + 1)});
   return valid;
 }
 
@@ -177,34 +182,85 @@ ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainCo
     ModelFolder model = open_model(folder, Parameters::leave);
     return model;
   }
-  require(!std::filesystem::exists(folder / "config.json"), o.folder,
+  require(!std::filesystem::exists(folder / "checkpoint" / "last.safetensors") &&
+              !std::filesystem::exists(folder / "model.safetensors"),
+          o.folder,
           ": there is a model in it already; --resume goes on with it, or choose another folder");
+  require(PairReader(o.corpus).next().has_value(), o.corpus.source,
+          o.corpus.target.empty() ? "" : " or " + o.corpus.target, ": has no text");
   std::fprintf(stderr, "learning the vocabulary (%s) ...\n", o.tokenizer.kind.c_str());
   return create_model(folder, config, training, learn_tokenizers(o));
 }
 
-void run(const Options& o, const Flags<ModelConfig>& model_flags,
-         const Flags<TrainConfig>& train_flags) {
+// Either two files or one TSV file, which `files` gets.
+void choose_files(CorpusFiles& files, const std::string& tsv, const std::string& prefix) {
+  const std::string source = prefix + "source", target = prefix + "target";
+  if (!tsv.empty()) {
+    want(files.source.empty() && files.target.empty(),
+         prefix + "tsv stands for " + source + " and " + target + "; give it alone");
+    files.source = tsv;
+  } else {
+    want(files.source.empty() == files.target.empty(),
+         files.source.empty() ? target + " wants " + source + " beside it"
+                              : source + " wants " + target + " beside it");
+  }
+}
+
+// What can be said of the arguments before anything is read.
+void check_usage(Options& o, const ModelConfig& config, const TrainConfig& training) {
+  choose_files(o.corpus, o.tsv, "--");
+  choose_files(o.valid, o.valid_tsv, "--valid-");
+  want(!o.corpus.source.empty(), "--source and --target (or --tsv) are required");
+  want(!o.folder.empty(), "--model is required, the folder to write to");
+  want(training.guided == 0 || !o.corpus.alignment.empty(), "--guided wants --alignment, a file");
+  want(o.resume || training.patience == 0 || !o.valid.source.empty(),
+       "--patience wants --valid-source and --valid-target");
+  want(o.samples >= 0, "--samples wants a number of at least 0");
+  const std::vector<std::string> kinds = tokenizer_kinds();
+  if (std::find(kinds.begin(), kinds.end(), o.tokenizer.kind) == kinds.end())
+    want(false, unknown_name("tokenizer", o.tokenizer.kind, kinds));
+  try {
+    check(config);
+    check(training);
+    make_bleu({.tokenizer = o.tokenize});
+  } catch (const Error& error) {
+    want(false, error.what());
+  }
+}
+
+ModelConfig chosen_preset(const std::string& name) {
+  const std::vector<std::string> names = preset_names();
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    want(false, unknown_name("preset", name, names));
+  return preset(name);
+}
+
+void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConfig>& train_flags) {
   if (o.list) return print_tables();
-  require(!o.corpus.source.empty(), "train: wants --source and --target (or --tsv); see --help");
-  require(!o.folder.empty(), "train: wants --model, the folder to write to; see --help");
-  use(o.machine);
-  ModelConfig config = preset(o.preset);
+  ModelConfig config = chosen_preset(o.preset);
   model_flags.apply(config);
   TrainConfig training;
   train_flags.apply(training);
   // Unless told otherwise it ends by itself.
   if (training.steps == 0 && training.epochs == 0 && training.minutes == 0 &&
-      training.patience == 0)
-    training.patience = 5;
-  check(config);
-  check(training);
+      training.patience == 0) {
+    if (o.valid.source.empty() && o.valid_tsv.empty())
+      training.epochs = 20;
+    else
+      training.patience = 5;
+  }
+  check_usage(o, config, training);
+  use(o.machine);
   ModelFolder model = model_for(o, config, training);
   if (o.resume) {
     training = model.training;
     train_flags.apply(training);
     check(training);
+    want(training.guided == 0 || !o.corpus.alignment.empty(),
+         "this run is guided by an alignment; give --alignment again");
   }
+  if (const std::optional<int64_t> most = longest_sentence(model.config))
+    o.cleaning.max_length = std::min(o.cleaning.max_length, *most);
   CorpusOptions cleaning = o.cleaning;
   if (o.cut) cleaning.surplus = CorpusOptions::Surplus::cut;
   auto corpus = std::make_shared<Corpus>(o.corpus, model.tokenizers, cleaning);
@@ -265,11 +321,12 @@ void add_train(CLI::App& app) {
       "  heed train --list                                            scores, weights, presets\n");
   train->add_option("--source", o->corpus.source, "source sentences, one a line (plain or gzip)");
   train->add_option("--target", o->corpus.target, "their translations");
-  train->add_option("--tsv", o->corpus.source, "instead: one file, source, tab, translation");
+  train->add_option("--tsv", o->tsv, "instead: one file, source, tab, translation");
   train->add_option("--alignment", o->corpus.alignment,
                     "word links in Pharaoh's form, for --guided");
   train->add_option("--valid-source", o->valid.source, "validation sentences");
   train->add_option("--valid-target", o->valid.target, "their translations");
+  train->add_option("--valid-tsv", o->valid_tsv, "instead: one file, source, tab, translation");
   train->add_option("--model", o->folder, "the folder to write to");
   train->add_option("--preset", o->preset,
                     "what flags change: rnn-small, rnn, transformer-tiny, "

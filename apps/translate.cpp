@@ -30,7 +30,8 @@ std::vector<std::string> pieces(const Tokenizer& tokenizer, const std::vector<Id
   return out;
 }
 
-// "0:0.91 1:0.05 ...|...": for each target piece, and the end, the weights on all source pieces.
+// "0.91,0.05,... 0.1,...": for each target piece, and the end, the weights on all source pieces and
+// the end.
 std::string soft(const std::vector<std::vector<float>>& weights) {
   std::string out;
   for (const std::vector<float>& row : weights) {
@@ -68,9 +69,11 @@ void print(const Options& o, const ModelFolder& model, const Translation& t, boo
   }
   for (const Translation::Candidate& c : t.candidates) {
     std::string line = with_text ? c.text : "";
+    bool first = !with_text;
     const auto add = [&](const std::string& field) {
-      if (with_text || !line.empty()) line += '\t';
+      if (!first) line += '\t';
       line += field;
+      first = false;
     };
     if (o.alignment == "pharaoh") add(to_pharaoh(word_alignment(t.source, c.target, c.weights)));
     if (o.alignment == "soft") add(soft(c.weights));
@@ -93,11 +96,13 @@ void warn_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t 
           static_cast<long long>(most));
 }
 
-void prepare(Options& o) {
-  require(!o.folder.empty(), "wants --model, a folder that 'heed train' made");
-  use(o.machine);
+void prepare(const Options& o) {
+  want(!o.folder.empty(), "--model is required, a folder that 'heed train' made");
   if (!o.alignment.empty() && std::find(kForms.begin(), kForms.end(), o.alignment) == kForms.end())
-    fail(unknown_name("alignment", o.alignment, kForms));
+    want(false, unknown_name("alignment", o.alignment, kForms));
+  want(o.translate.search.sample || o.translate.search.best <= o.translate.search.beam,
+       "--best cannot be more than --beam");
+  use(o.machine);
 }
 
 void translate(Options o) {
@@ -127,9 +132,10 @@ void translate(Options o) {
     o.translate.progress = [&](int64_t done) {
       status.show(std::to_string(before + done) + " lines translated");
     };
+    o.translate.first_line = before + 1;
     const std::vector<Translation> found = translator.translate(lines, o.translate);
     status.clear();
-    warn_of_cuts(found, before, o.translate.max_length);
+    warn_of_cuts(found, before, translator.longest(o.translate));
     for (const Translation& t : found) print(o, translator.model(), t, true);
     std::fflush(stdout);
     before += static_cast<int64_t>(lines.size());
@@ -138,22 +144,22 @@ void translate(Options o) {
 
 void align(Options o) {
   prepare(o);
-  require(!o.source.empty() && !o.target.empty(), "align: wants --source and --target; see --help");
+  want(!o.source.empty() && !o.target.empty(), "--source and --target are required");
   if (o.alignment.empty()) o.alignment = "pharaoh";
   o.translate.search.want_weights = true;
   const Translator translator(o.folder);
   require(translator.model().config.score != "none", o.folder,
           ": a model without attention; it cannot align");
   const std::vector<std::string> sources = read_lines(o.source), targets = read_lines(o.target);
-  require(sources.size() == targets.size(), "align: ", o.source, " has ", sources.size(),
-          " lines, ", o.target, " has ", targets.size());
+  require(sources.size() == targets.size(), o.source, " has ", sources.size(), " lines, ", o.target,
+          " has ", targets.size());
   StatusLine status;
   o.translate.progress = [&](int64_t done) {
     status.show(std::to_string(done) + " of " + std::to_string(sources.size()) + " pairs aligned");
   };
   const std::vector<Translation> found = translator.score(sources, targets, o.translate);
   status.clear();
-  warn_of_cuts(found, 0, o.translate.max_length);
+  warn_of_cuts(found, 0, translator.longest(o.translate));
   for (const Translation& t : found) print(o, translator.model(), t, false);
 }
 

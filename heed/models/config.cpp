@@ -89,6 +89,11 @@ void check(const ModelConfig& c) {
   positive("size", c.size), positive("encoder_layers", c.encoder_layers);
   positive("decoder_layers", c.decoder_layers), positive("heads", c.heads);
   positive("inner", c.inner), positive("positions", c.positions);
+  const auto not_negative = [](const char* name, int64_t value) {
+    require(value >= 0, "config: ", name, " wants a number of at least 0, given ", value);
+  };
+  not_negative("embedding", c.embedding), not_negative("key_heads", c.key_heads);
+  not_negative("rank", c.rank);
   require(c.size % c.heads == 0, "config: size ", c.size, " cannot be shared by ", c.heads,
           " heads evenly");
   require(c.family != "transformer" || c.size % 2 == 0, "config: size ", c.size, " is odd");
@@ -105,6 +110,12 @@ void check(const ModelConfig& c) {
           "config: dropout wants a share in [0, 1), given ", c.dropout, " and ",
           c.attention_dropout);
   require(c.temperature > 0, "config: temperature wants a number above 0, given ", c.temperature);
+}
+
+std::optional<int64_t> longest_sentence(const ModelConfig& c) {
+  const bool learned = c.family == "transformer" && c.position == "learned";
+  if (!learned && c.score != "static" && c.score != "location") return std::nullopt;
+  return c.positions - 1;
 }
 
 std::string to_json(const ModelConfig& config) { return config_to_json(config); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -70,6 +71,10 @@ std::vector<std::string> preset_names();
 
 // Throws Error for names that nobody knows and sizes that do not fit.
 void check(const ModelConfig& config);
+
+// The words that a sentence may have, its end not counted, where positions have parameters of their
+// own; none: any number.
+std::optional<int64_t> longest_sentence(const ModelConfig& config);
 
 // As JSON text, and back; an unknown key is an Error that names the nearest.
 std::string to_json(const ModelConfig& config);

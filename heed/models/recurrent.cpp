@@ -9,15 +9,15 @@ Cell cell_of(const std::string& name) {
 
 int64_t word_size(const ModelConfig& c) { return c.embedding ? c.embedding : c.size; }
 int64_t memory_size(const ModelConfig& c) { return c.bidirectional ? 2 * c.size : c.size; }
-// Several heads have projections of their own. So has one whose score wants queries and keys of one
-// size, where those of the decoder and of an encoder that reads both ways are not.
-bool projected(const ModelConfig& c) {
-  const bool equal = c.score == "dot" || c.score == "scaled_dot" || c.score == "cosine";
-  return c.heads > 1 || (equal && memory_size(c) != c.size);
+// Several heads each have a projection; so have scores that want queries and keys of one size,
+// where the states of two directions are longer than the decoder's.
+bool projects(const ModelConfig& c) {
+  const bool one_size = c.score == "dot" || c.score == "scaled_dot" || c.score == "cosine";
+  return c.heads > 1 || (one_size && c.bidirectional);
 }
 // What a read gives: the mean of encoder states, or its projection.
 int64_t context_size(const ModelConfig& c) {
-  return c.score == "none" ? 0 : projected(c) ? c.size : memory_size(c);
+  return c.score == "none" ? 0 : projects(c) ? c.size : memory_size(c);
 }
 int64_t hidden_in(const ModelConfig& c) {
   const bool words = c.wiring == "before";
@@ -42,10 +42,7 @@ RecurrentModel::RecurrentModel(const Params& params, const ModelConfig& c, const
                                     .dropout = c.dropout}),
       hidden_(params / "hidden", hidden_in(c), word_size(c)) {
   if (!v.shared) target_.emplace(params / "target", v.target, word_size(c));
-  const int64_t extra = !attends()        ? 0
-                        : before()        ? context_size(c)
-                        : c.input_feeding ? word_size(c)
-                                          : 0;
+  const int64_t extra = attends() && before() ? context_size(c) : feeds() ? word_size(c) : 0;
   for (int64_t i = 0; i < c.decoder_layers; ++i) {
     const Params part = params / "decoder" / std::to_string(i);
     cells_.emplace_back(part, cell_of(c.cell), i == 0 ? word_size(c) : c.size, c.size);
@@ -54,7 +51,7 @@ RecurrentModel::RecurrentModel(const Params& params, const ModelConfig& c, const
   if (extra > 0)
     extra_gates_.emplace(params / "decoder" / "extra", extra, cells_[0].gate_size(),
                          Linear::Bias::no);
-  if (attends() && !projected(c))
+  if (attends() && !projects(c))
     score_ = make_score(c.score, params / "attention",
                         {.query = c.size,
                          .key = memory_size(c),
@@ -99,8 +96,7 @@ std::pair<RecurrentModel::Memory, RecurrentModel::Decoder> RecurrentModel::encod
     first.h = bridge_[i](summary, Activation::tanh);
     decoder.cells.push_back(first);
   }
-  if (config_.input_feeding)
-    decoder.fed = zeros({summary.size(0), word_size(config_)}, summary.type());
+  if (feeds()) decoder.fed = zeros({summary.size(0), word_size(config_)}, summary.type());
   return {memory, decoder};
 }
 
@@ -215,7 +211,7 @@ Step RecurrentModel::step(State& state, std::span<const Id> last, bool want_weig
       cell.c = c->second;
     decoder.cells.push_back(cell);
   }
-  if (config_.input_feeding) decoder.fed = state.hypothesis.at("fed");
+  if (feeds()) decoder.fed = state.hypothesis.at("fed");
   const Embedding& table = target_ ? *target_ : source_;
   const Tensor word = table(ids(last, {static_cast<int64_t>(last.size())}));
   auto [out, found] =
@@ -225,7 +221,7 @@ Step RecurrentModel::step(State& state, std::span<const Id> last, bool want_weig
     state.hypothesis["h" + std::to_string(i)] = decoder.cells[i].h;
     if (decoder.cells[i].c) state.hypothesis["c" + std::to_string(i)] = *decoder.cells[i].c;
   }
-  if (config_.input_feeding) state.hypothesis["fed"] = hidden;
+  if (feeds()) state.hypothesis["fed"] = hidden;
   ++state.steps;
   Step result{.logits = linear(hidden, output_weight())};
   if (found.weights) result.weights.push_back({0, *found.weights});

@@ -44,6 +44,7 @@ class RecurrentModel final : public Model {
 
   bool attends() const { return config_.score != "none"; }
   bool before() const { return config_.wiring == "before"; }
+  bool feeds() const { return config_.input_feeding && attends() && !before(); }
 
   ModelConfig config_;
   Embedding source_;
@@ -52,8 +53,8 @@ class RecurrentModel final : public Model {
   std::vector<Linear> bridge_;         // to the decoder's first states
   std::vector<RecurrentCell> cells_;   // the decoder, from the bottom up
   std::optional<Linear> extra_gates_;  // what context or fed hidden adds to the first cell's gates
-  std::unique_ptr<Score> score_;       // one head
-  std::unique_ptr<MultiHead> multi_;   // several
+  std::unique_ptr<Score> score_;       // one head, on the encoder's states as they are
+  std::unique_ptr<MultiHead> multi_;   // several, or states that are brought to one size
   Linear hidden_;
   std::optional<Linear> output_;  // none: tied
 };

@@ -72,9 +72,10 @@ void finish(const SearchOptions& o, Tree& tree, int64_t leaf, double log_probabi
     tree.finished.pop_back();
 }
 
-// Can a live hypothesis still become better than the worst that is kept? Its probability can only
-// fall, while the division by its length can help it until the longest.
+// Can no live hypothesis become better than the worst that is kept any more? Its probability can
+// only fall, while the division by its length can help it until the longest.
 bool hopeless(const SearchOptions& o, const Tree& tree) {
+  if (o.beam == 1 && !tree.finished.empty()) return true;  // greedy: the end was the likeliest
   if (static_cast<int64_t>(tree.finished.size()) < std::max(o.beam, o.best)) return false;
   double best = kNever;
   for (const int64_t leaf : tree.leaves) best = std::max(best, tree.log_probability(leaf));
@@ -159,10 +160,9 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
   std::vector<Tree> trees;
   for (int64_t b = 0; b < B; ++b) {
     const int64_t length = source.lengths[static_cast<size_t>(b)];
-    trees.push_back({.sentence = b,
-                     .length = length,
-                     .longest = static_cast<int64_t>(o.max_ratio * double(length)) + o.max_extra,
-                     .leaves = {-1}});
+    int64_t longest = static_cast<int64_t>(o.max_ratio * double(length)) + o.max_extra;
+    if (o.max_length > 0) longest = std::min(longest, o.max_length);
+    trees.push_back({.sentence = b, .length = length, .longest = longest, .leaves = {-1}});
   }
   std::vector<std::vector<Hypothesis>> out(static_cast<size_t>(B));
   std::vector<Id> last(static_cast<size_t>(B), o.begin);
@@ -187,7 +187,12 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
         const std::vector<Id>* prefix =
             o.prefixes.empty() ? nullptr : &o.prefixes[static_cast<size_t>(tree.sentence)];
         const bool forced = prefix && t < static_cast<int64_t>(prefix->size());
-        if (forced) allowed.only = (*prefix)[static_cast<size_t>(t)];
+        if (forced) {
+          allowed.only = (*prefix)[static_cast<size_t>(t)];
+          require(*allowed.only >= 0 && *allowed.only < log_probabilities.size(1),
+                  "search: prefix ", tree.sentence, " has word ", *allowed.only, " of ",
+                  log_probabilities.size(1));
+        }
         const float* scores = log_probabilities.data<float>() + row * log_probabilities.size(1);
         const std::span<const float> all(scores, static_cast<size_t>(log_probabilities.size(1)));
         const int64_t number =
@@ -236,12 +241,13 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
     const auto& t = targets[static_cast<size_t>(b)];
     std::copy(t.begin(), t.end(), in.begin() + b * T + 1);
   }
-  const Forced forced = model.force(source, ids(in, {B, T}), o.want_weights);
+  const bool weights_needed = o.want_weights || o.coverage > 0;
+  const Forced forced = model.force(source, ids(in, {B, T}), weights_needed);
   const Tensor log_probabilities =
       contiguous(log_softmax(linear(forced.hidden, model.output_weight())));
   const int64_t V = log_probabilities.size(2);
   std::optional<Tensor> weights;
-  if (o.want_weights) weights = contiguous(chosen_weights(forced.weights, o.layer, o.head));
+  if (weights_needed) weights = contiguous(chosen_weights(forced.weights, o.layer, o.head));
   std::vector<Hypothesis> out;
   for (int64_t b = 0; b < B; ++b) {
     Hypothesis h{.ids = targets[static_cast<size_t>(b)]};
@@ -255,6 +261,9 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
       }
     }
     h.score = normalized(o, h.log_probability, h.ids.size());
+    if (o.coverage > 0)
+      h.score += o.coverage * coverage(h.weights, source.lengths[static_cast<size_t>(b)]);
+    if (!o.want_weights) h.weights.clear();
     out.push_back(std::move(h));
   }
   return out;

@@ -30,13 +30,13 @@ std::vector<WordScore> open_words(std::span<const float> scores, const Allowed& 
   const Id end = allowed.options.end;
   if (static_cast<int64_t>(allowed.words.size()) >= allowed.longest)
     return {{double(scores[static_cast<size_t>(end)]), end}};
-  const std::vector<Id> banned = allowed.banned();
+  std::vector<bool> open(scores.size(), true);
+  for (const Id w : allowed.banned())
+    if (w >= 0 && w < static_cast<Id>(scores.size())) open[static_cast<size_t>(w)] = false;
   std::vector<WordScore> out;
-  out.reserve(scores.size());
-  for (size_t w = 0; w < scores.size(); ++w) out.push_back({double(scores[w]), static_cast<Id>(w)});
-  for (const Id w : banned)
-    if (w >= 0 && w < static_cast<Id>(scores.size()))
-      out[static_cast<size_t>(w)].log_probability = -INFINITY;
+  for (size_t w = 0; w < scores.size(); ++w)
+    if (open[w]) out.push_back({double(scores[w]), static_cast<Id>(w)});
+  if (out.empty()) out.push_back({double(scores[static_cast<size_t>(end)]), end});
   return out;
 }
 
@@ -64,6 +64,9 @@ std::vector<WordScore> best_words(std::span<const float> scores, const Allowed& 
     if (static_cast<int64_t>(best.size()) == count)
       least = static_cast<float>(best.back().log_probability);
   }
+  // Where nothing may follow, the sentence ends.
+  const Id end = allowed.options.end;
+  if (best.empty()) best.push_back({double(scores[static_cast<size_t>(end)]), end});
   return best;
 }
 

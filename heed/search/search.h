@@ -20,7 +20,8 @@ struct SearchOptions {
   int64_t min_length = 0;  // words before the end
   double max_ratio = 2;    // at most max_ratio * source + max_extra words
   int64_t max_extra = 20;
-  int64_t no_repeat = 0;  // no n-gram of this length twice; 0: allowed
+  int64_t max_length = 0;  // and never more than so many; 0: no limit
+  int64_t no_repeat = 0;   // no n-gram of this length twice; 0: allowed
   bool allow_unknown = true;
   bool want_weights = false;
   // Which weights: a layer (-1: the last) and a head (-1: the mean of all).

@@ -173,59 +173,53 @@ Progress Trainer::progress(const Window& w) const {
   return p;
 }
 
+bool Trainer::out_of_patience() const {
+  return config_.patience > 0 && state_.since_best >= config_.patience;
+}
+
 Trainer::End Trainer::run(const Hooks& hooks) {
-  std::filesystem::create_directories(folder_ / "checkpoint");
+  require(hooks.validate || config_.steps > 0 || config_.epochs > 0 || config_.minutes > 0,
+          "training: nothing would end it; patience wants sentences to validate on");
+  std::error_code error;
+  std::filesystem::create_directories(folder_ / "checkpoint", error);
+  require(!error, (folder_ / "checkpoint").string(), ": cannot be made: ", error.message());
   Batches batches(corpus_, {.tokens = config_.batch_tokens, .seed = config_.seed}, state_.position);
   Window window{.since = Clock::now()};
   auto last = Clock::now();
-  const auto passed = [&] {
-    state_.seconds += seconds_since(last);
-    last = Clock::now();
+  const auto tell = [&](Progress p) {
+    if (hooks.log) hooks.log(p);
+    window = {.since = Clock::now()};
+  };
+  const auto look = [&] {
+    Progress p = progress(window);
+    validate(hooks, p);
+    tell(p);
+    save();
+    last = Clock::now();  // validation does not count as training
   };
   constexpr double kSecondsALine = 5;
-  bool validated = true;  // nothing new to look at
-  End end = End::limit;
-  while (!reached_limit()) {
+  while (!reached_limit() && !out_of_patience()) {
     update(batches, window);
-    passed();
-    validated = false;
+    state_.seconds += seconds_since(last);
+    last = Clock::now();
+    if (state_.step % config_.validate_every == 0)
+      look();
+    else if (state_.step % config_.save_every == 0)
+      save();
+    if (seconds_since(window.since) >= kSecondsALine) tell(progress(window));
     if (hooks.stop && hooks.stop()) {
       save();
       return End::stopped;
     }
-    if (state_.step % config_.validate_every == 0) {
-      Progress p = progress(window);
-      const bool go_on = validate(hooks, p);
-      validated = true;
-      if (hooks.log) hooks.log(p);
-      window = {.since = Clock::now()};
-      last = Clock::now();  // validation does not count as training
-      save();
-      if (!go_on) {
-        end = End::patience;
-        break;
-      }
-    } else if (seconds_since(window.since) >= kSecondsALine) {
-      if (hooks.log) hooks.log(progress(window));
-      window = {.since = Clock::now()};
-    }
-    if (state_.step % config_.save_every == 0 && !validated) save();
   }
-  if (!validated) {
-    Progress p = progress(window);
-    validate(hooks, p);
-    if (hooks.log) hooks.log(p);
-  }
-  save();
-  return end;
+  // Also where a run that was stopped right here is resumed.
+  if (state_.validated != state_.step) look();
+  return out_of_patience() ? End::patience : End::limit;
 }
 
-// Returns whether to go on.
-bool Trainer::validate(const Hooks& hooks, Progress& p) {
-  if (!hooks.validate) {
-    keep_best();
-    return true;
-  }
+void Trainer::validate(const Hooks& hooks, Progress& p) {
+  state_.validated = state_.step;
+  if (!hooks.validate) return keep_best();
   {
     const UseAverage averaged(params_, average_);
     p.validation = hooks.validate();
@@ -240,7 +234,6 @@ bool Trainer::validate(const Hooks& hooks, Progress& p) {
     ++state_.since_best;
     if (config_.schedule == "plateau") state_.rate_factor *= 0.5;
   }
-  return config_.patience == 0 || state_.since_best < config_.patience;
 }
 
 void Trainer::keep_best() const {
@@ -259,6 +252,7 @@ void Trainer::save() const {
       {"batch", state_.position.batch},
       {"best", std::isfinite(state_.best) ? nlohmann::json(state_.best) : nlohmann::json()},
       {"since_best", state_.since_best},
+      {"validated", state_.validated},
       {"rate_factor", state_.rate_factor},
       {"seconds", state_.seconds}};
   TensorsByName tensors;
@@ -293,10 +287,11 @@ bool Trainer::resume() {
     state_.position = {state.at("epoch"), state.at("window"), state.at("batch")};
     if (!state.at("best").is_null()) state_.best = state.at("best");
     state_.since_best = state.at("since_best");
+    state_.validated = state.at("validated");
     state_.rate_factor = state.at("rate_factor");
     state_.seconds = state.at("seconds");
-  } catch (const nlohmann::json::exception& e) {
-    fail(checkpoint_path().string(), ": its state cannot be read: ", e.what());
+  } catch (const nlohmann::json::exception&) {
+    fail(checkpoint_path().string(), ": its state is not one that this version writes");
   }
   return true;
 }

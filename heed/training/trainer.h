@@ -117,6 +117,7 @@ class Trainer {
     DataPosition position;
     double best = -std::numeric_limits<double>::infinity();  // larger is better
     int64_t since_best = 0;
+    int64_t validated = 0;  // the step that was last looked at
     double rate_factor = 1;
     double seconds = 0;
   };
@@ -128,10 +129,11 @@ class Trainer {
 
   double update(Batches& batches, Window& window);
   void move_average();
-  bool validate(const Hooks& hooks, Progress& progress);
+  void validate(const Hooks& hooks, Progress& progress);
   void save() const;
   void keep_best() const;
   bool reached_limit() const;
+  bool out_of_patience() const;
   Progress progress(const Window& window) const;
   std::filesystem::path checkpoint_path() const {
     return folder_ / "checkpoint" / "last.safetensors";

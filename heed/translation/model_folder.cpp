@@ -23,6 +23,15 @@ ModelFolder assembled(const std::filesystem::path& path, const ModelConfig& conf
   return {path, config, training, tokenizers, params, std::move(model)};
 }
 
+// Those of a run that never came to a checkpoint may be of another kind, and would be found first.
+void forget_tokenizers(const std::filesystem::path& folder) {
+  for (const char* name : {"source", "target", "joint"})
+    for (const char* suffix : {".spm", ".words", ".characters"}) {
+      std::error_code error;  // what cannot be removed cannot be written over either
+      std::filesystem::remove(folder / (std::string(name) + suffix), error);
+    }
+}
+
 std::string config_text(const ModelConfig& config, const TrainConfig& training) {
   nlohmann::ordered_json json{{"heed", kFormat},
                               {"model", nlohmann::ordered_json::parse(to_json(config))},
@@ -36,13 +45,15 @@ ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& c
                          const TrainConfig& training, const TokenizerPair& tokenizers) {
   check(config);
   check(training);
+  ModelFolder folder = assembled(path, config, training, tokenizers);
   std::error_code error;
   std::filesystem::create_directories(path, error);
   require(!error && std::filesystem::is_directory(path), path.string(),
           ": the model's folder cannot be made: ", error ? error.message() : "it is a file");
+  forget_tokenizers(path);
   tokenizers.save(path);
   write_file(path / "config.json", config_text(config, training));
-  return assembled(path, config, training, tokenizers);
+  return folder;
 }
 
 ModelFolder open_model(const std::filesystem::path& path, Parameters parameters) {
@@ -65,7 +76,10 @@ ModelFolder open_model(const std::filesystem::path& path, Parameters parameters)
                                    ? train_config(json["training"].dump(), file.string())
                                    : TrainConfig{};
   ModelFolder folder = assembled(path, config, training, TokenizerPair::load(path));
-  if (parameters == Parameters::load) load_parameters(folder.params, path / "model.safetensors");
+  const std::filesystem::path weights = path / "model.safetensors";
+  require(parameters == Parameters::leave || std::filesystem::exists(weights), weights.string(),
+          ": not there yet; training writes it when it validates for the first time");
+  if (parameters == Parameters::load) load_parameters(folder.params, weights);
   return folder;
 }
 

@@ -26,8 +26,8 @@ Source source_of(const std::vector<const Sentence*>& rows, const SpecialIds& spe
   return out;
 }
 
-Sentence encoded(const Tokenizer& tokenizer, const std::string& line, size_t number) {
-  require(is_utf8(line), "line ", number + 1, ": not UTF-8");
+Sentence encoded(const Tokenizer& tokenizer, const std::string& line, int64_t number) {
+  require(is_utf8(line), "line ", number, ": not UTF-8");
   return tokenizer.encode(line);
 }
 
@@ -85,8 +85,15 @@ Translator::Translator(const std::filesystem::path& folder)
 
 SearchOptions Translator::with_ids(SearchOptions o) const {
   const SpecialIds special = model_->tokenizers.target->special();
+  // A translation may not be longer than the model's positions either.
+  const std::optional<int64_t> most = longest_sentence(model_->config);
+  if (most && (o.max_length == 0 || o.max_length > *most)) o.max_length = *most;
   o.begin = special.begin, o.end = special.end, o.pad = special.pad, o.unknown = special.unknown;
   return o;
+}
+
+int64_t Translator::longest(const TranslateOptions& o) const {
+  return std::min(o.max_length, longest_sentence(model_->config).value_or(o.max_length));
 }
 
 std::vector<Translation> Translator::translate(const std::vector<std::string>& lines,
@@ -95,8 +102,8 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
   const TokenizerPair& tokenizers = model_->tokenizers;
   std::vector<Translation> out(lines.size());
   for (size_t i = 0; i < lines.size(); ++i) {
-    out[i].source = encoded(*tokenizers.source, lines[i], i);
-    out[i].cut = shorten(out[i].source, o.max_length);
+    out[i].source = encoded(*tokenizers.source, lines[i], o.first_line + static_cast<int64_t>(i));
+    out[i].cut = shorten(out[i].source, longest(o));
     if (out[i].source.ids.empty()) out[i].candidates.emplace_back();
   }
   int64_t done = 0;
@@ -106,7 +113,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
     std::vector<const Sentence*> rows;
     for (const size_t i : numbers) {
       rows.push_back(&out[i].source);
-      search_options.numbers.push_back(static_cast<int64_t>(i));
+      search_options.numbers.push_back(o.first_line + static_cast<int64_t>(i));
       if (!o.search.prefixes.empty()) search_options.prefixes.push_back(o.search.prefixes.at(i));
     }
     auto found =
@@ -123,16 +130,18 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
 std::vector<Translation> Translator::score(const std::vector<std::string>& sources,
                                            const std::vector<std::string>& targets,
                                            const TranslateOptions& o) const {
+  require(o.batch > 0, "score: batches want at least one sentence, given ", o.batch);
   require(sources.size() == targets.size(), "score: ", sources.size(), " sources, ", targets.size(),
           " targets");
   const TokenizerPair& tokenizers = model_->tokenizers;
   std::vector<Translation> out(sources.size());
   std::vector<Sentence> given;
   for (size_t i = 0; i < sources.size(); ++i) {
-    out[i].source = encoded(*tokenizers.source, sources[i], i);
-    given.push_back(encoded(*tokenizers.target, targets[i], i));
-    out[i].cut = shorten(out[i].source, o.max_length);
-    out[i].cut = shorten(given[i], o.max_length) || out[i].cut;
+    const int64_t line = o.first_line + static_cast<int64_t>(i);
+    out[i].source = encoded(*tokenizers.source, sources[i], line);
+    given.push_back(encoded(*tokenizers.target, targets[i], line));
+    out[i].cut = shorten(out[i].source, longest(o));
+    out[i].cut = shorten(given[i], longest(o)) || out[i].cut;
     if (out[i].source.ids.empty()) out[i].candidates.emplace_back();
   }
   int64_t done = 0;

@@ -4,6 +4,7 @@
 //   std::cout << translator.translate({"the cat sleeps ."})[0].best().text;
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct TranslateOptions {
   SearchOptions search = {};  // its special ids are set from the model
   int64_t batch = 32;         // sentences at a time
   int64_t max_length = 1000;  // pieces; what a line has more is cut off
+  int64_t first_line = 1;     // the number of the first line: for messages and for sampling
   std::function<void(int64_t done)> progress = {};
 };
 
@@ -53,6 +55,9 @@ class Translator {
   std::vector<Translation> score(const std::vector<std::string>& sources,
                                  const std::vector<std::string>& targets,
                                  const TranslateOptions& options = {}) const;
+
+  // Pieces that a line may have with these options, and with this model.
+  int64_t longest(const TranslateOptions& options) const;
 
   const ModelFolder& model() const { return *model_; }
 

@@ -1,0 +1,503 @@
+// Models as search sees them and as training does: the two must agree, for every configuration.
+#include "heed/models/model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "heed/training/loss.h"
+#include "heed/training/optimizer.h"
+#include "tests/toy.h"
+
+namespace heed {
+namespace {
+
+constexpr int64_t kSourceWords = 11, kTargetWords = 9;
+constexpr Id kBegin = 2, kEnd = 3;
+
+struct Named {
+  std::string name;
+  ModelConfig config;
+  bool shared = false;
+};
+
+ModelConfig small_rnn() {
+  ModelConfig c;
+  c.size = 8, c.dropout = 0, c.positions = 12;
+  return c;
+}
+
+ModelConfig small_transformer() {
+  ModelConfig c = small_rnn();
+  c.family = "transformer", c.score = "scaled_dot", c.heads = 2, c.inner = 12;
+  c.encoder_layers = c.decoder_layers = 2;
+  return c;
+}
+
+std::vector<Named> recurrent_models() {
+  std::vector<Named> all;
+  const auto add = [&](const std::string& name, auto change) {
+    all.push_back({"rnn " + name, small_rnn()});
+    change(all.back());
+  };
+  for (const char* cell : {"rnn", "gru", "lstm"})
+    for (const bool both : {false, true})
+      for (const int layers : {1, 2})
+        for (const char* wiring : {"before", "after", "feeding"})
+          add(std::string(cell) + (both ? " both ways " : " one way ") + std::to_string(layers) +
+                  " " + wiring,
+              [&](Named& n) {
+                n.config.cell = cell, n.config.bidirectional = both;
+                n.config.encoder_layers = n.config.decoder_layers = layers;
+                n.config.wiring = wiring[0] == 'b' ? "before" : "after";
+                n.config.input_feeding = wiring[0] == 'f';
+              });
+  std::vector<std::string> scores{"none", "concat", "general"};
+  for (const ScoreRow& row : score_table()) scores.emplace_back(row.name);
+  for (const std::string& score : scores)
+    for (const char* wiring : {"before", "after"})
+      for (const int heads : {1, 2})
+        add(score + " " + wiring + " heads " + std::to_string(heads), [&](Named& n) {
+          n.config.score = score, n.config.wiring = wiring, n.config.heads = heads;
+        });
+  for (const char* wiring : {"before", "after"})  // what there is not to feed does not matter
+    for (const char* score : {"none", "additive"})
+      add(std::string("input feeding ") + wiring + " " + score, [&](Named& n) {
+        n.config.wiring = wiring, n.config.score = score, n.config.input_feeding = true;
+      });
+  for (const WeighRow& row : weigh_table())
+    if (row.kind != Weigh::Kind::reinforce)
+      add(std::string("weigh ") + row.name, [&](Named& n) { n.config.weigh = row.name; });
+  add("rank", [](Named& n) { n.config.score = "bilinear", n.config.rank = 3; });
+  add("static rank", [](Named& n) { n.config.score = "static", n.config.rank = 3; });
+  add("temperature", [](Named& n) { n.config.temperature = 0.5; });
+  add("grouped", [](Named& n) { n.config.heads = 4, n.config.key_heads = 2; });
+  add("tied", [](Named& n) { n.config.tied = true; });
+  add("tied shared", [](Named& n) { n.config.tied = n.shared = true; });
+  add("shared", [](Named& n) { n.shared = true; });
+  add("embedding", [](Named& n) { n.config.embedding = 6; });
+  return all;
+}
+
+std::vector<Named> transformers() {
+  std::vector<Named> all;
+  const auto add = [&](const std::string& name, auto change) {
+    all.push_back({"transformer " + name, small_transformer()});
+    change(all.back());
+  };
+  for (const char* norm : {"pre", "post"})
+    for (const char* position : {"sinusoidal", "learned", "rotary"})
+      add(std::string(norm) + " " + position,
+          [&](Named& n) { n.config.norm = norm, n.config.position = position; });
+  for (const ScoreRow& row : score_table())
+    add(row.name, [&](Named& n) { n.config.score = row.name; });
+  for (const WeighRow& row : weigh_table())
+    if (row.kind != Weigh::Kind::reinforce)
+      add(std::string("weigh ") + row.name, [&](Named& n) { n.config.weigh = row.name; });
+  add("one head", [](Named& n) { n.config.heads = 1; });
+  add("grouped", [](Named& n) { n.config.heads = 4, n.config.key_heads = 2; });
+  add("one key head", [](Named& n) { n.config.heads = 4, n.config.key_heads = 1; });
+  add("tied", [](Named& n) { n.config.tied = true; });
+  add("tied shared", [](Named& n) { n.config.tied = n.shared = true; });
+  return all;
+}
+
+std::vector<Named> all_models() {
+  std::vector<Named> all = recurrent_models();
+  for (Named& n : transformers()) all.push_back(std::move(n));
+  return all;
+}
+
+struct Made {
+  Params params;
+  std::unique_ptr<Model> model;
+};
+
+Made make(const Named& n, Type type = Type::f32, uint64_t seed = 1) {
+  Params params(seed, type);
+  const int64_t target = n.shared ? kSourceWords : kTargetWords;
+  auto model = make_model(params, n.config, {kSourceWords, target, n.shared});
+  return {params, std::move(model)};
+}
+
+using Words = std::vector<Id>;
+
+// Sentences of words that are no special ones, each with its end.
+std::vector<Words> sentences(const std::vector<int>& lengths, int64_t vocabulary, uint64_t seed) {
+  Random random(seed);
+  std::vector<Words> out;
+  for (const int n : lengths) {
+    Words words;
+    while (static_cast<int>(words.size()) < n - 1)
+      words.push_back(4 + static_cast<Id>(random.below(static_cast<uint32_t>(vocabulary - 4))));
+    words.push_back(kEnd);
+    out.push_back(words);
+  }
+  return out;
+}
+
+Source source_of(const std::vector<Words>& rows) {
+  size_t width = 0;
+  for (const Words& w : rows) width = std::max(width, w.size());
+  Words all;
+  Source out;
+  for (const Words& w : rows) {
+    all.insert(all.end(), w.begin(), w.end());
+    all.insert(all.end(), width - w.size(), 0);
+    out.lengths.push_back(static_cast<Id>(w.size()));
+  }
+  out.ids = ids(all, {static_cast<int64_t>(rows.size()), static_cast<int64_t>(width)});
+  return out;
+}
+
+// Row i of a matrix.
+std::vector<double> row(const Tensor& x, int64_t i) { return slice(x, 0, i, i + 1).values(); }
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    most = std::isfinite(a[i] - b[i]) ? std::max(most, std::abs(a[i] - b[i])) : INFINITY;
+  return most;
+}
+
+// Both sides compute the same in another order, in f32, on numbers of about 1 to 10.
+constexpr double kRounding = 1e-5;
+
+TEST(Models, StepByStepIsTheSameAsAllAtOnce) {
+  const std::vector<Words> rows = sentences({5, 2, 4}, kSourceWords, 1);
+  const int64_t B = 3, T = 6;
+  for (const Named& n : all_models()) {
+    SCOPED_TRACE(n.name);
+    const Made made = make(n);
+    Words in;
+    for (const Words& w : sentences({6, 6, 6}, kTargetWords, 2)) {
+      in.push_back(kBegin);
+      in.insert(in.end(), w.begin(), w.end() - 1);
+    }
+    const Forced forced = made.model->force(source_of(rows), ids(in, {B, T}), true);
+    const Tensor all = log_softmax(linear(forced.hidden, made.model->output_weight()));
+    State state = made.model->start(source_of(rows));
+    EXPECT_EQ(forced.weights.empty(), n.config.score == "none");
+    for (int64_t t = 0; t < T; ++t) {
+      Words last;
+      for (int64_t b = 0; b < B; ++b) last.push_back(in[static_cast<size_t>(b * T + t)]);
+      const Step step = made.model->step(state, last, true);
+      EXPECT_LT(distance(log_softmax(step.logits).values(), slice(all, 1, t, t + 1).values()),
+                kRounding)
+          << "step " << t;
+      ASSERT_EQ(step.weights.size(), forced.weights.size());
+      for (size_t i = 0; i < step.weights.size(); ++i)
+        EXPECT_LT(distance(step.weights[i].values.values(),
+                           slice(forced.weights[i].values, 2, t, t + 1).values()),
+                  kRounding)
+            << "weights of step " << t;
+    }
+  }
+}
+
+// Hypotheses multiply, change places and leave with their sentence; each goes on as if alone.
+TEST(Models, HypothesesMoveWithAllThatBelongsToThem) {
+  const std::vector<Words> rows = sentences({4, 6, 3}, kSourceWords, 3);
+  constexpr int64_t kBeam = 3;
+  struct Line {
+    int64_t sentence;
+    Words words = {kBegin};
+    std::vector<std::vector<double>> said = {};
+  };
+  for (const Named& n : all_models()) {
+    SCOPED_TRACE(n.name);
+    const Made made = make(n);
+    Random random(7);
+    State state = made.model->start(source_of(rows));
+    std::vector<Line> lines{{0}, {1}, {2}};
+    for (int64_t t = 0; t < 6; ++t) {
+      Words last;
+      for (const Line& l : lines) last.push_back(l.words.back());
+      const Tensor out = log_softmax(made.model->step(state, last, false).logits);
+      for (size_t i = 0; i < lines.size(); ++i)
+        lines[i].said.push_back(row(out, static_cast<int64_t>(i)));
+      // Sentence 1 leaves at step 3.
+      const int64_t K = t == 0 ? 1 : kBeam;
+      Words from, kept;
+      std::vector<Line> next;
+      const int64_t before = static_cast<int64_t>(lines.size()) / K;
+      for (int64_t b = 0; b < before; ++b) {
+        if (t == 3 && b == 1) continue;
+        kept.push_back(static_cast<Id>(b));
+        for (int64_t k = 0; k < kBeam; ++k) {
+          from.push_back(static_cast<Id>(b * K + random.below(static_cast<uint32_t>(K))));
+          next.push_back(lines[static_cast<size_t>(from.back())]);
+          next.back().words.push_back(4 + static_cast<Id>(random.below(kTargetWords - 4)));
+        }
+      }
+      state.choose(from, kept);
+      lines = std::move(next);
+    }
+    ASSERT_EQ(state.sentences(), 2);
+    for (const Line& l : lines) {
+      const int64_t T = static_cast<int64_t>(l.said.size());
+      const Source alone = source_of({rows[static_cast<size_t>(l.sentence)]});
+      const Words in(l.words.begin(), l.words.end() - 1);
+      const Tensor all = log_softmax(linear(made.model->force(alone, ids(in, {1, T}), false).hidden,
+                                            made.model->output_weight()));
+      for (int64_t t = 0; t < T; ++t)
+        EXPECT_LT(distance(l.said[static_cast<size_t>(t)], slice(all, 1, t, t + 1).values()),
+                  kRounding)
+            << "sentence " << l.sentence << ", step " << t;
+    }
+  }
+}
+
+// What a sentence gives in a batch of others, bit for bit.
+void expect_same_bits_alone(const Made& made, const std::vector<Words>& rows, int64_t K) {
+  const auto expand = [&](State& state) {
+    Words from, kept;
+    for (int64_t b = 0; b < state.sentences(); ++b) {
+      kept.push_back(static_cast<Id>(b));
+      from.insert(from.end(), static_cast<size_t>(K), static_cast<Id>(b));
+    }
+    state.choose(from, kept);
+  };
+  State together = made.model->start(source_of(rows));
+  expand(together);
+  std::vector<State> alone;
+  for (const Words& w : rows) {
+    alone.push_back(made.model->start(source_of({w})));
+    expand(alone.back());
+  }
+  for (Id t = 0; t < 4; ++t) {
+    Words last;
+    for (int64_t i = 0; i < static_cast<int64_t>(rows.size()) * K; ++i)
+      last.push_back(t == 0 ? kBegin : static_cast<Id>(4 + (i * 3 + t) % 5));
+    const Tensor all = made.model->step(together, last, false).logits;
+    for (size_t b = 0; b < rows.size(); ++b) {
+      const int64_t first = static_cast<int64_t>(b) * K;
+      const Words own(last.begin() + first, last.begin() + first + K);
+      const Tensor one = made.model->step(alone[b], own, false).logits;
+      ASSERT_EQ(one.values(), slice(all, 0, first, first + K).values())
+          << "sentence " << b << ", step " << t << ", beam " << K;
+    }
+  }
+}
+
+TEST(Models, ASentenceHasTheSameBitsInEveryBatch) {
+  for (const Named& n : all_models()) {
+    SCOPED_TRACE(n.name);
+    const Made made = make(n);
+    for (const int64_t K : {1, 3})
+      expect_same_bits_alone(made, sentences({5, 2, 9, 4}, kSourceWords, 5), K);
+  }
+}
+
+TEST(Models, SizesThatFillVectorsAndBlocksKeepTheirBitsToo) {
+  for (Named n : {Named{"rnn", small_rnn()}, Named{"transformer", small_transformer()}}) {
+    SCOPED_TRACE(n.name);
+    n.config.size = 72, n.config.inner = 200, n.config.positions = 64;
+    Params params(1);
+    Made made{params, make_model(params, n.config, {300, 517})};
+    std::vector<int> lengths;
+    for (int i = 0; i < 20; ++i) lengths.push_back(2 + i * 7 % 37);
+    expect_same_bits_alone(made, sentences(lengths, 300, 6), 5);
+  }
+}
+
+Batch batch_of(const std::vector<int>& source_lengths, const std::vector<int>& target_lengths) {
+  std::vector<Words> sources = sentences(source_lengths, kSourceWords, 8),
+                     targets = sentences(target_lengths, kTargetWords, 9);
+  static const Links kLinks{{0, 0}, {0, 1}};
+  std::vector<PairView> rows;
+  for (size_t i = 0; i < sources.size(); ++i)
+    rows.push_back({{sources[i].data(), sources[i].size() - 1},
+                    {targets[i].data(), targets[i].size() - 1},
+                    kLinks});
+  return make_batch(rows, {}, {});
+}
+
+TEST(Models, TheLossFallsInAFewSteps) {
+  const Batch batch = batch_of({5, 2, 4}, {4, 6, 3});
+  for (const Named& n : all_models()) {
+    SCOPED_TRACE(n.name);
+    const Made made = make(n);
+    Adam adam(made.params, {.clip_norm = 1});
+    std::vector<double> losses;
+    for (int step = 0; step < 12; ++step) {
+      Tape tape(static_cast<uint64_t>(step));
+      const BatchLoss loss = batch_loss(*made.model, batch, {.smoothing = 0});
+      losses.push_back(loss.cross_entropy);
+      tape.backward(loss.total);
+      adam.step(1e-2);
+    }
+    EXPECT_LT(losses.back(), 0.8 * losses.front());
+  }
+}
+
+// Against differences, in f64, a few numbers of every parameter.
+TEST(Models, EveryParameterHasItsRightGradient) {
+  const Batch batch = batch_of({4, 2}, {3, 4});
+  size_t number = 0;
+  for (const Named& n : all_models()) {
+    if (kSlow && number++ % 5 != 0) continue;
+    if (n.config.weigh == "hard" || n.config.weigh == "straight_through" ||
+        n.config.weigh == "gumbel")
+      continue;  // theirs are estimates
+    SCOPED_TRACE(n.name);
+    const Made made = make(n, Type::f64);
+    // The weights are guided too, where there are any that are never 0.
+    const bool guided = n.config.score != "none" && n.config.weigh == "soft";
+    const LossOptions options{.smoothing = 0.1, .guided = guided ? 0.5 : 0};
+    {
+      Tape tape;
+      tape.backward(batch_loss(*made.model, batch, options).total);
+    }
+    const auto loss = [&] { return batch_loss(*made.model, batch, options).total.item(); };
+    double largest = 0;  // of all gradients: differences are rounded by the loss they are of
+    for (const Parameter& p : made.params.all())
+      if (p.value.leaf()->grad)
+        for (const double g : p.value.leaf()->grad->values())
+          largest = std::max(largest, std::abs(g));
+    for (const Parameter& p : made.params.all()) {
+      const std::vector<double> grad = p.value.leaf()->grad
+                                           ? p.value.leaf()->grad->values()
+                                           : std::vector<double>(size_t(p.value.count()));
+      double* w = p.value.data<double>();
+      const int64_t stride = std::max<int64_t>(1, p.value.count() / 4);
+      for (int64_t i = 0; i < p.value.count(); i += stride) {
+        constexpr double kMove = 1e-5;
+        const double kept = w[i];
+        w[i] = kept + kMove;
+        const double above = loss();
+        w[i] = kept - kMove;
+        const double below = loss();
+        w[i] = kept;
+        EXPECT_NEAR(grad[static_cast<size_t>(i)], (above - below) / (2 * kMove), 1e-7 * largest)
+            << p.name << "[" << i << "]";
+      }
+    }
+  }
+}
+
+TEST(Models, DropoutIsForTrainingAlone) {
+  for (Named n : {Named{"rnn", small_rnn()}, Named{"transformer", small_transformer()}}) {
+    SCOPED_TRACE(n.name);
+    n.config.dropout = 0.5, n.config.attention_dropout = 0.5;
+    const Made made = make(n);
+    const Batch batch = batch_of({4, 2}, {3, 4});
+    const auto loss = [&] { return batch_loss(*made.model, batch, {}).cross_entropy; };
+    const double plain = loss();
+    EXPECT_EQ(plain, loss());
+    const auto drawn = [&](uint64_t seed) {
+      Tape tape(seed);
+      return loss();
+    };
+    EXPECT_NE(drawn(1), plain);
+    EXPECT_NE(drawn(1), drawn(2));
+    EXPECT_EQ(drawn(1), drawn(1));
+  }
+}
+
+TEST(Models, ASentenceLongerThanTheLearnedPositionsIsAnError) {
+  Named n{"learned", small_transformer()};
+  n.config.position = "learned";
+  const Made made = make(n);
+  EXPECT_TRUE(has(message([&] { made.model->start(source_of(sentences({14}, kSourceWords, 1))); }),
+                  "learned positions for 12 words, given a sentence of 14"));
+}
+
+// ---- configurations
+
+TEST(ModelConfig, PresetsCanBeMade) {
+  for (const std::string& name : preset_names()) {
+    SCOPED_TRACE(name);
+    const ModelConfig c = preset(name);
+    EXPECT_NO_THROW(check(c));
+    EXPECT_EQ(to_json(model_config(to_json(c), "here")), to_json(c));
+  }
+  const std::vector<std::string> wanted{"rnn-small", "rnn", "transformer-tiny", "transformer-small",
+                                        "transformer-base"};
+  EXPECT_EQ(preset_names(), wanted);
+  const ModelConfig tiny = preset("transformer-tiny");
+  EXPECT_EQ(tiny.size, 128);
+  EXPECT_EQ(tiny.encoder_layers, 4);
+  EXPECT_EQ(tiny.decoder_layers, 4);
+  EXPECT_EQ(tiny.inner, 256);
+  EXPECT_EQ(tiny.heads, 4);
+  EXPECT_EQ(preset("transformer-small").inner, 1024);
+  EXPECT_TRUE(has(message([] { preset("transfomer-tiny"); }), "did you mean 'transformer-tiny'"));
+}
+
+TEST(ModelConfig, EveryFieldGoesToJsonAndBack) {
+  // All fields differ from their defaults.
+  ModelConfig c;
+  c.family = "transformer", c.size = 12, c.encoder_layers = 3, c.decoder_layers = 2;
+  c.dropout = 0.25, c.tied = true, c.score = "bilinear", c.weigh = "entmax", c.temperature = 1.5;
+  c.heads = 6, c.key_heads = 3, c.rank = 2, c.positions = 77, c.attention_dropout = 0.125;
+  c.cell = "lstm", c.bidirectional = false, c.wiring = "after", c.input_feeding = true;
+  c.inner = 99, c.norm = "post", c.position = "rotary";
+  const ModelConfig back = model_config(to_json(c), "here");
+  ModelConfig defaults;
+  std::vector<std::string> same_as_default;
+  std::vector<std::string> names, texts, backs;
+  fields(c, [&](const char* name, const auto& value, const char*) {
+    std::ostringstream text;
+    text << name << " " << value;
+    texts.push_back(text.str());
+  });
+  fields(back, [&](const char* name, const auto& value, const char*) {
+    std::ostringstream text;
+    text << name << " " << value;
+    backs.push_back(text.str());
+  });
+  fields(defaults, [&](const char* name, const auto& value, const char*) {
+    std::ostringstream text;
+    text << name << " " << value;
+    // A transformer has no embedding of its own size.
+    if (name != std::string("embedding") && text.str() == texts[names.size()])
+      same_as_default.emplace_back(name);
+    names.emplace_back(name);
+  });
+  EXPECT_EQ(backs, texts);
+  EXPECT_EQ(same_as_default, std::vector<std::string>{});
+}
+
+TEST(ModelConfig, WhatIsNotKnownGetsTheNearest) {
+  const auto said = [](const std::string& json) {
+    return message([&] { model_config(json, "config.json"); });
+  };
+  EXPECT_EQ(said("{}"), "");
+  EXPECT_TRUE(has(said(R"({"wirring": "before"})"),
+                  "config.json: unknown key 'wirring'; did you mean 'wiring'"));
+  EXPECT_TRUE(has(said(R"({"score": "additiv"})"), "did you mean 'additive'"));
+  EXPECT_TRUE(has(said(R"({"weigh": "sparse_max"})"), "did you mean 'sparsemax'"));
+  EXPECT_TRUE(has(said(R"({"cell": "gru2"})"), "did you mean 'gru'"));
+  EXPECT_TRUE(has(said(R"({"family": "transformr"})"), "did you mean 'transformer'"));
+  EXPECT_TRUE(has(said(R"({"norm": "prae"})"), "did you mean 'pre'"));
+  EXPECT_TRUE(has(said(R"({"position": "rotation"})"), "unknown position"));
+  EXPECT_TRUE(has(said(R"({"size": "large"})"), "config.json: 'size' cannot be \"large\""));
+  EXPECT_TRUE(has(said("[1]"), "config.json: not a JSON object"));
+  EXPECT_TRUE(has(said("{"), "config.json: not a JSON object"));
+}
+
+TEST(ModelConfig, SizesThatDoNotFitAreRefused) {
+  const auto said = [](const std::string& json) {
+    return message([&] { model_config(json, "c"); });
+  };
+  EXPECT_TRUE(has(said(R"({"size": 10, "heads": 4})"), "size 10 cannot be shared by 4 heads"));
+  EXPECT_TRUE(has(said(R"({"size": 0})"), "size wants a number above 0, given 0"));
+  EXPECT_TRUE(has(said(R"({"heads": 4, "key_heads": 3})"), "4 heads cannot share 3 key heads"));
+  EXPECT_TRUE(has(said(R"({"key_heads": -1})"), "key_heads"));
+  EXPECT_TRUE(has(said(R"({"embedding": -1})"), "embedding"));
+  EXPECT_TRUE(has(said(R"({"rank": -1})"), "rank"));
+  EXPECT_TRUE(has(said(R"({"dropout": 1})"), "dropout wants a share in [0, 1)"));
+  EXPECT_TRUE(has(said(R"({"temperature": 0})"), "temperature wants a number above 0"));
+  EXPECT_TRUE(has(said(R"({"weigh": "reinforce"})"), "needs a reward"));
+  EXPECT_TRUE(has(said(R"({"family": "transformer", "score": "none"})"), "unknown score 'none'"));
+  EXPECT_TRUE(has(said(R"({"family": "transformer", "embedding": 8})"), "embedding is for rnn"));
+  EXPECT_TRUE(has(said(R"({"family": "transformer", "size": 6, "heads": 2, "position": "rotary"})"),
+                  "heads of an even size"));
+}
+
+}  // namespace
+}  // namespace heed

@@ -1,0 +1,595 @@
+// Search on a chain whose every number is known, and on small models.
+#include "heed/search/search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "tests/folder.h"
+
+namespace heed {
+namespace {
+
+using Words = std::vector<Id>;
+constexpr Id kUnknown = 1, kBegin = 2, kEnd = 3;
+constexpr int64_t kWords = 7;  // pad, unknown, begin, end and three of its own
+
+// A word's logits depend on the two words before it and on the sentence, whose name is its first
+// source word. The word before the last is kept by hypothesis, the name by sentence: both must
+// move when hypotheses do. A word w weighs source position w % length by 0.7, the rest evenly.
+class Chain final : public Model {
+ public:
+  explicit Chain(uint64_t seed, double contrast = 1.5) : seed_(seed), contrast_(contrast) {}
+
+  double logit(Id name, Id before, Id last, Id word) const {
+    const uint64_t place =
+        static_cast<uint64_t>(((name * kWords + before) * kWords + last) * kWords + word);
+    return contrast_ * double(Random(seed_, place * 4).normal());
+  }
+  static double weight(Id word, int64_t at, int64_t length) {
+    if (length == 1) return 1;
+    return at == word % length ? 0.7 : 0.3 / double(length - 1);
+  }
+
+  double log_probability(Id name, const Words& words) const {  // of the words and the end
+    double sum = 0;
+    Id before = 0, last = kBegin;
+    for (size_t i = 0; i <= words.size(); ++i) {
+      const Id word = i < words.size() ? words[i] : kEnd;
+      double total = 0;
+      for (Id w = 0; w < kWords; ++w) total += std::exp(logit(name, before, last, w));
+      sum += logit(name, before, last, word) - std::log(total);
+      before = last, last = word;
+    }
+    return sum;
+  }
+
+  State start(const Source& source) const override {
+    State state;
+    state.lengths = source.lengths;
+    const int64_t B = source.ids.size(0), T = source.ids.size(1);
+    std::vector<float> names;
+    for (int64_t b = 0; b < B; ++b)
+      names.push_back(static_cast<float>(source.ids.data<Id>()[b * T]));
+    state.sentence["name"] = tensor(names, {B, 1});
+    state.sentence["width"] = full({B, 1}, double(T));
+    state.hypothesis["before"] = zeros({B, 1});
+    return state;
+  }
+
+  Step step(State& state, std::span<const Id> last, bool want_weights) const override {
+    const int64_t rows = static_cast<int64_t>(last.size()), K = rows / state.sentences();
+    const int64_t width = static_cast<int64_t>(state.sentence.at("width").data<float>()[0]);
+    std::vector<float> logits, weights, before;
+    for (int64_t i = 0; i < rows; ++i) {
+      const Id name = static_cast<Id>(state.sentence.at("name").data<float>()[i / K]);
+      const Id two_back = static_cast<Id>(state.hypothesis.at("before").data<float>()[i]);
+      const Id word = last[static_cast<size_t>(i)];
+      for (Id w = 0; w < kWords; ++w)
+        logits.push_back(static_cast<float>(logit(name, two_back, word, w)));
+      const int64_t length = state.lengths[static_cast<size_t>(i / K)];
+      for (int64_t j = 0; j < width; ++j)
+        weights.push_back(j < length ? static_cast<float>(weight(word, j, length)) : 0);
+      before.push_back(static_cast<float>(word));
+    }
+    state.hypothesis["before"] = tensor(before, {rows, 1});
+    ++state.steps;
+    Step out{.logits = tensor(logits, {rows, kWords})};
+    if (want_weights) out.weights.push_back({0, tensor(weights, {rows, 1, width})});
+    return out;
+  }
+
+  Forced force(const Source& source, const Tensor& in, bool want_weights) const override {
+    State state = start(source);
+    std::vector<Tensor> hidden, weights;
+    const int64_t B = in.size(0), T = in.size(1);
+    for (int64_t t = 0; t < T; ++t) {
+      Words last;
+      for (int64_t b = 0; b < B; ++b) last.push_back(in.data<Id>()[b * T + t]);
+      const Step s = step(state, last, want_weights);
+      hidden.push_back(reshape(s.logits, {B, 1, kWords}));
+      if (want_weights) weights.push_back(reshape(s.weights[0].values, {B, 1, 1, -1}));
+    }
+    Forced out{.hidden = concat(hidden, 1)};
+    if (want_weights) out.weights.push_back({0, concat(weights, 2)});
+    return out;
+  }
+
+  Tensor output_weight() const override {
+    std::vector<float> unit(kWords * kWords);
+    for (int64_t i = 0; i < kWords; ++i) unit[static_cast<size_t>(i * (kWords + 1))] = 1;
+    return tensor(unit, {kWords, kWords});
+  }
+
+ private:
+  uint64_t seed_;
+  double contrast_;
+};
+
+// Sentences called `names`, of so many words each.
+Source named(const Words& names, const std::vector<int64_t>& lengths) {
+  const int64_t width = *std::max_element(lengths.begin(), lengths.end());
+  Source out;
+  Words all;
+  for (size_t i = 0; i < names.size(); ++i) {
+    for (int64_t j = 0; j < width; ++j) all.push_back(j < lengths[i] ? names[i] : 0);
+    out.lengths.push_back(static_cast<Id>(lengths[i]));
+  }
+  out.ids = ids(all, {static_cast<int64_t>(names.size()), width});
+  return out;
+}
+Source one(Id name, int64_t length = 3) { return named({name}, {length}); }
+
+// Of the only sentence.
+std::vector<Hypothesis> results(const Model& model, const Source& source, const SearchOptions& o) {
+  return search(model, source, o)[0];
+}
+
+constexpr int64_t kLongest = 4;
+SearchOptions up_to_four_words() {
+  SearchOptions o;
+  o.max_ratio = 0, o.max_extra = kLongest;
+  return o;
+}
+
+struct Said {
+  Words words;
+  double log_probability, score;
+};
+
+double coverage_of(const Words& words, int64_t length) {
+  double sum = 0;
+  for (int64_t j = 0; j < length; ++j) {
+    double seen = 0;
+    // The weights that produced a word are those of the word before it.
+    Id last = kBegin;
+    for (size_t i = 0; i <= words.size(); ++i) {
+      seen += Chain::weight(last, j, length);
+      if (i < words.size()) last = words[i];
+    }
+    sum += std::log(std::min(seen, 1.0));
+  }
+  return sum;
+}
+
+// All that can be said, best first.
+std::vector<Said> exhaustive(const Chain& chain, Id name, const SearchOptions& o,
+                             int64_t length = 3) {
+  std::vector<Words> all{{}};
+  for (size_t i = 0; i < all.size(); ++i)
+    if (static_cast<int64_t>(all[i].size()) < kLongest)
+      for (const Id w : {kUnknown, Id{4}, Id{5}, Id{6}}) {
+        if (w == kUnknown && !o.allow_unknown) continue;
+        Words longer = all[i];
+        longer.push_back(w);
+        all.push_back(longer);
+      }
+  std::vector<Said> out;
+  for (const Words& words : all) {
+    if (static_cast<int64_t>(words.size()) < o.min_length) continue;
+    const double p = chain.log_probability(name, words);
+    double score = p / std::pow(double(words.size() + 1), o.normalize);
+    if (o.coverage > 0) score += o.coverage * coverage_of(words, length);
+    out.push_back({words, p, score});
+  }
+  std::sort(out.begin(), out.end(), [](const Said& a, const Said& b) { return a.score > b.score; });
+  return out;
+}
+
+// Two sums of a few f32 numbers around 1.
+constexpr double kRounding = 1e-5;
+
+void expect_the_best(const std::vector<Hypothesis>& found, const std::vector<Said>& all) {
+  ASSERT_FALSE(found.empty());
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].ids, all[i].words) << "rank " << i;
+    EXPECT_NEAR(found[i].log_probability, all[i].log_probability, kRounding);
+    EXPECT_NEAR(found[i].score, all[i].score, kRounding);
+  }
+}
+
+TEST(Search, AWideBeamFindsWhatExhaustiveSearchFinds) {
+  for (const uint64_t seed : {1, 2, 3, 4, 5}) {
+    const Chain chain(seed);
+    for (const double normalize : {0.0, 0.6, 1.0}) {
+      SearchOptions o = up_to_four_words();
+      o.beam = 256, o.best = 20, o.normalize = normalize;
+      for (const Id name : {4, 5}) {
+        const auto found = search(chain, one(name), o)[0];
+        EXPECT_EQ(found.size(), 20u);
+        expect_the_best(found, exhaustive(chain, name, o));
+      }
+    }
+  }
+}
+
+TEST(Search, NormalizingChangesWhichIsBest) {
+  int differ = 0;
+  for (const uint64_t seed : {1, 2, 3, 4, 5, 6}) {
+    SearchOptions o = up_to_four_words();
+    o.beam = 256, o.normalize = 0;
+    const auto raw = search(Chain(seed), one(4), o)[0][0];
+    o.normalize = 1;
+    const auto by_length = search(Chain(seed), one(4), o)[0][0];
+    differ += raw.ids != by_length.ids;
+    EXPECT_GE(by_length.ids.size(), raw.ids.size());
+  }
+  EXPECT_GT(differ, 0);
+}
+
+TEST(Search, MinimumLengthAndUnknownWordsAndCoverage) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    const Chain chain(seed);
+    SearchOptions o = up_to_four_words();
+    o.beam = 256, o.best = 10, o.min_length = 2;
+    expect_the_best(search(chain, one(4), o)[0], exhaustive(chain, 4, o));
+    o.allow_unknown = false;
+    expect_the_best(search(chain, one(4), o)[0], exhaustive(chain, 4, o));
+    o = up_to_four_words();
+    o.beam = 256, o.best = 10;
+    const auto plain = search(chain, one(4), o)[0];
+    o.coverage = 0.5;
+    const auto covered = search(chain, one(4), o)[0];
+    expect_the_best(covered, exhaustive(chain, 4, o));
+    EXPECT_TRUE(std::any_of(covered.begin(), covered.end(), [&](const Hypothesis& h) {
+      return h.ids != plain[static_cast<size_t>(&h - covered.data())].ids;
+    })) << "coverage changed no rank";
+    EXPECT_TRUE(covered[0].weights.empty()) << "weights were not asked for";
+  }
+}
+
+TEST(Search, AtMostSoManyWords) {
+  // From contrasts that rarely end.
+  for (const uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
+    SearchOptions o;
+    o.beam = 3, o.best = 3, o.min_length = 6, o.max_ratio = 1.5, o.max_extra = 2;
+    for (const Hypothesis& h : results(Chain(seed), one(4, 4), o)) {
+      EXPECT_GE(h.ids.size(), 6u);
+      EXPECT_LE(h.ids.size(), 8u);  // 1.5 * 4 + 2
+    }
+    o.max_length = 7;
+    for (const Hypothesis& h : results(Chain(seed), one(4, 4), o)) EXPECT_LE(h.ids.size(), 7u);
+  }
+}
+
+Words greedy(const Chain& chain, Id name, int64_t longest) {
+  Words words;
+  Id before = 0, last = kBegin;
+  while (static_cast<int64_t>(words.size()) < longest) {
+    Id best = kUnknown;
+    for (const Id w : {kUnknown, kEnd, Id{4}, Id{5}, Id{6}})
+      if (chain.logit(name, before, last, w) > chain.logit(name, before, last, best)) best = w;
+    if (best == kEnd) break;
+    words.push_back(best);
+    before = last, last = best;
+  }
+  return words;
+}
+
+TEST(Search, ABeamOfOneIsGreedy) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const Chain chain(seed);
+    SearchOptions o;
+    o.beam = 1, o.max_ratio = 0, o.max_extra = 12;
+    EXPECT_EQ(search(chain, one(5), o)[0][0].ids, greedy(chain, 5, 12)) << "seed " << seed;
+  }
+}
+
+TEST(Search, ResultsAreSortedAndDistinct) {
+  for (const uint64_t seed : {1, 2, 3, 4}) {
+    SearchOptions o;
+    o.beam = o.best = 6;
+    const auto found = search(Chain(seed), one(4), o)[0];
+    EXPECT_EQ(found.size(), 6u);
+    std::set<Words> seen;
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_TRUE(seen.insert(found[i].ids).second);
+      EXPECT_LE(found[i].score, found[i ? i - 1 : 0].score);
+    }
+  }
+}
+
+TEST(Search, NoNgramComesTwice) {
+  const auto repeats = [](const Words& words, size_t n) {
+    std::set<Words> seen;
+    for (size_t i = 0; i + n <= words.size(); ++i)
+      if (!seen.insert(Words(words.begin() + static_cast<std::ptrdiff_t>(i),
+                             words.begin() + static_cast<std::ptrdiff_t>(i + n)))
+               .second)
+        return true;
+    return false;
+  };
+  bool freely = false;
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    SearchOptions o;
+    o.beam = o.best = 3, o.min_length = 7;
+    for (const Hypothesis& h : results(Chain(seed), one(4), o)) freely |= repeats(h.ids, 2);
+    o.no_repeat = 2;
+    for (const Hypothesis& h : results(Chain(seed), one(4), o)) EXPECT_FALSE(repeats(h.ids, 2));
+    o.sample = true, o.best = 1;
+    for (const Hypothesis& h : results(Chain(seed), one(4), o)) EXPECT_FALSE(repeats(h.ids, 2));
+  }
+  EXPECT_TRUE(freely) << "nothing was there to forbid";
+}
+
+// Four words, none twice, and at least ten of them: cannot be.
+TEST(Search, WhereNothingMayFollowTheSentenceEnds) {
+  for (const bool sample : {false, true}) {
+    SearchOptions o;
+    o.beam = 2, o.min_length = 10, o.no_repeat = 1, o.sample = sample;
+    const auto found = search(Chain(1), one(4), o)[0];
+    ASSERT_FALSE(found.empty());
+    EXPECT_EQ(found[0].ids.size(), 4u);
+    EXPECT_TRUE(std::isfinite(found[0].log_probability));
+  }
+}
+
+TEST(Search, PrefixesAreFollowed) {
+  const Chain chain(3);
+  SearchOptions o;
+  o.beam = o.best = 4;
+  o.prefixes = {{6, 6, kUnknown}, {}, {5}};
+  const Source source = named({4, 5, 6}, {3, 3, 3});
+  const auto found = search(chain, source, o);
+  SearchOptions free = o;
+  free.prefixes.clear();
+  EXPECT_EQ(found[1][0].ids, search(chain, source, free)[1][0].ids);
+  const Words names{4, 5, 6};
+  for (size_t b = 0; b < 3; ++b)
+    for (const Hypothesis& h : found[b]) {
+      const Words& prefix = o.prefixes[b];
+      ASSERT_GE(h.ids.size(), prefix.size());
+      EXPECT_TRUE(std::equal(prefix.begin(), prefix.end(), h.ids.begin()));
+      EXPECT_NEAR(h.log_probability, chain.log_probability(names[b], h.ids), kRounding);
+    }
+  o.sample = true, o.best = 1;
+  EXPECT_EQ(search(chain, source, o)[0][0].ids[2], kUnknown);
+  o.prefixes.pop_back();
+  EXPECT_TRUE(has(message([&] { search(chain, source, o); }), "2 prefixes for 3 sentences"));
+  o.prefixes = {{99}, {}, {}};
+  EXPECT_TRUE(has(message([&] { search(chain, source, o); }), "word 99 of 7"));
+}
+
+TEST(Search, OptionsThatMakeNoSenseAreRefused) {
+  SearchOptions o;
+  o.beam = 0;
+  EXPECT_TRUE(has(message([&] { search(Chain(1), one(4), o); }), "wants a beam"));
+  o.beam = 2, o.best = 3;
+  EXPECT_TRUE(has(message([&] { search(Chain(1), one(4), o); }), "widen the beam"));
+}
+
+TEST(Search, WeightsAreThoseThatProducedAWord) {
+  const Chain chain(2);
+  SearchOptions o;
+  o.beam = o.best = 3, o.want_weights = true;
+  const Source source = named({4, 5}, {3, 5});
+  const auto found = search(chain, source, o);
+  for (size_t b = 0; b < 2; ++b)
+    for (const Hypothesis& h : found[b]) {
+      const int64_t length = source.lengths[b];
+      ASSERT_EQ(h.weights.size(), h.ids.size() + 1);
+      for (size_t t = 0; t < h.weights.size(); ++t) {
+        ASSERT_EQ(static_cast<int64_t>(h.weights[t].size()), length);
+        for (int64_t j = 0; j < length; ++j)
+          EXPECT_EQ(h.weights[t][static_cast<size_t>(j)],
+                    static_cast<float>(Chain::weight(t ? h.ids[t - 1] : kBegin, j, length)));
+      }
+    }
+}
+
+// ---- sampling
+
+// How often each first word was drawn, as shares.
+std::vector<double> first_words(SearchOptions o, int draws) {
+  o.sample = true, o.max_ratio = 0, o.max_extra = 1;
+  std::vector<double> share(kWords);
+  const Chain chain(5);
+  for (int done = 0; done < draws; done += 100) {
+    o.numbers.clear();
+    for (int i = 0; i < 100; ++i) o.numbers.push_back(done + i);
+    for (const auto& found : search(chain, named(Words(100, 4), std::vector<int64_t>(100, 2)), o))
+      share[static_cast<size_t>(found[0].ids.empty() ? kEnd : found[0].ids[0])] += 1.0 / draws;
+  }
+  return share;
+}
+
+// The probabilities of the first words that may be drawn.
+std::vector<double> first_probabilities(double temperature) {
+  const Chain chain(5);
+  std::vector<double> p(kWords);
+  double sum = 0;
+  for (const Id w : {kUnknown, kEnd, Id{4}, Id{5}, Id{6}})
+    sum += p[static_cast<size_t>(w)] = std::exp(chain.logit(4, 0, kBegin, w) / temperature);
+  for (double& x : p) x /= sum;
+  return p;
+}
+
+TEST(Sampling, FrequenciesApproachTheProbabilities) {
+  constexpr int kDraws = 10'000;
+  for (const double temperature : {1.0, 0.5}) {
+    SearchOptions o;
+    o.temperature = temperature;
+    const std::vector<double> share = first_words(o, kDraws), p = first_probabilities(temperature);
+    // Four deviations of a share.
+    for (size_t w = 0; w < p.size(); ++w)
+      EXPECT_NEAR(share[w], p[w], 4 * std::sqrt(p[w] * (1 - p[w]) / kDraws)) << "word " << w;
+  }
+}
+
+TEST(Sampling, TopKAndTopPLeaveTheLikeliest) {
+  const std::vector<double> p = first_probabilities(1);
+  std::vector<size_t> order{1, 3, 4, 5, 6};
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
+  const auto drawn = [](const SearchOptions& o) {
+    std::set<size_t> words;
+    const std::vector<double> share = first_words(o, 2000);
+    for (size_t w = 0; w < share.size(); ++w)
+      if (share[w] > 0) words.insert(w);
+    return words;
+  };
+  SearchOptions o;
+  o.top_k = 2;
+  EXPECT_EQ(drawn(o), (std::set<size_t>{order[0], order[1]}));
+  o.top_k = 0;
+  o.top_p = p[order[0]] + p[order[1]] + 0.5 * p[order[2]];
+  EXPECT_EQ(drawn(o), (std::set<size_t>{order[0], order[1], order[2]}));
+  o.top_p = 1e-9;
+  EXPECT_EQ(drawn(o), std::set<size_t>{order[0]});
+}
+
+TEST(Sampling, SeedAndNumberDecideAndNothingElse) {
+  const Chain chain(5, 0.5);
+  SearchOptions o;
+  o.sample = true, o.min_length = 8;
+  const auto drawn = [&](uint64_t seed, std::vector<int64_t> numbers, const Words& names) {
+    SearchOptions with = o;
+    with.seed = seed, with.numbers = std::move(numbers);
+    std::vector<Words> out;
+    for (const auto& found :
+         search(chain, named(names, std::vector<int64_t>(names.size(), 3)), with))
+      out.push_back(found[0].ids);
+    return out;
+  };
+  const auto three = drawn(1, {10, 11, 12}, {4, 4, 4});
+  EXPECT_EQ(three, drawn(1, {10, 11, 12}, {4, 4, 4}));
+  EXPECT_NE(three[0], three[1]);
+  EXPECT_NE(three[1], three[2]);
+  EXPECT_EQ(drawn(1, {12, 10}, {4, 4}), (std::vector<Words>{three[2], three[0]}));
+  EXPECT_NE(drawn(2, {10}, {4})[0], three[0]);
+}
+
+// ---- models
+
+struct Small {
+  const char* name;
+  ModelConfig config;
+};
+
+std::vector<Small> small_models() {
+  ModelConfig rnn;
+  rnn.size = 16, rnn.dropout = 0;
+  ModelConfig transformer = rnn;
+  transformer.family = "transformer", transformer.score = "scaled_dot", transformer.heads = 2;
+  transformer.inner = 24, transformer.encoder_layers = transformer.decoder_layers = 2;
+  ModelConfig fixed = rnn;
+  fixed.score = "static", fixed.wiring = "after", fixed.input_feeding = true;
+  return {{"rnn", rnn}, {"transformer", transformer}, {"static", fixed}};
+}
+
+std::vector<Words> some_sentences(int count) {
+  Random random(4);
+  std::vector<Words> out;
+  for (int i = 0; i < count; ++i) {
+    Words words;
+    for (uint32_t n = random.below(7); n-- > 0;)
+      words.push_back(4 + static_cast<Id>(random.below(15)));
+    words.push_back(kEnd);
+    out.push_back(words);
+  }
+  return out;
+}
+
+Source source_of(const std::vector<Words>& rows) {
+  size_t width = 0;
+  for (const Words& w : rows) width = std::max(width, w.size());
+  Words all;
+  Source out;
+  for (const Words& w : rows) {
+    all.insert(all.end(), w.begin(), w.end());
+    all.insert(all.end(), width - w.size(), 0);
+    out.lengths.push_back(static_cast<Id>(w.size()));
+  }
+  out.ids = ids(all, {static_cast<int64_t>(rows.size()), static_cast<int64_t>(width)});
+  return out;
+}
+
+TEST(Search, ReportsTheScoresOfForcedDecoding) {
+  for (const Small& small : small_models()) {
+    SCOPED_TRACE(small.name);
+    Params params(3);
+    const auto model = make_model(params, small.config, {19, 17});
+    const std::vector<Words> rows = some_sentences(5);
+    SearchOptions o;
+    o.beam = o.best = 4, o.max_extra = 5, o.want_weights = true, o.coverage = 0.2;
+    const auto found = search(*model, source_of(rows), o);
+    for (size_t rank = 0; rank < 4; ++rank) {
+      std::vector<Words> targets;
+      for (const auto& best : found) targets.push_back(best[rank].ids);
+      const auto forced = score_targets(*model, source_of(rows), targets, o);
+      for (size_t b = 0; b < rows.size(); ++b) {
+        const Hypothesis &a = found[b][rank], &f = forced[b];
+        EXPECT_NEAR(a.log_probability, f.log_probability, 1e-5 * double(a.ids.size() + 1));
+        EXPECT_NEAR(a.score, f.score, 1e-5);
+        ASSERT_EQ(a.weights.size(), f.weights.size());
+        for (size_t t = 0; t < a.weights.size(); ++t)
+          for (size_t j = 0; j < a.weights[t].size(); ++j)
+            EXPECT_NEAR(a.weights[t][j], f.weights[t][j], 1e-5);
+      }
+    }
+  }
+}
+
+TEST(Search, AResultDependsOnItsSentenceAlone) {
+  for (const Small& small : small_models()) {
+    SCOPED_TRACE(small.name);
+    Params params(3);
+    const auto model = make_model(params, small.config, {19, 17});
+    std::vector<Words> rows = some_sentences(9);
+    for (const bool sample : {false, true}) {
+      SearchOptions o;
+      o.beam = 4, o.best = sample ? 1 : 3, o.max_extra = 5, o.sample = sample;
+      const auto chosen_ones = [&](const std::vector<size_t>& which) {
+        std::vector<Words> chosen;
+        SearchOptions with = o;
+        for (const size_t i : which)
+          chosen.push_back(rows[i]), with.numbers.push_back(static_cast<int64_t>(i));
+        return search(*model, source_of(chosen), with);
+      };
+      const auto all = chosen_ones({0, 1, 2, 3, 4, 5, 6, 7, 8});
+      const std::vector<size_t> order{7, 2, 8, 0, 5};
+      const auto some = chosen_ones(order);
+      const auto expect_same = [](const std::vector<Hypothesis>& a,
+                                  const std::vector<Hypothesis>& b) {
+        ASSERT_EQ(a.size(), b.size());
+        for (size_t i = 0; i < a.size(); ++i) {
+          EXPECT_EQ(a[i].ids, b[i].ids);
+          EXPECT_EQ(a[i].log_probability, b[i].log_probability);
+        }
+      };
+      for (size_t i = 0; i < order.size(); ++i) expect_same(some[i], all[order[i]]);
+      for (size_t i = 0; i < rows.size(); ++i) expect_same(chosen_ones({i})[0], all[i]);
+    }
+  }
+}
+
+TEST(Search, HeadsAndLayersCanBeChosen) {
+  const ModelConfig config = small_models()[1].config;
+  Params params(3);
+  const auto model = make_model(params, config, {19, 17});
+  const std::vector<Words> rows{{5, 6, 7, kEnd}};
+  const auto weights = [&](int64_t layer, int64_t head) {
+    SearchOptions o;
+    o.want_weights = true, o.layer = layer, o.head = head;
+    return score_targets(*model, source_of(rows), {{4, 5}}, o)[0].weights;
+  };
+  EXPECT_EQ(weights(-1, 0), weights(1, 0));
+  EXPECT_NE(weights(0, 0), weights(1, 0));
+  const auto first = weights(1, 0), second = weights(1, 1), both = weights(1, -1);
+  for (size_t t = 0; t < both.size(); ++t)
+    for (size_t j = 0; j < both[t].size(); ++j)
+      EXPECT_NEAR(both[t][j], (first[t][j] + second[t][j]) / 2, 1e-6);
+  EXPECT_TRUE(has(message([&] { weights(2, 0); }), "layer 2 of 2"));
+  EXPECT_TRUE(has(message([&] { weights(0, 5); }), "head 5 of 2"));
+  ModelConfig none = small_models()[0].config;
+  none.score = "none";
+  Params other(1);
+  const auto blind = make_model(other, none, {19, 17});
+  SearchOptions o;
+  o.want_weights = true;
+  EXPECT_TRUE(has(message([&] { search(*blind, source_of(rows), o); }), "no attention to show"));
+}
+
+}  // namespace
+}  // namespace heed

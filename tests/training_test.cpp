@@ -1,0 +1,582 @@
+// Training: that it learns, and that stopping or killing it changes nothing.
+#include "heed/training/trainer.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <thread>
+
+#include "heed/base/parallel.h"
+#include "heed/search/search.h"
+#include "heed/training/checkpoint.h"
+#include "tests/toy.h"
+
+namespace heed {
+namespace {
+
+ModelConfig toy_rnn() {
+  ModelConfig c;
+  c.size = 32, c.dropout = 0;
+  return c;
+}
+ModelConfig toy_transformer() {
+  ModelConfig c = toy_rnn();
+  c.family = "transformer", c.score = "scaled_dot", c.heads = 2, c.inner = 64;
+  return c;
+}
+
+// A model to train on a toy corpus, in a folder of its own.
+struct ToyRun {
+  Params params;
+  std::unique_ptr<Model> model;
+  std::shared_ptr<Corpus> corpus;
+  TrainConfig config;
+  std::filesystem::path folder;
+  std::unique_ptr<Trainer> trainer;
+};
+
+ToyRun begin(std::shared_ptr<Corpus> corpus, const ModelConfig& model, const TrainConfig& config,
+             const std::filesystem::path& folder) {
+  const TokenizerPair& t = corpus->tokenizers();
+  Params params(config.seed);
+  ToyRun run{params, make_model(params, model, {t.source->size(), t.target->size()}),
+             corpus, config,
+             folder, nullptr};
+  run.trainer = std::make_unique<Trainer>(*run.model, params, corpus, config, folder);
+  return run;
+}
+
+double loss_of(const ToyRun& run) {
+  double sum = 0, words = 0;
+  for (const Batch& b : batches_once(*run.corpus, {}))
+    sum += negative_log_likelihood(*run.model, b), words += double(b.target_tokens());
+  return sum / words;
+}
+
+// The share of the corpus that greedy search gets wholly right.
+double accuracy(const ToyRun& run) {
+  double right = 0, all = 0;
+  for (const Batch& b : batches_once(*run.corpus, {})) {
+    const auto found = search(*run.model, source_of(b), {.beam = 1});
+    for (int64_t i = 0; i < b.rows; ++i) {
+      const Id* row = b.target.data() + i * b.target_width;
+      const std::vector<Id> wanted(row, row + b.target_lengths[static_cast<size_t>(i)] - 1);
+      right += found[static_cast<size_t>(i)][0].ids == wanted;
+      ++all;
+    }
+  }
+  return right / all;
+}
+
+TEST(Learning, ReversingIsLearnt) {
+  for (const ModelConfig& model : {toy_rnn(), toy_transformer()}) {
+    SCOPED_TRACE(model.family);
+    const Folder folder;
+    TrainConfig config;
+    config.rate = 5e-3, config.warmup = 50, config.batch_tokens = 256, config.smoothing = 0;
+    config.average = 0, config.steps = kSlow ? 60 : 400;
+    ToyRun run = begin(toy_corpus(folder), model, config, folder.path());
+    const double at_first = loss_of(run);
+    EXPECT_EQ(run.trainer->run({}), Trainer::End::limit);
+    EXPECT_EQ(run.trainer->steps(), config.steps);
+    if (kSlow) {
+      EXPECT_LT(loss_of(run), 0.8 * at_first);
+    } else {
+      EXPECT_LT(loss_of(run), 0.1);
+      EXPECT_GT(accuracy(run), 0.9);
+    }
+  }
+}
+
+// ---- schedules
+
+TEST(Schedule, InverseSquareRootGrowsThenFalls) {
+  const Schedule s{.kind = "inverse_sqrt", .rate = 2e-3, .warmup = 100};
+  EXPECT_DOUBLE_EQ(rate_at(s, 1), 2e-5);
+  EXPECT_DOUBLE_EQ(rate_at(s, 50), 1e-3);
+  EXPECT_DOUBLE_EQ(rate_at(s, 100), 2e-3);
+  EXPECT_DOUBLE_EQ(rate_at(s, 400), 1e-3);
+  EXPECT_DOUBLE_EQ(rate_at({.kind = "inverse_sqrt", .rate = 1, .warmup = 0}, 4), 0.5);
+}
+
+TEST(Schedule, CosineEndsAtZero) {
+  const Schedule s{.kind = "cosine", .rate = 1, .warmup = 10, .steps = 110};
+  EXPECT_DOUBLE_EQ(rate_at(s, 10), 1);
+  EXPECT_NEAR(rate_at(s, 60), 0.5, 1e-12);
+  EXPECT_NEAR(rate_at(s, 110), 0, 1e-12);
+  EXPECT_NEAR(rate_at(s, 200), 0, 1e-12);
+  EXPECT_TRUE(has(message([] { rate_at({.kind = "cosine", .warmup = 10, .steps = 10}, 20); }),
+                  "set the number of steps"));
+}
+
+TEST(Schedule, ConstantAndPlateauStay) {
+  EXPECT_DOUBLE_EQ(rate_at({.kind = "constant", .rate = 3, .warmup = 10}, 5), 1.5);
+  EXPECT_DOUBLE_EQ(rate_at({.kind = "constant", .rate = 3, .warmup = 10}, 5000), 3);
+  EXPECT_DOUBLE_EQ(rate_at({.kind = "plateau", .rate = 3, .warmup = 10, .factor = 0.25}, 99), 0.75);
+}
+
+TEST(TrainConfig, WhatMakesNoSenseIsRefused) {
+  const auto said = [](const std::string& json) {
+    return message([&] { train_config(json, "config.json"); });
+  };
+  EXPECT_EQ(said(R"({"steps": 1})"), "");
+  EXPECT_TRUE(has(said("{}"), "nothing would end it"));
+  EXPECT_TRUE(has(said(R"({"steps": 1, "schedule": "cosin"})"), "did you mean 'cosine'"));
+  EXPECT_TRUE(has(said(R"({"steps": 1, "stop_on": "blue"})"), "did you mean 'bleu'"));
+  EXPECT_TRUE(has(said(R"({"steps": 1, "acumulate": 2})"), "did you mean 'accumulate'"));
+  EXPECT_TRUE(has(said(R"({"steps": 1, "rate": 0})"), "rate wants a number above 0"));
+  EXPECT_TRUE(has(said(R"({"steps": 1, "smoothing": 1})"), "smoothing wants a share"));
+  EXPECT_TRUE(has(said(R"({"steps": 1, "average": 1})"), "average wants a factor"));
+  EXPECT_TRUE(has(said(R"({"steps": 1, "accumulate": 0})"), "want numbers above 0"));
+  EXPECT_TRUE(has(said(R"({"steps": 9, "schedule": "cosine"})"), "beyond the warm-up's 1000"));
+  TrainConfig c;
+  c.steps = 7, c.seed = 1ull << 63, c.rate = 1.25e-3;
+  const TrainConfig back = train_config(to_json(c), "here");
+  EXPECT_EQ(to_json(back), to_json(c));
+  EXPECT_EQ(back.seed, c.seed);
+}
+
+// ---- the loss
+
+Batch first_batch(Corpus& corpus) { return batches_once(corpus, {.tokens = 120}).front(); }
+
+TEST(Loss, IsTheMeanOverWordsWithoutPadding) {
+  const Folder folder;
+  const auto corpus = toy_corpus(folder);
+  TrainConfig config;
+  config.steps = 1;
+  const ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
+  // One by one, without padding, and all in one batch with it.
+  const auto window = corpus->window(0);
+  std::vector<PairView> rows;
+  double sum = 0, words = 0;
+  for (int64_t i = 0; i < 6; ++i) {
+    rows.push_back((*window)[i]);
+    const Batch one = make_batch({&rows.back(), 1}, {}, {});
+    const double loss = batch_loss(*run.model, one, {.smoothing = 0}).cross_entropy;
+    EXPECT_NEAR(negative_log_likelihood(*run.model, one), loss * double(one.target_tokens()), 1e-4);
+    sum += loss * double(one.target_tokens()), words += double(one.target_tokens());
+  }
+  const Batch all = make_batch(rows, {}, {});
+  ASSERT_GT(all.padding(), 0);
+  EXPECT_EQ(double(all.target_tokens()), words);
+  EXPECT_NEAR(batch_loss(*run.model, all, {.smoothing = 0}).cross_entropy, sum / words, 1e-5);
+}
+
+// (1 - s) * cross entropy + s * the mean of -log p over all words.
+TEST(Loss, SmoothingMixesInAllWords) {
+  const Folder folder;
+  const auto corpus = toy_corpus(folder);
+  TrainConfig config;
+  config.steps = 1;
+  const ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
+  const Batch b = first_batch(*corpus);
+  const Forced forced =
+      run.model->force(source_of(b), ids(b.target_in, {b.rows, b.target_width}), false);
+  const Tensor p = log_softmax(linear(forced.hidden, run.model->output_weight()));
+  const int64_t V = p.size(2);
+  const std::vector<double> all = p.values();
+  double right = 0, any = 0;
+  for (int64_t i = 0; i < b.rows; ++i)
+    for (int64_t t = 0; t < b.target_lengths[static_cast<size_t>(i)]; ++t) {
+      const double* row = all.data() + (i * b.target_width + t) * V;
+      right -= row[b.target[static_cast<size_t>(i * b.target_width + t)]];
+      for (int64_t w = 0; w < V; ++w) any -= row[w] / double(V);
+    }
+  const double words = double(b.target_tokens());
+  EXPECT_NEAR(batch_loss(*run.model, b, {.smoothing = 0}).total.item(), right / words, 1e-5);
+  EXPECT_NEAR(batch_loss(*run.model, b, {.smoothing = 0.3}).total.item(),
+              (0.7 * right + 0.3 * any) / words, 1e-5);
+}
+
+// The mean weight that words put on what they are linked with.
+double weight_on_links(const ToyRun& run) {
+  double on = 0, links = 0;
+  for (const Batch& b : batches_once(*run.corpus, {})) {
+    const Forced forced =
+        run.model->force(source_of(b), ids(b.target_in, {b.rows, b.target_width}), true);
+    const std::vector<double> w = mean(forced.weights.back().values, 1).values();
+    for (int64_t i = 0; i < b.rows; ++i)
+      for (const Link& link : b.links[static_cast<size_t>(i)]) {
+        on += w[static_cast<size_t>((i * b.target_width + link.target) * b.source_width +
+                                    link.source)];
+        ++links;
+      }
+  }
+  return on / links;
+}
+
+TEST(Loss, GuidedAttentionLooksWhereItIsTold) {
+  for (const ModelConfig& model : {toy_rnn(), toy_transformer()}) {
+    SCOPED_TRACE(model.family);
+    const auto after = [&](double guided) {
+      const Folder folder;
+      TrainConfig config;
+      config.rate = 5e-3, config.warmup = 10, config.batch_tokens = 256, config.average = 0;
+      config.steps = kSlow ? 40 : 120, config.guided = guided;
+      const ToyRun run = begin(toy_corpus(folder), model, config, folder.path());
+      run.trainer->run({});
+      return weight_on_links(run);
+    };
+    EXPECT_GT(after(1), after(0) + (kSlow ? 0.05 : 0.2));
+  }
+}
+
+TEST(Loss, AlignmentLossIsMinusTheLogOfTheWeightOnLinks) {
+  const Folder folder;
+  const auto corpus = toy_corpus(folder);
+  TrainConfig config;
+  config.steps = 1;
+  const ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
+  Batch b = first_batch(*corpus);
+  b.links[0].clear();  // a row without links does not count
+  const Forced forced =
+      run.model->force(source_of(b), ids(b.target_in, {b.rows, b.target_width}), true);
+  const std::vector<double> w = forced.weights[0].values.values();
+  double sum = 0, words = 0;
+  for (int64_t i = 0; i < b.rows; ++i)
+    for (const Link& link : b.links[static_cast<size_t>(i)]) {  // a permutation: one a word
+      sum -= std::log(w[static_cast<size_t>((i * b.target_width + link.target) * b.source_width +
+                                            link.source)]);
+      ++words;
+    }
+  const BatchLoss loss = batch_loss(*run.model, b, {.smoothing = 0, .guided = 0.5});
+  EXPECT_NEAR(loss.total.item() - loss.cross_entropy, 0.5 * sum / words, 1e-5);
+  ModelConfig none = toy_rnn();
+  none.score = "none";
+  const ToyRun blind = begin(corpus, none, config, folder.path());
+  EXPECT_TRUE(
+      has(message([&] { batch_loss(*blind.model, b, {.guided = 1}); }), "no attention to guide"));
+}
+
+// ---- updates
+
+// By hand, without the trainer's memory: the mean of the batches' gradients, one step of Adam.
+TEST(Trainer, AnUpdateTakesTheMeanOfItsBatches) {
+  const Folder folder;
+  const auto corpus = toy_corpus(folder);
+  TrainConfig config;
+  config.accumulate = 3, config.batch_tokens = 64, config.steps = 4, config.average = 0;
+  config.warmup = 2;
+  const ToyRun run = begin(corpus, toy_transformer(), config, folder.path());
+  const ToyRun hand = begin(corpus, toy_transformer(), config, folder.path());
+  run.trainer->run({});
+  Adam adam(hand.params, {.clip_norm = config.clip});
+  Batches batches(corpus, {.tokens = config.batch_tokens, .seed = config.seed});
+  for (int64_t step = 1; step <= config.steps; ++step) {
+    for (int64_t i = 0; i < config.accumulate; ++i) {
+      Tape tape(1);
+      tape.backward(batch_loss(*hand.model, batches.next(), {}).total * (1.0 / 3));
+    }
+    adam.step(rate_at({.rate = config.rate, .warmup = config.warmup}, step));
+  }
+  for (size_t i = 0; i < run.params.all().size(); ++i)
+    EXPECT_EQ(run.params.all()[i].value.values(), hand.params.all()[i].value.values())
+        << run.params.all()[i].name;
+}
+
+TEST(Trainer, KeepsTheMovingAverage) {
+  const Folder folder;
+  const auto corpus = toy_corpus(folder);
+  TrainConfig config;
+  config.batch_tokens = 64, config.steps = 5, config.average = 0.3, config.warmup = 1;
+  config.validate_every = 1;
+  const ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
+  const size_t at = run.params.all().size() - 1;
+  std::vector<double> mean = run.params.all()[at].value.values();
+  int64_t step = 0;
+  std::vector<double> last;
+  // Steps are seen through `stop`, when parameters are the raw ones.
+  run.trainer->run({.validate = {}, .log = {}, .stop = [&] {
+                      ++step;
+                      last = run.params.all()[at].value.values();
+                      const double f = std::min(0.3, (1 + double(step)) / (10 + double(step)));
+                      for (size_t i = 0; i < mean.size(); ++i)
+                        mean[i] = f * mean[i] + (1 - f) * last[i];
+                      return false;
+                    }});
+  EXPECT_EQ(step, 5);
+  EXPECT_EQ(run.params.all()[at].value.values(), last);
+  load_parameters(run.params, folder / "model.safetensors");
+  const std::vector<double> kept = run.params.all()[at].value.values();
+  for (size_t i = 0; i < mean.size(); ++i) EXPECT_NEAR(kept[i], mean[i], 1e-6);
+  EXPECT_NE(kept, last);
+}
+
+TEST(Trainer, StopsWhenPatienceIsOverAndKeepsTheBest) {
+  const Folder folder;
+  TrainConfig config;
+  config.batch_tokens = 64, config.patience = 3, config.validate_every = 2, config.average = 0;
+  const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.path());
+  // Better, better, then never again.
+  int round = 0;
+  std::vector<double> best;
+  std::vector<Progress> lines;
+  Trainer::Hooks hooks;
+  hooks.validate = [&] {
+    if (++round == 2) best = run.params.all()[0].value.values();
+    return Validation{.loss = 1, .bleu = round <= 2 ? round : 0};
+  };
+  hooks.log = [&](const Progress& p) { lines.push_back(p); };
+  EXPECT_EQ(run.trainer->run(hooks), Trainer::End::patience);
+  EXPECT_EQ(run.trainer->steps(), 10);
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_TRUE(lines[1].best);
+  EXPECT_FALSE(lines[2].best);
+  load_parameters(run.params, folder / "model.safetensors");
+  EXPECT_EQ(run.params.all()[0].value.values(), best);
+  // Resumed, it is still over.
+  const ToyRun again = begin(run.corpus, toy_rnn(), config, folder.path());
+  ASSERT_TRUE(again.trainer->resume());
+  EXPECT_EQ(again.trainer->run(hooks), Trainer::End::patience);
+  EXPECT_EQ(again.trainer->steps(), 10);
+}
+
+TEST(Trainer, PatienceAloneWantsValidation) {
+  const Folder folder;
+  TrainConfig config;
+  config.patience = 3;
+  const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.path());
+  EXPECT_TRUE(has(message([&] { run.trainer->run({}); }), "nothing would end it"));
+}
+
+TEST(Trainer, EpochsAreALimit) {
+  const Folder folder;
+  TrainConfig config;
+  config.epochs = 2, config.batch_tokens = 100;
+  const auto corpus = toy_corpus(folder);
+  const int64_t batches = static_cast<int64_t>(
+      plan_batches(*corpus->window(0), {.tokens = 100, .seed = 1}, 0, 0).size());
+  const ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
+  run.trainer->run({});
+  EXPECT_NEAR(double(run.trainer->steps()), double(2 * batches), 0.1 * double(batches));
+}
+
+// ---- stopping and going on
+
+// Everything that a run depends on, in the smallest size.
+TrainConfig eventful() {
+  TrainConfig c;
+  c.rate = 5e-3, c.schedule = "plateau", c.warmup = 5, c.batch_tokens = 64, c.accumulate = 2;
+  c.average = 0.9, c.steps = 41, c.validate_every = 7, c.save_every = 3, c.guided = 0.3;
+  c.stop_on = "loss", c.decay = 0.01;
+  return c;
+}
+ModelConfig with_dropout(ModelConfig c) {
+  c.size = 16, c.inner = 24, c.dropout = 0.2, c.attention_dropout = 0.1;
+  return c;
+}
+
+// Gets better and worse, by the step alone, so that the best, the plateau and the rate all move.
+Trainer::Hooks eventful_hooks(const ToyRun& run) {
+  Trainer::Hooks hooks;
+  hooks.validate = [&run] {
+    const double wave = std::cos(double(run.trainer->steps()));  // the best at the last step, 41
+    return Validation{.loss = 3 + wave + 1e-3 * loss_of(run), .bleu = {}};
+  };
+  return hooks;
+}
+
+// The tensors of the checkpoint; its state holds seconds, which differ.
+std::map<std::string, std::vector<double>> checkpoint_of(const ToyRun& run) {
+  TensorsByName tensors;
+  for (const Parameter& p : run.params.all())
+    for (const char* kind : {"parameter.", "adam_m.", "adam_v.", "average."})
+      tensors.emplace(kind + p.name, empty_like(p.value));
+  load_tensors(tensors, run.folder / "checkpoint" / "last.safetensors");
+  std::map<std::string, std::vector<double>> out;
+  for (const auto& [name, x] : tensors) out[name] = x.values();
+  return out;
+}
+
+TEST(Trainer, StoppedAndResumedEndsWithTheSameBytes) {
+  for (const ModelConfig& family : {toy_rnn(), toy_transformer()}) {
+    SCOPED_TRACE(family.family);
+    const ModelConfig model = with_dropout(family);
+    const Folder data, whole;
+    const auto corpus = toy_corpus(data, {.sentences = 60});
+    const ToyRun never = begin(corpus, model, eventful(), whole.path());
+    EXPECT_EQ(never.trainer->run(eventful_hooks(never)), Trainer::End::limit);
+    const std::string wanted = read(whole / "model.safetensors");
+    const auto wanted_state = checkpoint_of(never);
+    // At steps that validate (7, 14), that save (3, 6), that do both or neither, and at the last.
+    std::vector<std::vector<int64_t>> stops{{1, 14, 40, 41}};
+    if (!kSlow) stops.insert(stops.end(), {{7}, {2, 3, 6}, {15, 21, 28}, {41}});
+    for (const std::vector<int64_t>& at : stops) {
+      const Folder folder;
+      size_t parts = 0;
+      for (;;) {
+        const ToyRun run = begin(corpus, model, eventful(), folder.path());
+        EXPECT_EQ(run.trainer->resume(), parts > 0);
+        Trainer::Hooks hooks = eventful_hooks(run);
+        hooks.stop = [&] { return parts < at.size() && run.trainer->steps() == at[parts]; };
+        if (run.trainer->run(hooks) == Trainer::End::limit) {
+          EXPECT_TRUE(checkpoint_of(run) == wanted_state) << "stopped first at " << at[0];
+          break;
+        }
+        ASSERT_LT(++parts, 10u);
+      }
+      EXPECT_EQ(parts, at.size());
+      EXPECT_TRUE(read(folder / "model.safetensors") == wanted) << "stopped first at " << at[0];
+    }
+  }
+}
+
+// The child of the next test: trains in the folder that the environment names.
+TEST(Trainer, DISABLED_RunToBeKilled) {
+  const char* folder = std::getenv("HEED_KILL_FOLDER");
+  ASSERT_TRUE(folder);
+  set_threads(1);
+  const Folder data;
+  TrainConfig config = eventful();
+  config.steps = std::atoll(std::getenv("HEED_KILL_STEPS"));
+  const ToyRun run =
+      begin(toy_corpus(data, {.sentences = 60}), with_dropout(toy_rnn()), config, folder);
+  run.trainer->resume();
+  run.trainer->run(eventful_hooks(run));
+}
+
+pid_t start_child(const std::filesystem::path& folder, int64_t steps) {
+  std::vector<std::string> environment{"HEED_KILL_FOLDER=" + folder.string(),
+                                       "HEED_KILL_STEPS=" + std::to_string(steps)};
+  for (char** e = environ; *e; ++e)
+    if (std::string(*e).rfind("GTEST_", 0) != 0) environment.emplace_back(*e);
+  std::vector<char*> env;
+  for (std::string& e : environment) env.push_back(e.data());
+  env.push_back(nullptr);
+  std::string self = "/proc/self/exe", filter = "--gtest_filter=Trainer.DISABLED_RunToBeKilled",
+              also = "--gtest_also_run_disabled_tests", brief = "--gtest_brief=1";
+  char* arguments[] = {self.data(), filter.data(), also.data(), brief.data(), nullptr};
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t child = -1;
+  const int error = posix_spawn(&child, self.c_str(), &actions, nullptr, arguments, env.data());
+  posix_spawn_file_actions_destroy(&actions);
+  require(error == 0, "cannot start ", self);
+  return child;
+}
+
+int wait_for(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+TEST(Trainer, KilledAtAnyMomentAndResumedEndsWithTheSameBytes) {
+  const int kills = kSlow ? 3 : 20;
+  const int64_t steps = kSlow ? 40 : 300;
+  const Folder whole, killed;
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  ASSERT_EQ(wait_for(start_child(whole.path(), steps)), 0);
+  const std::chrono::duration<double> seconds = Clock::now() - start;
+  // Early moments, when nothing is saved yet, to late ones. On average each gets a twentieth of
+  // the way, so that about the last is killed when it is nearly done.
+  Random random(3);
+  int hit = 0;
+  for (int i = 0; i < kills; ++i) {
+    const pid_t child = start_child(killed.path(), steps);
+    const double share = double(random.uniform()) * 0.25;
+    std::this_thread::sleep_for(seconds * share);
+    kill(child, SIGKILL);
+    hit += WIFSIGNALED(wait_for(child));
+  }
+  EXPECT_GE(hit, kills / 2) << "most had ended before they were killed";
+  ASSERT_EQ(wait_for(start_child(killed.path(), steps)), 0);
+  EXPECT_FALSE(read(whole / "model.safetensors").empty());
+  EXPECT_TRUE(read(whole / "model.safetensors") == read(killed / "model.safetensors"));
+}
+
+// ---- what can go wrong
+
+TEST(Trainer, ALossThatIsNoNumberStopsWithAdvice) {
+  const Folder folder;
+  TrainConfig config;
+  config.steps = 5;
+  const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.path());
+  run.params.at("hidden.bias").value.data<float>()[0] = NAN;
+  const std::string said = message([&] { run.trainer->run({}); });
+  EXPECT_TRUE(has(said, "no longer a number at step 1")) << said;
+  EXPECT_TRUE(has(said, "--rate")) << said;
+  EXPECT_FALSE(std::filesystem::exists(folder / "checkpoint/last.safetensors"));
+}
+
+TEST(Trainer, AGradientThatIsNoNumberNamesItsParameter) {
+  const Folder folder;
+  TrainConfig config;
+  config.steps = 5;
+  const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.path());
+  // As a step before might have left it.
+  const Tensor bias = run.params.at("hidden.bias").value;
+  bias.leaf()->grad = std::make_shared<Tensor>(full(bias.shape(), NAN));
+  const std::string said = message([&] { run.trainer->run({}); });
+  EXPECT_TRUE(has(said, "a gradient is no longer a number at step 1")) << said;
+  EXPECT_TRUE(has(said, "hidden.bias")) << said;
+}
+
+TEST(Trainer, ADamagedCheckpointIsAnError) {
+  const Folder folder;
+  const auto corpus = toy_corpus(folder);
+  TrainConfig config;
+  config.steps = 2, config.average = 0.5;
+  const auto resumed = [&](const TrainConfig& c) {
+    return message([&] { begin(corpus, toy_rnn(), c, folder.path()).trainer->resume(); });
+  };
+  EXPECT_FALSE(begin(corpus, toy_rnn(), config, folder.path()).trainer->resume());
+  begin(corpus, toy_rnn(), config, folder.path()).trainer->run({});
+  EXPECT_EQ(resumed(config), "");
+  const std::string name = "checkpoint/last.safetensors", whole = read(folder / name);
+  folder.put(name, whole.substr(0, whole.size() / 2));
+  EXPECT_TRUE(has(resumed(config), name)) << resumed(config);
+  folder.put(name, "");
+  EXPECT_TRUE(has(resumed(config), name)) << resumed(config);
+  folder.put(name, whole);
+  TrainConfig other = config;
+  other.average = 0;  // has fewer tensors
+  EXPECT_TRUE(has(resumed(other), name)) << resumed(other);
+  const Params alone(1);
+  alone.add("w", {2}, constant(0));
+  save_parameters(alone, folder / name);
+  EXPECT_TRUE(has(resumed(config), name)) << resumed(config);
+  // Whole, but with a state that is none.
+  const ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
+  TensorsByName tensors;
+  for (const Parameter& p : run.params.all())
+    for (const char* kind : {"parameter.", "adam_m.", "adam_v.", "average."})
+      tensors.emplace(kind + p.name, p.value);
+  for (const char* state : {"", "{", R"({"step": 1})", R"({"step": "one"})"}) {
+    save_tensors(tensors, folder / name, {{"state", state}});
+    const std::string said = resumed(config);
+    EXPECT_TRUE(has(said, "state")) << said;
+    EXPECT_FALSE(has(said, "exception")) << said;
+  }
+}
+
+TEST(Trainer, AFolderThatCannotBeWrittenToIsAnError) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
+  const Folder folder, closed;
+  TrainConfig config;
+  config.steps = 1;
+  const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, closed.path());
+  std::filesystem::permissions(
+      closed.path(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  EXPECT_TRUE(has(message([&] { run.trainer->run({}); }), "Permission denied"));
+  std::filesystem::permissions(closed.path(), std::filesystem::perms::owner_all);
+}
+
+TEST(Trainer, AFileWhereTheFolderShouldBeIsAnError) {
+  const Folder folder;
+  TrainConfig config;
+  config.steps = 1;
+  const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.put("file", "x"));
+  EXPECT_TRUE(has(message([&] { run.trainer->run({}); }), "file"));
+}
+
+}  // namespace
+}  // namespace heed

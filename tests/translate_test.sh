@@ -1,0 +1,215 @@
+#!/bin/sh
+# train, translate and align as a user runs them, and what they say of bad input. $1: the program,
+# $2: the grammar that writes a corpus, $3: its words.
+set -u
+heed=$1
+failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+wrong() { echo "$*"; failed=1; }
+
+# Runs heed with the arguments; its exit code must be $1, and stderr have the words $2.
+expect() {
+  code=$1 words=$2
+  shift 2
+  "$heed" "$@" >out 2>err </dev/null
+  got=$?
+  [ "$got" = "$code" ] || wrong "heed $*: exit code $got, wanted $code: $(cat err)"
+  [ -z "$words" ] || grep -qF -- "$words" err || wrong "heed $*: no '$words' in: $(cat err)"
+}
+# The same for failures: stderr is one line ("Run ... --help" may follow), stdout is empty, and
+# nothing of how the program is made shows.
+refuse() {
+  code=$1
+  expect "$@"
+  most=1
+  [ "$code" = 2 ] && most=2
+  lines=$(grep -cv -e '^learning the vocabulary' -e ' pairs read' err)
+  [ "$lines" -le "$most" ] || wrong "more than $most line(s): $(cat err)"
+  [ -s out ] && wrong "talk on stdout: $(cat out)"
+  grep -qiE 'exception|std::|terminate|0x[0-9a-f]{6}|sanitizer' err && wrong "not for people: $(cat err)"
+  return 0
+}
+same() { cmp -s "$1" "$2" || wrong "$3: $1 and $2 differ"; }
+
+"$2" corpus 300 1 "$3" >/dev/null || exit 1
+head -40 corpus/valid.en >v.en
+head -40 corpus/valid.fr >v.fr
+train() {
+  "$heed" train --source corpus/train.en --target corpus/train.fr --tokens words --preset rnn-small \
+    --size 24 --batch-tokens 400 --warmup 10 --samples 1 "$@"
+}
+
+# ---- train
+train --model m --steps 12 --validate-every 6 --valid-source v.en --valid-target v.fr \
+  --log log.json >out 2>err || wrong "train: $(cat err)"
+[ -s out ] && wrong "train talks on stdout"
+grep -q 'BLEU' err || wrong "train shows no BLEU: $(cat err)"
+grep -q 'done after 12 steps' err || wrong "train does not say that it is done: $(cat err)"
+python3 -c 'import json; lines = [json.loads(l) for l in open("log.json")]
+assert [l["step"] for l in lines if "valid_bleu" in l] == [6, 12], lines' || wrong "log.json: $(cat log.json)"
+
+# Stopped and resumed: the same bytes.
+train --model half --steps 12 --validate-every 6 --valid-source v.en --valid-target v.fr 2>/dev/null
+same m/model.safetensors half/model.safetensors "the same twice"
+train --model part --steps 5 --validate-every 6 --save-every 5 --valid-source v.en --valid-target v.fr 2>err ||
+  wrong "train: $(cat err)"
+train --model part --resume --steps 12 --valid-source v.en --valid-target v.fr 2>err || wrong "resume: $(cat err)"
+grep -q 'going on from step 5' err || wrong "resume: $(cat err)"
+# Ctrl-C saves and leaves.
+"$heed" train --source corpus/train.en --target corpus/train.fr --tokens words --size 24 --model asked \
+  --steps 100000 --validate-every 100000 2>err &
+pid=$!
+tries=0
+until [ -d asked/checkpoint ] || [ $((tries += 1)) -gt 100 ]; do sleep 0.2; done
+kill -TERM $pid
+wait $pid || wrong "SIGTERM: exit code $?"
+grep -q 'the checkpoint is saved' err || wrong "SIGTERM: $(cat err)"
+[ -s asked/checkpoint/last.safetensors ] || wrong "SIGTERM: no checkpoint"
+# TSV, a guide, a transformer, and no validation.
+paste corpus/train.en corpus/train.fr | gzip >pairs.tsv.gz
+expect 0 "done after 2 steps" train --tsv pairs.tsv.gz --alignment corpus/train.align --guided 0.5 --model t \
+  --preset transformer-tiny --size 32 --inner 32 --tokens bpe --vocabulary 200 --joint --steps 2 --batch-tokens 300
+expect 0 "done after 1 steps" train --tsv pairs.tsv.gz --model one --steps 1 --size 16 --tokens characters
+expect 0 "" train --list
+for name in additive sparsemax transformer-base; do
+  grep -q "$name" out || wrong "train --list: no $name"
+done
+
+# ---- translate
+{ head -70 corpus/test.en; echo; echo '  '; head -3 corpus/test.en; } >text
+"$heed" translate --model m <text >plain 2>err || wrong "translate: $(cat err)"
+[ -s err ] && wrong "translate talks: $(cat err)"
+[ "$(wc -l <plain)" = 75 ] || wrong "translate: $(wc -l <plain) lines of 75"
+[ -z "$(sed -n '71,72p' plain | tr -d '\n')" ] || wrong "empty lines are not kept"
+[ "$(sed -n 73,75p plain)" = "$(sed -n 1,3p plain)" ] || wrong "the same lines, another translation"
+gzip -c text >text.gz
+"$heed" translate --model m --input text.gz >zipped || wrong "translate: gzip"
+same plain zipped "gzip input"
+"$heed" translate --model m --input text.gz --threads 1 --beam 2 --best 2 --scores --alignment pharaoh \
+  --batch 1 >wanted || wrong "translate --best"
+for threads in 1 2; do
+  for batch in 1 7 64; do
+    "$heed" translate --model m --threads $threads --beam 2 --best 2 --scores --alignment pharaoh \
+      --batch $batch <text >got
+    same wanted got "batches of $batch, $threads threads"
+  done
+done
+python3 - wanted <<'END' || wrong "--best 2 --scores --alignment pharaoh: $(head -6 wanted)"
+import re, sys
+lines = [l.rstrip("\n").split("\t") for l in open(sys.argv[1])]
+assert len(lines) == 2 * 73 + 2, len(lines)
+for text, links, score in lines:
+    assert re.fullmatch(r"(\d+-\d+( \d+-\d+)*)?", links), links
+    assert float(score) <= 0
+END
+"$heed" translate --model m --json <text >json || wrong "translate --json"
+python3 - json plain <<'END' || wrong "--json: $(head -1 json)"
+import json, sys
+found = [json.loads(l) for l in open(sys.argv[1])]
+plain = [l.rstrip("\n") for l in open(sys.argv[2])]
+assert [f["translations"][0]["text"] for f in found] == plain
+one = found[0]
+best = one["translations"][0]
+assert len(best["weights"]) == len(best["pieces"]) + 1
+assert all(len(row) == len(one["source_pieces"]) + 1 for row in best["weights"])
+assert all(abs(sum(row) - 1) < 1e-3 for row in best["weights"])
+END
+"$heed" translate --model m --sample --seed 3 --batch 1 <text >first
+"$heed" translate --model m --sample --seed 3 --batch 64 <text >second
+same first second "samples"
+"$heed" translate --model m --sample --seed 4 <text >second
+cmp -s first second && wrong "another seed, the same samples"
+cut -d' ' -f1 corpus/test.fr | head -75 >prefix
+"$heed" translate --model m --beam 1 --prefix prefix <text >begun || wrong "--prefix"
+expect 0 "" translate --model t --beam 1 --input text
+python3 - 5000 >long <<'END'
+print("the cat " * 2500)
+print("the cat sleeps .")
+END
+expect 0 "line 1 has more than 100 pieces" translate --model m --max-length 100 --input long
+[ "$(wc -l <out)" = 2 ] || wrong "a long line: $(wc -l <out) lines"
+
+# ---- align
+head -20 corpus/test.en >a.en
+head -20 corpus/test.fr >a.fr
+expect 0 "" align --model m --source a.en --target a.fr
+cp out links
+[ "$(wc -l <links)" = 20 ] || wrong "align: $(wc -l <links) lines of 20"
+expect 0 "" score -m aer -r links links
+expect 0 "" align --model m --source a.en --target a.fr --batch 1 --threads 1
+same links out "align by one"
+expect 0 "" align --model m --source a.en --target a.fr --alignment soft --scores
+{ echo; sed 1d a.en; } >gap.en
+expect 0 "" align --model m --source gap.en --target a.fr --scores
+awk -F'\t' 'NF != 2 { exit 1 }' out || wrong "align: an empty line lost its tab: $(head -2 out)"
+
+# ---- what does not fit, one by one
+files="--source corpus/train.en --target corpus/train.fr"
+: >empty
+head -10 corpus/train.fr >ten
+printf 'a b\ncaf\351 noir\n' >latin1
+refuse 1 "nosuch: cannot be read: No such file" train --source nosuch --target corpus/train.fr --model x
+refuse 1 "empty: has no text" train --source empty --target empty --model x --tokens words
+refuse 1 "train.en has 300 lines and ten 10" train --source corpus/train.en --target ten --model x --tokens words
+[ -e x/config.json ] && expect 0 "done" train $files --model x --tokens words --steps 1 --size 8 # is no dead end
+refuse 1 "corpus: is a directory" train --source corpus --target ten --model y
+refuse 1 "latin1" train $files --valid-source latin1 --valid-target latin1 --model y --tokens words --steps 1
+refuse 1 "ten: the model's folder cannot be made" train $files --model ten --tokens words --steps 1
+refuse 1 "there is a model in it already" train $files --model m
+refuse 1 "nothing to resume" train $files --model nosuch --resume
+refuse 1 "nosuch: cannot be read" train $files --model y --source-tokens nosuch --tokens words
+refuse 2 "unknown flag '--sorce'; did you mean '--source'" train --sorce a
+refuse 2 "unknown score 'aditive'; did you mean 'additive'" train $files --model y --score aditive
+refuse 2 "unknown preset 'rnn-smal'; did you mean 'rnn-small'" train $files --model y --preset rnn-smal
+refuse 2 "unknown tokenizer 'word'; did you mean 'words'" train $files --model y --tokens word
+refuse 2 "unknown tokenizer '13b'; did you mean '13a'" train $files --model y --tokenize 13b
+refuse 2 "unknown schedule 'cosin'; did you mean 'cosine'" train $files --model y --schedule cosin
+refuse 2 "size 10 cannot be shared by 4 heads" train $files --model y --size 10 --heads 4
+refuse 2 "--valid-source wants --valid-target" train $files --model y --valid-source v.en
+refuse 2 "--valid-target wants --valid-source" train $files --model y --valid-target v.fr
+refuse 2 "--source wants --target" train --source v.en --model y
+refuse 2 "give it alone" train --tsv pairs.tsv.gz --source v.en --model y
+refuse 2 "--model is required" train $files
+refuse 2 "--source and --target" train --model y
+refuse 2 "--guided wants --alignment" train $files --model y --guided 1
+refuse 2 "--patience wants" train $files --model y --patience 3
+refuse 2 "--steps" train $files --model y --steps many
+[ -e y/config.json ] && [ -e y/model.safetensors ] && wrong "a refused run left a model"
+refuse 2 "--model is required" translate --input text
+refuse 2 "unknown flag '--beem'; did you mean '--beam'" translate --model m --beem 3
+refuse 2 "unknown alignment 'pharao'; did you mean 'pharaoh'" translate --model m --alignment pharao
+refuse 2 "--best cannot be more than --beam" translate --model m --best 9 --beam 3 --input text
+refuse 1 "nosuch: there is no such model folder" translate --model nosuch --input text
+refuse 1 "corpus: no config.json in it" translate --model corpus --input text
+refuse 1 "text: is a file; a model is a folder" translate --model text --input text
+refuse 1 "nosuch: cannot be read" translate --model m --input nosuch
+refuse 1 "corpus: is a directory" translate --model m --input corpus
+refuse 1 "line 2: not UTF-8" translate --model m --input latin1
+refuse 1 "layer 7" translate --model m --input text --alignment pharaoh --layer 7
+refuse 1 "model.safetensors: not there yet" translate --model asked --input text
+cp -r m other
+sed -i 's/"heed": 1/"heed": 9/' other/config.json
+refuse 1 "format 9" translate --model other --input text
+head -c 2000 m/model.safetensors >other/model.safetensors
+cp m/config.json other/config.json
+refuse 1 "other/model.safetensors: " translate --model other --input text
+refuse 1 "a.en has 20 lines, ten has 10" align --model m --source a.en --target ten
+refuse 2 "--source and --target" align --model m --source a.en
+expect 0 "" translate --model m --input empty
+[ -s out ] && wrong "an empty file has a translation"
+# A disk that is full: nothing can be written to standard output, or files end after 20 blocks.
+if [ -c /dev/full ]; then
+  "$heed" translate --model m --input text >/dev/full 2>err && wrong "a full disk: exit code 0"
+  grep -q 'standard output cannot be written to: No space left' err || wrong "a full disk: $(cat err)"
+fi
+(trap '' XFSZ && ulimit -f 20 && "$heed" train $files --model full --tokens words --steps 1 2>err)
+[ $? = 1 ] || wrong "a full disk: exit code $?"
+grep -q 'full/.*File too large' err || wrong "a full disk: $(cat err)"
+if [ "$(id -u)" != 0 ]; then
+  mkdir closed && chmod 555 closed
+  refuse 1 "Permission denied" train $files --model closed/m --tokens words --steps 1
+fi
+[ "$failed" = 0 ] && echo "train, translate and align behave"
+exit $failed

@@ -1,0 +1,301 @@
+// Models in folders, and lines of text through them.
+#include "heed/translation/translator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "heed/base/parallel.h"
+#include "heed/training/checkpoint.h"
+#include "tests/toy.h"
+
+namespace heed {
+namespace {
+
+ModelConfig tiny(const std::string& family) {
+  ModelConfig c;
+  c.family = family, c.size = 16, c.inner = 24, c.heads = 2;
+  c.score = family == "rnn" ? "additive" : "scaled_dot";
+  return c;
+}
+
+TrainConfig one_step() {
+  TrainConfig c;
+  c.steps = 1;
+  return c;
+}
+
+// A model with its first parameters, as `heed train` would leave it.
+void put_model(const Folder& folder, const ModelConfig& config) {
+  const ModelFolder model =
+      create_model(folder.path(), config, one_step(), toy_corpus(folder)->tokenizers());
+  save_parameters(model.params, folder / "model.safetensors");
+}
+
+std::vector<std::string> lines_of(int count) {
+  std::vector<std::string> lines;
+  Random random(9);
+  for (int i = 0; i < count; ++i) {
+    std::string line;
+    for (uint32_t n = random.below(7); n-- > 0;)
+      line += std::string(line.empty() ? "" : " ") + static_cast<char>('a' + random.below(9));
+    lines.push_back(line);  // some are empty, some have a word that is not known
+  }
+  return lines;
+}
+
+TEST(ModelFolder, ComesBackAsItWas) {
+  for (const char* family : {"rnn", "transformer"}) {
+    SCOPED_TRACE(family);
+    const Folder folder;
+    ModelConfig config = tiny(family);
+    config.weigh = "entmax";
+    TrainConfig training = one_step();
+    training.seed = 5, training.rate = 0.25;
+    const ModelFolder made =
+        create_model(folder / "new/model", config, training, toy_corpus(folder)->tokenizers());
+    save_parameters(made.params, made.path / "model.safetensors");
+    const ModelFolder opened = open_model(made.path);
+    EXPECT_EQ(to_json(opened.config), to_json(config));
+    EXPECT_EQ(to_json(opened.training), to_json(training));
+    EXPECT_EQ(opened.tokenizers.source->size(), made.tokenizers.source->size());
+    for (size_t i = 0; i < made.params.all().size(); ++i)
+      EXPECT_EQ(opened.params.all()[i].value.values(), made.params.all()[i].value.values());
+    const Translator before(made), after(made.path);
+    for (const char* line : {"a b c", "d"})
+      EXPECT_EQ(before.translate({line})[0].best().log_probability,
+                after.translate({line})[0].best().log_probability);
+  }
+}
+
+TEST(ModelFolder, OneVocabularyForBothStaysOne) {
+  const Folder folder;
+  const auto words = toy_corpus(folder)->tokenizers().source;
+  ModelConfig config = tiny("transformer");
+  config.tied = true;
+  const ModelFolder made = create_model(folder / "m", config, one_step(), {words, words});
+  save_parameters(made.params, made.path / "model.safetensors");
+  const ModelFolder opened = open_model(made.path);
+  EXPECT_EQ(opened.tokenizers.source, opened.tokenizers.target);
+  EXPECT_EQ(opened.params.count(), made.params.count());
+}
+
+TEST(ModelFolder, TokenizersOfARunBeforeAreForgotten) {
+  const Folder folder;
+  const TokenizerPair two = toy_corpus(folder)->tokenizers();
+  create_model(folder / "m", tiny("rnn"), one_step(), {two.source, two.source});
+  create_model(folder / "m", tiny("rnn"), one_step(), two);
+  const ModelFolder opened = open_model(folder / "m", Parameters::leave);
+  EXPECT_NE(opened.tokenizers.source, opened.tokenizers.target);
+}
+
+TEST(ModelFolder, SaysWhatIsMissingOrDoesNotFit) {
+  const Folder folder;
+  put_model(folder, tiny("rnn"));
+  const auto said = [&] { return message([&] { open_model(folder.path()); }); };
+  EXPECT_EQ(said(), "");
+  const auto without = [&](const std::string& name) {
+    std::filesystem::rename(folder / name, folder / "away");
+    const std::string text = said();
+    std::filesystem::rename(folder / "away", folder / name);
+    return text;
+  };
+  EXPECT_TRUE(has(without("config.json"), "no config.json in it")) << without("config.json");
+  EXPECT_TRUE(has(without("target.words"), "has no target tokenizer")) << without("target.words");
+  EXPECT_TRUE(has(without("source.words"), "has no source tokenizer")) << without("source.words");
+  EXPECT_TRUE(has(without("model.safetensors"), "model.safetensors: not there yet"))
+      << without("model.safetensors");
+  const auto with = [&](const std::string& name, const std::string& content) {
+    const std::string kept = read(folder / name);
+    folder.put(name, content);
+    const std::string text = said();
+    folder.put(name, kept);
+    return text;
+  };
+  const std::string config = read(folder / "config.json");
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string other = config;
+    EXPECT_TRUE(has(other, from));
+    other.replace(other.find(from), from.size(), to);
+    return with("config.json", other);
+  };
+  EXPECT_TRUE(has(changed("\"heed\": 1", "\"heed\": 2"), "format 2, this heed reads format 1"));
+  EXPECT_TRUE(has(changed("\"wiring\"", "\"wirring\""), "did you mean 'wiring'"));
+  EXPECT_TRUE(has(changed("\"size\": 16", "\"size\": 18"), "the model wants f32"));
+  EXPECT_TRUE(has(with("config.json", "{}"), "not the configuration"));
+  EXPECT_TRUE(has(with("config.json", "caf"), "not the configuration"));
+  const std::string weights = read(folder / "model.safetensors");
+  EXPECT_TRUE(has(with("model.safetensors", weights.substr(0, 1000)), "model.safetensors"));
+  // A vocabulary that has grown.
+  EXPECT_TRUE(
+      has(with("source.words", read(folder / "source.words") + "more\n"), "tensor 'source."))
+      << with("source.words", read(folder / "source.words") + "more\n");
+  EXPECT_EQ(said(), "");
+  EXPECT_TRUE(has(message([&] { open_model(folder / "nosuch"); }), "no such model folder"));
+  EXPECT_TRUE(has(message([&] { open_model(folder / "config.json"); }), "a model is a folder"));
+}
+
+TEST(ModelFolder, NothingIsWrittenForAModelThatCannotBe) {
+  const Folder folder;
+  const TokenizerPair tokenizers = toy_corpus(folder)->tokenizers();
+  ModelConfig bad = tiny("rnn");
+  bad.heads = 3;
+  EXPECT_THROW(create_model(folder / "m", bad, one_step(), tokenizers), Error);
+  EXPECT_FALSE(std::filesystem::exists(folder / "m"));
+  EXPECT_TRUE(has(
+      message([&] { create_model(folder.put("file", "x"), tiny("rnn"), one_step(), tokenizers); }),
+      "folder cannot be made"));
+}
+
+// ---- translating
+
+struct Line {
+  std::vector<std::string> texts;
+  std::vector<double> scores;
+  std::vector<std::vector<std::vector<float>>> weights;
+  bool operator==(const Line&) const = default;
+};
+
+std::vector<Line> translated(const Translator& translator, const std::vector<std::string>& lines,
+                             const TranslateOptions& o) {
+  std::vector<Line> out;
+  for (const Translation& t : translator.translate(lines, o)) {
+    out.emplace_back();
+    for (const auto& c : t.candidates) {
+      out.back().texts.push_back(c.text);
+      out.back().scores.push_back(c.log_probability);
+      out.back().weights.push_back(c.weights);
+    }
+  }
+  return out;
+}
+
+TEST(Translator, BatchesThreadsAndOrderChangeNothing) {
+  const int count = kSlow ? 20 : 70, all_threads = threads();
+  const std::vector<std::string> lines = lines_of(count);
+  for (const char* family : {"rnn", "transformer"}) {
+    SCOPED_TRACE(family);
+    const Folder folder;
+    put_model(folder, tiny(family));
+    const Translator translator(folder.path());
+    for (const bool sample : {false, true}) {
+      TranslateOptions o;
+      o.search.beam = 3, o.search.best = sample ? 1 : 2, o.search.max_extra = 4;
+      o.search.want_weights = true, o.search.sample = sample;
+      o.batch = 1;
+      const std::vector<Line> wanted = translated(translator, lines, o);
+      for (const int64_t batch : {7, 64})
+        for (const int n : {1, 2}) {
+          set_threads(n);
+          o.batch = batch;
+          EXPECT_TRUE(translated(translator, lines, o) == wanted)
+              << "batches of " << batch << ", threads " << n;
+        }
+      set_threads(all_threads);
+      if (sample) continue;  // what is drawn depends on the line's number
+      std::vector<std::string> back(lines.rbegin(), lines.rend());
+      std::vector<Line> turned = translated(translator, back, o);
+      std::reverse(turned.begin(), turned.end());
+      EXPECT_TRUE(turned == wanted) << "in another order";
+    }
+  }
+}
+
+TEST(Translator, DrawsDependOnTheNumberOfTheLine) {
+  const Folder folder;
+  put_model(folder, tiny("rnn"));
+  const Translator translator(folder.path());
+  TranslateOptions o;
+  o.search.sample = true, o.search.min_length = 5;
+  const std::vector<std::string> same(4, "a b c");
+  const auto all = translated(translator, same, o);
+  EXPECT_NE(all[0].texts, all[1].texts);
+  o.first_line = 3;  // the second half of the same file
+  const auto half = translated(translator, {"a b c", "a b c"}, o);
+  EXPECT_EQ(half[0].texts, all[2].texts);
+  EXPECT_EQ(half[1].texts, all[3].texts);
+}
+
+TEST(Translator, EmptyLinesStayEmptyAndInTheirPlace) {
+  const Folder folder;
+  put_model(folder, tiny("rnn"));
+  const Translator translator(folder.path());
+  TranslateOptions o;
+  o.search.min_length = 1;
+  const auto found = translator.translate({"", "a b", "  ", "c"}, o);
+  ASSERT_EQ(found.size(), 4u);
+  EXPECT_EQ(found[0].best().text, "");
+  EXPECT_NE(found[1].best().text, "");
+  EXPECT_EQ(found[2].best().text, "");
+  EXPECT_EQ(found[3].best().text, translator.translate({"c"}, o)[0].best().text);
+  EXPECT_TRUE(translator.translate({}, o).empty());
+  const auto scored = translator.score({"", "a b", "a"}, {"a", "", "b a"}, o);
+  ASSERT_EQ(scored.size(), 3u);
+  EXPECT_LT(scored[1].best().log_probability, 0);
+}
+
+TEST(Translator, ScoresOfGivenTargetsAreThoseOfSearch) {
+  const Folder folder;
+  put_model(folder, tiny("transformer"));
+  const Translator translator(folder.path());
+  const std::vector<std::string> lines{"a b c", "d", "h g f e"};
+  TranslateOptions o;
+  o.search.want_weights = true, o.search.max_extra = 2, o.search.allow_unknown = false;
+  const auto found = translator.translate(lines, o);
+  std::vector<std::string> targets;
+  for (const Translation& t : found) targets.push_back(t.best().text);
+  const auto scored = translator.score(lines, targets, o);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(scored[i].best().target.ids, found[i].best().target.ids);
+    EXPECT_NEAR(scored[i].best().log_probability, found[i].best().log_probability, 1e-4);
+    EXPECT_NEAR(scored[i].best().score, found[i].best().score, 1e-5);
+    EXPECT_EQ(scored[i].best().weights.size(), found[i].best().weights.size());
+  }
+  EXPECT_TRUE(has(message([&] { translator.score({"a"}, {}, o); }), "1 sources, 0 targets"));
+}
+
+TEST(Translator, LongLinesAreCutAndSayingSo) {
+  const Folder folder;
+  ModelConfig config = tiny("transformer");
+  config.position = "learned", config.positions = 10;
+  put_model(folder, config);
+  const Translator translator(folder.path());
+  std::string line = "a";
+  for (int i = 0; i < 30; ++i) line += " b";
+  TranslateOptions o;
+  EXPECT_EQ(translator.longest(o), 9);
+  o.search.min_length = 30;  // as far as the positions go
+  const auto found = translator.translate({line, "a b"}, o);
+  EXPECT_TRUE(found[0].cut);
+  EXPECT_EQ(found[0].source.ids.size(), 9u);
+  EXPECT_FALSE(found[1].cut);
+  EXPECT_EQ(found[1].best().target.ids.size(), 9u);
+  o.max_length = 4;
+  EXPECT_EQ(translator.translate({line}, o)[0].source.ids.size(), 4u);
+}
+
+TEST(Translator, WhatIsNotTextIsRefusedByItsLine) {
+  const Folder folder;
+  put_model(folder, tiny("rnn"));
+  const Translator translator(folder.path());
+  TranslateOptions o;
+  o.first_line = 2001;
+  EXPECT_EQ(message([&] { translator.translate({"a", "caf\xE9"}, o); }), "line 2002: not UTF-8");
+  o.batch = 0;
+  EXPECT_TRUE(has(message([&] { translator.translate({"a"}, o); }), "at least one sentence"));
+}
+
+TEST(WordAlignment, LinksEachWordWithWhatItWeighsMost) {
+  // Pieces 0 and 1 are word 0; 2 is word 1. The last column is the source's end.
+  const Sentence source{.text = "ab c", .ids = {4, 5, 6}, .word = {0, 0, 1}};
+  const Sentence target{.text = "x yz w", .ids = {4, 5, 6, 7}, .word = {0, 1, 1, 2}};
+  const std::vector<std::vector<float>> weights{{0.1f, 0.1f, 0.7f, 0.1f},   // x: c
+                                                {0.6f, 0.2f, 0.1f, 0.1f},   // y: a
+                                                {0.1f, 0.8f, 0.1f, 0.0f},   // z: b
+                                                {0.1f, 0.1f, 0.1f, 0.7f},   // w: nothing
+                                                {0.9f, 0.0f, 0.0f, 0.1f}};  // the end is no word
+  EXPECT_EQ(to_pharaoh(word_alignment(source, target, weights)), "0-1 1-0");
+}
+
+}  // namespace
+}  // namespace heed
