@@ -171,6 +171,10 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
     const Tensor log_probabilities = contiguous(log_softmax(step.logits));
     std::optional<Tensor> weights;
     if (weights_needed) weights = contiguous(chosen_weights(step.weights, o.layer, o.head));
+    // A few more than are wanted, for words that may not follow.
+    const int64_t most = std::min(log_probabilities.size(1), 2 * o.beam + 8);
+    std::optional<Ranked> largest;
+    if (!o.sample || !o.prefixes.empty()) largest = top_k(log_probabilities, most);
     const int64_t K = log_probabilities.size(0) / static_cast<int64_t>(trees.size());
     last.clear();
     std::vector<Id> rows_from, kept;
@@ -197,9 +201,17 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
         const std::span<const float> all(scores, static_cast<size_t>(log_probabilities.size(1)));
         const int64_t number =
             o.numbers.empty() ? tree.sentence : o.numbers[static_cast<size_t>(tree.sentence)];
-        rows.push_back(leaf == -2            ? std::vector<WordScore>{}
-                       : o.sample && !forced ? std::vector{drawn_word(all, allowed, number, t)}
-                                             : best_words(all, allowed, 2 * o.beam));
+        if (leaf == -2) {
+          rows.emplace_back();
+        } else if (o.sample && !forced) {
+          rows.push_back({drawn_word(all, allowed, number, t)});
+        } else {
+          const size_t k_most = static_cast<size_t>(most);
+          auto best =
+              best_words({largest->values.data<float>() + row * most, k_most},
+                         {largest->indices.data<Id>() + row * most, k_most}, allowed, 2 * o.beam);
+          rows.push_back(best ? std::move(*best) : best_words(all, allowed, 2 * o.beam));
+        }
         if (weights) {
           const float* w = weights->data<float>() + row * weights->size(1);
           row_weights.emplace_back(w, w + tree.length);

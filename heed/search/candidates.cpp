@@ -70,6 +70,20 @@ std::vector<WordScore> best_words(std::span<const float> scores, const Allowed& 
   return best;
 }
 
+std::optional<std::vector<WordScore>> best_words(std::span<const float> largest,
+                                                 std::span<const Id> words, const Allowed& allowed,
+                                                 int64_t count) {
+  if (allowed.only || static_cast<int64_t>(allowed.words.size()) >= allowed.longest)
+    return std::nullopt;
+  const std::vector<Id> banned = allowed.banned();
+  std::vector<WordScore> best;
+  for (size_t i = 0; i < words.size() && static_cast<int64_t>(best.size()) < count; ++i)
+    if (std::find(banned.begin(), banned.end(), words[i]) == banned.end())
+      best.push_back({double(largest[i]), words[i]});
+  if (static_cast<int64_t>(best.size()) < count) return std::nullopt;
+  return best;
+}
+
 WordScore drawn_word(std::span<const float> scores, const Allowed& allowed, int64_t number,
                      int64_t step) {
   const SearchOptions& o = allowed.options;

@@ -29,6 +29,11 @@ struct Allowed {
 std::vector<WordScore> best_words(std::span<const float> log_probabilities, const Allowed& allowed,
                                   int64_t count);
 
+// The same from the row's largest scores in falling order, nothing if they are too few to tell.
+std::optional<std::vector<WordScore>> best_words(std::span<const float> largest,
+                                                 std::span<const Id> words, const Allowed& allowed,
+                                                 int64_t count);
+
 // One allowed word, drawn: a function of the options' seed, the sentence's number and the step.
 WordScore drawn_word(std::span<const float> log_probabilities, const Allowed& allowed,
                      int64_t number, int64_t step);
