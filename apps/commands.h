@@ -5,6 +5,9 @@
 
 namespace heed::apps {
 
+// Those that this program has: a link seam, commands.cpp or bench/peer_commands.cpp.
+void add_commands(CLI::App& app);
+
 void add_bench(CLI::App& app);
 void add_score(CLI::App& app);
 void add_train(CLI::App& app);

@@ -65,12 +65,7 @@ int main(int argc, char** argv) {
       "heed"};
   app.require_subcommand(1);
   app.set_version_flag("--version", version);
-  heed::apps::add_train(app);
-  heed::apps::add_translate(app);
-  heed::apps::add_align(app);
-  heed::apps::add_view(app);
-  heed::apps::add_score(app);
-  heed::apps::add_bench(app);
+  heed::apps::add_commands(app);
   try {
     app.parse(argc, argv);
     heed::require(std::cout.flush() && std::fflush(stdout) == 0 && !std::ferror(stdout),

@@ -3,7 +3,7 @@ find_path(TORCH_INCLUDE torch/torch.h PATH_SUFFIXES torch/csrc/api/include REQUI
 find_library(TORCH_CPU torch_cpu REQUIRED)
 find_library(TORCH_C10 c10 REQUIRED)
 set(torch_sources bench/peer_torch.cpp bench/peer_torch_attention.cpp bench/peer_torch_models.cpp)
-target_sources(heed_program PRIVATE ${torch_sources})
+target_sources(heed_program PRIVATE ${torch_sources} bench/peer_commands.cpp)
 # As system headers, or their warnings would be ours.
 set_source_files_properties(${torch_sources} PROPERTIES
   COMPILE_OPTIONS "-isystem;${TORCH_INCLUDE}")

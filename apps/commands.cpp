@@ -1,0 +1,15 @@
+// All commands of the program.
+#include "apps/commands.h"
+
+namespace heed::apps {
+
+void add_commands(CLI::App& app) {
+  add_train(app);
+  add_translate(app);
+  add_align(app);
+  add_view(app);
+  add_score(app);
+  add_bench(app);
+}
+
+}  // namespace heed::apps

@@ -1,0 +1,9 @@
+// The program that has libtorch linked in only benchmarks: libtorch and SentencePiece each bring
+// Protocol Buffers of their own, and cannot live in one process.
+#include "apps/commands.h"
+
+namespace heed::apps {
+
+void add_commands(CLI::App& app) { add_bench(app); }
+
+}  // namespace heed::apps
