@@ -243,6 +243,18 @@ void Trainer::keep_best() const {
 
 // ---- checkpoints
 
+TensorsByName Trainer::checkpoint_tensors() const {
+  TensorsByName tensors;
+  for (size_t i = 0; i < params_.all().size(); ++i) {
+    const Parameter& p = params_.all()[i];
+    tensors.emplace("parameter." + p.name, p.value);
+    tensors.emplace("adam_m." + p.name, adam_.m()[i]);
+    tensors.emplace("adam_v." + p.name, adam_.v()[i]);
+    if (!average_.empty()) tensors.emplace("average." + p.name, average_[i]);
+  }
+  return tensors;
+}
+
 void Trainer::save() const {
   const nlohmann::json state{
       {"step", state_.step},
@@ -255,28 +267,12 @@ void Trainer::save() const {
       {"validated", state_.validated},
       {"rate_factor", state_.rate_factor},
       {"seconds", state_.seconds}};
-  TensorsByName tensors;
-  for (size_t i = 0; i < params_.all().size(); ++i) {
-    const Parameter& p = params_.all()[i];
-    tensors.emplace("parameter." + p.name, p.value);
-    tensors.emplace("adam_m." + p.name, adam_.m()[i]);
-    tensors.emplace("adam_v." + p.name, adam_.v()[i]);
-    if (!average_.empty()) tensors.emplace("average." + p.name, average_[i]);
-  }
-  save_tensors(tensors, checkpoint_path(), {{"state", state.dump()}});
+  save_tensors(checkpoint_tensors(), checkpoint_path(), {{"state", state.dump()}});
 }
 
 bool Trainer::resume() {
   if (!std::filesystem::exists(checkpoint_path())) return false;
-  TensorsByName tensors;
-  for (size_t i = 0; i < params_.all().size(); ++i) {
-    const Parameter& p = params_.all()[i];
-    tensors.emplace("parameter." + p.name, p.value);
-    tensors.emplace("adam_m." + p.name, adam_.m()[i]);
-    tensors.emplace("adam_v." + p.name, adam_.v()[i]);
-    if (!average_.empty()) tensors.emplace("average." + p.name, average_[i]);
-  }
-  const auto metadata = load_tensors(tensors, checkpoint_path());
+  const auto metadata = load_tensors(checkpoint_tensors(), checkpoint_path());
   const auto found = metadata.find("state");
   const auto state =
       nlohmann::json::parse(found == metadata.end() ? "" : found->second, nullptr, false);

@@ -16,6 +16,7 @@
 #include "heed/data/batch.h"
 #include "heed/models/model.h"
 #include "heed/tensor/memory.h"
+#include "heed/training/checkpoint.h"
 #include "heed/training/loss.h"
 #include "heed/training/optimizer.h"
 #include "heed/training/schedule.h"
@@ -130,6 +131,7 @@ class Trainer {
   double update(Batches& batches, Window& window);
   void move_average();
   void validate(const Hooks& hooks, Progress& progress);
+  TensorsByName checkpoint_tensors() const;
   void save() const;
   void keep_best() const;
   bool reached_limit() const;
