@@ -2,17 +2,23 @@
 // run() lines is the support matrix; nothing is registered anywhere else.
 //
 // Kernels trust their arguments: sizes were checked by the op that launches them. Arrays do not
-// overlap unless a comment says that they may. `T` is float or double.
+// overlap unless a comment says that they may. `T` is float or double on a CPU, float or bf16 on a
+// GPU.
 #pragma once
 
 #include "heed/kernels/view.h"
 
 namespace heed::kernels {
 
-// Declares the two types that every CPU kernel has: f32 for work, f64 for checks.
-#define HEED_CPU_KERNEL(Name)        \
-  void run(Cpu, const Name<float>&); \
-  void run(Cpu, const Name<double>&)
+// Declares the two types that every kernel has on a CPU, f32 for work and f64 for checks, and f32
+// on a GPU. HEED_KERNEL also declares bf16 on a GPU.
+#define HEED_F32_KERNEL(Name)         \
+  void run(Cpu, const Name<float>&);  \
+  void run(Cpu, const Name<double>&); \
+  void run(Cuda, const Name<float>&)
+#define HEED_KERNEL(Name) \
+  HEED_F32_KERNEL(Name);  \
+  void run(Cuda, const Name<bf16>&)
 
 // ---- elementwise
 
@@ -27,7 +33,7 @@ struct Map {
   const T* x;
   T* y;
 };
-HEED_CPU_KERNEL(Map);
+HEED_KERNEL(Map);
 
 // dx = dy * f'(x). What the derivative is made from: x for negate, log, square, relu, gelu, swish;
 // y = f(x) for exp, sqrt, tanh, sigmoid. dx may be dy.
@@ -39,7 +45,7 @@ struct MapGrad {
   const T* dy;
   T* dx;
 };
-HEED_CPU_KERNEL(MapGrad);
+HEED_KERNEL(MapGrad);
 bool gradient_reads_result(Unary f);  // true: MapGrad wants y
 
 enum class Binary { add, subtract, multiply, divide };
@@ -55,26 +61,26 @@ struct Zip {
   const T* b;
   T* c;
 };
-HEED_CPU_KERNEL(Zip);
+HEED_KERNEL(Zip);
 
 // y = alpha * x + beta * y; with beta 0, y need not hold numbers.
 template <class T>
 struct Axpby {
   int64_t n;
-  T alpha;
+  Wide<T> alpha;
   const T* x;
-  T beta;
+  Wide<T> beta;
   T* y;
 };
-HEED_CPU_KERNEL(Axpby);
+HEED_KERNEL(Axpby);
 
 template <class T>
 struct Fill {
   int64_t n;
-  T value;
+  Wide<T> value;
   T* y;
 };
-HEED_CPU_KERNEL(Fill);
+HEED_KERNEL(Fill);
 
 // y = x or, with `add`, y += x, each with any strides, over `size`.
 template <class T>
@@ -85,7 +91,7 @@ struct Copy {
   const T* x;
   T* y;
 };
-HEED_CPU_KERNEL(Copy);
+HEED_KERNEL(Copy);
 
 // Storage types: y = x, rounded to nearest even.
 struct ToBf16 {
@@ -100,6 +106,16 @@ struct FromBf16 {
 };
 void run(Cpu, const ToBf16&);
 void run(Cpu, const FromBf16&);
+void run(Cuda, const ToBf16&);
+void run(Cuda, const FromBf16&);
+
+// What random numbers are a function of: `number`, and *key where there is one, added. The key lies in
+// the device's memory: a step that was captured draws anew whenever it is replayed.
+struct Seed {
+  uint64_t number;
+  const uint64_t* key;  // or null
+};
+inline uint64_t value(const Seed& s) { return s.number + (s.key ? *s.key : 0); }
 
 // y = x / (1 - p) where the i-th 16-bit random number of `seed` is at least p * 65536, else 0. The
 // numbers come in groups of 1024: words [4][128], word w of Philox call 128 * group + j at [w][j].
@@ -108,35 +124,59 @@ template <class T>
 struct Dropout {
   int64_t n;
   float p;
-  uint64_t seed;
+  Seed seed;
   const T* x;
   T* y;
 };
-HEED_CPU_KERNEL(Dropout);
+HEED_KERNEL(Dropout);
 
-// One step of Adam (Kingma and Ba, 2015) or, with decay, AdamW (Loshchilov and Hutter, 2019):
+// One step of Adam (Kingma and Ba, 2015) or, with decay, AdamW (Loshchilov and Hutter, 2019), for many
+// parameters at once:
 //   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,
-//   w = w - rate * (m / (1-b1^t) / (sqrt(v / (1-b2^t)) + epsilon) + decay * w),  g = grad * scale.
+//   w = w - rate * (m / (1-b1^t) / (sqrt(v / (1-b2^t)) + epsilon) + decay * w),
+//   average = f average + (1-f) w,
+// where g is the gradient, scaled down to the norm `clip` where the norm of all gradients is larger.
+// Where that norm is not a number, nothing changes.
+struct AdamNumbers {
+  double rate, beta1, beta2, epsilon, decay;
+  double clip;     // 0: never
+  double average;  // f
+  int64_t step;    // t, from 1
+};
 template <class T>
-struct Adam {
+struct AdamPart {
   int64_t n;
   const T* grad;
   T *w, *m, *v;
-  T rate, beta1, beta2, epsilon, decay, scale;
-  int64_t step;  // t, from 1
+  T* average;  // or null
 };
-HEED_CPU_KERNEL(Adam);
+inline constexpr int kMaxParts = 64;
+template <class T>
+struct Adam {
+  const AdamNumbers* numbers;  // what changes from step to step lies in the device's memory
+  const double* squares;       // the sum of the squares of all gradients, likewise
+  int count;
+  AdamPart<T> part[kMaxParts];
+};
+HEED_F32_KERNEL(Adam);
 
 // ---- rows
 
-// *sum = the sum of x[i]^2: chunks in T, their sum in double, in a fixed order.
+// *sum (or, with `add`, *sum +=) the sum of the squares of many arrays: chunks in T, their sums in
+// double, in a fixed order. `sum` lies in the device's memory.
 template <class T>
-struct SumSquares {
+struct SquaresPart {
   int64_t n;
   const T* x;
-  double* sum;
 };
-HEED_CPU_KERNEL(SumSquares);
+template <class T>
+struct SumSquares {
+  bool add;
+  double* sum;
+  int count;
+  SquaresPart<T> part[kMaxParts];
+};
+HEED_F32_KERNEL(SumSquares);
 
 // y[outer, inner] = the sum over the middle axis of x[outer, n, inner].
 template <class T>
@@ -145,7 +185,7 @@ struct Sum {
   const T* x;
   T* y;
 };
-HEED_CPU_KERNEL(Sum);
+HEED_KERNEL(Sum);
 
 // Where the largest of each row stands (the first of equals; NaN never wins).
 template <class T>
@@ -154,7 +194,7 @@ struct Max {
   const T* x;
   Id* index;
 };
-HEED_CPU_KERNEL(Max);
+HEED_F32_KERNEL(Max);
 
 // The k largest of each row in falling order, and where they stand; of equals the first.
 template <class T>
@@ -164,7 +204,7 @@ struct TopK {
   T* value;
   Id* index;
 };
-HEED_CPU_KERNEL(TopK);
+HEED_F32_KERNEL(TopK);
 
 // y = softmax(x) or log softmax(x) by row. A row of -inf alone gives zeros (softmax) or -inf. y may
 // be x.
@@ -175,7 +215,7 @@ struct Softmax {
   const T* x;
   T* y;
 };
-HEED_CPU_KERNEL(Softmax);
+HEED_KERNEL(Softmax);
 
 // dx from y = softmax(x): y (dy - sum(dy y)); from y = log softmax(x): dy - exp(y) sum(dy). dx may
 // be dy.
@@ -187,7 +227,7 @@ struct SoftmaxGrad {
   const T* dy;
   T* dx;
 };
-HEED_CPU_KERNEL(SoftmaxGrad);
+HEED_KERNEL(SoftmaxGrad);
 
 // y = (x - mean) * r * gain + bias by row, r = 1 / sqrt(variance + epsilon); without `centered`
 // (RMS norm) the mean is taken as 0 and there is no bias. `mean` and `r` are kept for the gradient.
@@ -195,24 +235,27 @@ template <class T>
 struct Norm {
   int64_t rows, n;
   bool centered;
-  T epsilon;
+  Wide<T> epsilon;
   const T* x;
-  const T* gain;
-  const T* bias;  // null unless centered
+  const Wide<T>* gain;
+  const Wide<T>* bias;  // null unless centered
   T* y;
-  T *mean, *r;  // [rows]
+  Wide<T>*mean, *r;  // [rows]
 };
-HEED_CPU_KERNEL(Norm);
+HEED_KERNEL(Norm);
 
 // dx, and the sums over rows dgain and dbias (null unless centered). dx may be dy.
 template <class T>
 struct NormGrad {
   int64_t rows, n;
   bool centered;
-  const T *x, *gain, *mean, *r, *dy;
-  T *dx, *dgain, *dbias;
+  const T* x;
+  const Wide<T>*gain, *mean, *r;
+  const T* dy;
+  T* dx;
+  Wide<T>*dgain, *dbias;
 };
-HEED_CPU_KERNEL(NormGrad);
+HEED_KERNEL(NormGrad);
 
 // Cross entropy with label smoothing e, and its gradient, in one pass over the logits; the
 // probabilities are never kept. For each row, with target t (t < 0: the row does not count),
@@ -221,13 +264,13 @@ HEED_CPU_KERNEL(NormGrad);
 template <class T>
 struct CrossEntropy {
   int64_t rows, n;
-  T smoothing, scale;
+  Wide<T> smoothing, scale;
   const T* logits;
   const Id* target;
-  T* loss;  // [rows]
+  Wide<T>* loss;  // [rows]
   T* d_logits;
 };
-HEED_CPU_KERNEL(CrossEntropy);
+HEED_KERNEL(CrossEntropy);
 
 // y[i] = table[id[i]], rows of n.
 template <class T>
@@ -237,7 +280,7 @@ struct Gather {
   const Id* id;
   T* y;
 };
-HEED_CPU_KERNEL(Gather);
+HEED_KERNEL(Gather);
 
 // table[id[i]] += x[i], for i in rising order (the same bits on any number of threads).
 template <class T>
@@ -245,9 +288,9 @@ struct ScatterAdd {
   int64_t count, n;
   const T* x;
   const Id* id;
-  T* table;
+  Wide<T>* table;
 };
-HEED_CPU_KERNEL(ScatterAdd);
+HEED_KERNEL(ScatterAdd);
 
 // Rotary positions (Su et al., 2021): each pair (x_i, x_{i+n/2}) of a row at position p is turned
 // by p * base^(-2i/n); `backward` turns the other way, which is the gradient. Row (b, t, h) of
@@ -255,12 +298,12 @@ HEED_CPU_KERNEL(ScatterAdd);
 template <class T>
 struct Rotary {
   int64_t batch, length, heads, n, first;
-  T base;
+  Wide<T> base;
   bool backward;
   const T* x;
   T* y;
 };
-HEED_CPU_KERNEL(Rotary);
+HEED_KERNEL(Rotary);
 
 // ---- matrix products
 
@@ -270,19 +313,20 @@ enum class Activation { none, relu, gelu, tanh, sigmoid };
 // [outer, inner]; a [m, k], b [k, n], c [m, n] with unit column stride. An element of c is summed
 // in an order that depends on k (and, for n = 1, on a's layout) alone: the same bits whatever m, n,
 // the batch or the threads.
-template <class T>
+template <class T, class C = T>
 struct Matmul {
   int64_t m, n, k;
   Matrix<const T> a, b;
-  Matrix<T> c;
+  Matrix<C> c;
   bool accumulate = false;
-  const T* bias = nullptr;  // [n]
+  const Wide<T>* bias = nullptr;  // [n]
   Activation activation = Activation::none;
   int64_t outer = 1, inner = 1;
   BatchStride a_batch, b_batch, c_batch;
   const T* packed_b = nullptr;  // b as PackMatrix left it; then b.data is not read
 };
-HEED_CPU_KERNEL(Matmul);
+HEED_KERNEL(Matmul);
+void run(Cuda, const Matmul<bf16, float>&);
 
 // b [k, n] laid out as the product reads it, for a matrix that is used many times.
 template <class T>
@@ -291,7 +335,8 @@ struct PackMatrix {
   Matrix<const T> b;
   T* packed;  // packed_size(k, n) long
 };
-HEED_CPU_KERNEL(PackMatrix);
+void run(Cpu, const PackMatrix<float>&);
+void run(Cpu, const PackMatrix<double>&);
 int64_t packed_size(int64_t k, int64_t n);
 
 // ---- recurrent cells
@@ -320,7 +365,7 @@ struct CellStep {
   int64_t h_row;
   const T* c;  // lstm: [rows, n]
   int64_t c_row;
-  const uint8_t* live;  // [rows], or null: all live
+  const Id* live;  // [rows], or null: all live
   T* h_new;
   int64_t h_new_row;
   T* c_new;
@@ -329,7 +374,7 @@ struct CellStep {
              // n]
   int64_t gates_row;
 };
-HEED_CPU_KERNEL(CellStep);
+HEED_F32_KERNEL(CellStep);
 constexpr int kept_gates(Cell cell) { return cell == Cell::rnn ? 1 : 4; }
 
 // The way back: from dh' (and dc') to the gradients of both gate parts and of h (only what does not
@@ -344,7 +389,7 @@ struct CellStepGrad {
   int64_t h_row;
   const T *c, *c_new;
   int64_t c_row, c_new_row;
-  const uint8_t* live;
+  const Id* live;
   const T* dh_new;
   int64_t dh_new_row;
   const T* dc_new;  // lstm, or null: zero
@@ -358,7 +403,7 @@ struct CellStepGrad {
   T* dc;
   int64_t dc_row;
 };
-HEED_CPU_KERNEL(CellStepGrad);
+HEED_F32_KERNEL(CellStepGrad);
 
 // ---- weights
 
@@ -372,7 +417,7 @@ struct Limit {
   const T* x;
   T* y;
 };
-HEED_CPU_KERNEL(Limit);
+HEED_F32_KERNEL(Limit);
 
 // Sparse weights by row: sparsemax (Martins and Astudillo, 2016) or 1.5-entmax (Peters et al.,
 // 2019). A row of -inf alone gives zeros.
@@ -383,7 +428,7 @@ struct Entmax {
   const T* x;
   T* y;
 };
-HEED_CPU_KERNEL(Entmax);
+HEED_F32_KERNEL(Entmax);
 
 // dx = s (dy - sum(s dy) / sum(s)), with s = y^(2 - alpha) where y > 0.
 template <class T>
@@ -393,7 +438,7 @@ struct EntmaxGrad {
   const T *y, *dy;
   T* dx;
 };
-HEED_CPU_KERNEL(EntmaxGrad);
+HEED_F32_KERNEL(EntmaxGrad);
 
 // 1 at the largest of each row (the first of equals), 0 elsewhere; a row of -inf alone gives zeros.
 template <class T>
@@ -402,7 +447,7 @@ struct OneHot {
   const T* x;
   T* y;
 };
-HEED_CPU_KERNEL(OneHot);
+HEED_F32_KERNEL(OneHot);
 
 // ---- attention
 //
@@ -430,20 +475,20 @@ struct Attention {
   ScoreForm form;
   int64_t batch, heads, key_heads, queries, keys, size, value_size;  // B, H, G, Tq, Tk, n, m
   Heads<const T> q, k, value;  // [B, H, Tq, n], [B, G, Tk, n], [B, G, Tk, m]
-  T scale;
-  const T* v;           // additive: [H, n]
-  Heads<const T> bias;  // [B, H, Tq, Tk] added to the scores, by strides of any sign; or null
-  const T* place;       // [B, H, Tq]: score_j gets -falloff (j - place)^2; or null
-  T falloff;
+  Wide<T> scale;
+  const Wide<T>* v;           // additive: [H, n]
+  Heads<const Wide<T>> bias;  // [B, H, Tq, Tk] added to the scores, by strides of any sign; or null
+  const Wide<T>* place;       // [B, H, Tq]: score_j gets -falloff (j - place)^2; or null
+  Wide<T> falloff;
   const Id* range;  // [.., .., Tq, 2]: first key seen, and the one behind the last; null: all
   int64_t range_batch, range_head;
   float dropout;  // of the weights, by numbers drawn from the seed and the place alone
-  uint64_t seed;
-  Heads<T> context;  // [B, H, Tq, m]
-  T* log_sum;        // [B, H, Tq]: log2 of the sum of exp(score); -inf where nothing is seen
-  Heads<T> weights;  // [B, H, Tq, Tk] before dropout, or null: not wanted
+  Seed seed;
+  Heads<T> context;        // [B, H, Tq, m]
+  Wide<T>* log_sum;        // [B, H, Tq]: log2 of the sum of exp(score); -inf where nothing is seen
+  Heads<Wide<T>> weights;  // [B, H, Tq, Tk] before dropout, or null: not wanted
 };
-HEED_CPU_KERNEL(Attention);
+HEED_KERNEL(Attention);
 
 // The way back. Weights are computed again from log_sum. dq, dv and dbias are set; dk and dvalue
 // are set or, with `add`, added to.
@@ -453,10 +498,10 @@ struct AttentionGrad {
   Heads<const T> dcontext;
   Heads<T> dq, dk, dvalue;
   bool add;
-  T* dv;           // additive: [H, n]
-  Heads<T> dbias;  // or null; with batch stride 0 the sum over the batch
-  T* dplace;       // [B, H, Tq], or null
+  Wide<T>* dv;           // additive: [H, n]
+  Heads<Wide<T>> dbias;  // or null; with batch stride 0 the sum over the batch
+  Wide<T>* dplace;       // [B, H, Tq], or null
 };
-HEED_CPU_KERNEL(AttentionGrad);
+HEED_KERNEL(AttentionGrad);
 
 }  // namespace heed::kernels

@@ -22,9 +22,24 @@ struct bf16 {
 
 namespace kernels {
 
-// Tags that choose the device in run(device, kernel).
+// What chooses the device in run(device, kernel). On a GPU kernels run in the order of their
+// stream.
 struct Cpu {};
-struct Cuda {};
+struct Cuda {
+  void* stream = nullptr;  // a cudaStream_t
+};
+
+// What sums, parameters and statistics beside numbers of type T are kept in: f32 beside bf16.
+template <class T>
+struct WideOf {
+  using type = T;
+};
+template <>
+struct WideOf<bf16> {
+  using type = float;
+};
+template <class T>
+using Wide = typename WideOf<T>::type;
 
 // A matrix: element (i, j) is data[i * row + j * col]. One of the strides is 1: col for a matrix as
 // it stands, row for a transposed one.

@@ -48,8 +48,8 @@ struct Kept {
     a.batch = batch, a.heads = q.size(1), a.key_heads = k.size(1);
     a.queries = q.size(2), a.keys = k.size(2), a.size = q.size(3), a.value_size = value.size(3);
     a.q = heads<const T>(q), a.k = heads<const T>(k), a.value = heads<const T>(value);
-    a.scale = static_cast<T>(given.scale);
-    if (given.v) a.v = given.v->data<T>();
+    a.scale = static_cast<kernels::Wide<T>>(given.scale);
+    if (given.v) a.v = given.v->data<kernels::Wide<T>>();
     if (given.bias) a.bias = bias_heads<const T>(*given.bias, a.queries);
     if (given.place) a.place = given.place->data<T>(), a.falloff = static_cast<T>(given.falloff);
     if (given.range) {
@@ -58,7 +58,7 @@ struct Kept {
       a.range_head = given.range->size(1) == 1 ? 0 : given.range->stride(1);
     }
     a.dropout = static_cast<float>(given.dropout);
-    a.seed = seed;
+    a.seed = {seed, nullptr};
     a.context = heads<T>(context);
     a.log_sum = log_sum.data<T>();
     return a;

@@ -213,7 +213,7 @@ Tensor dropout(const Tensor& given, double p, uint64_t seed) {
     launch("dropout", x, [&]<class T>() {
       return kernels::Dropout<T>{.n = x.count(),
                                  .p = static_cast<float>(p),
-                                 .seed = seed,
+                                 .seed = {seed, nullptr},
                                  .x = x.data<T>(),
                                  .y = y.data<T>()};
     });

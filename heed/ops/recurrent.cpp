@@ -27,12 +27,10 @@ struct Sequence {
   Cell cell;
   int64_t batch, length, n, gates;
   bool backward;
-  std::vector<uint8_t> live;  // [T, B], or empty: all are
+  std::optional<Tensor> live;  // ids [T, B]: 1 where a sentence is not over; none: never is
 
   int64_t time(int64_t step) const { return backward ? length - 1 - step : step; }
-  const uint8_t* live_at(int64_t t) const {
-    return live.empty() ? nullptr : live.data() + t * batch;
-  }
+  const Id* live_at(int64_t t) const { return live ? live->data<Id>() + t * batch : nullptr; }
 };
 
 Sequence checked(const Recurrent& r) {
@@ -65,8 +63,10 @@ Sequence checked(const Recurrent& r) {
             r.lengths.size(), " lengths");
     for (const Id length : r.lengths)
       require(length >= 0 && length <= s.length, op, ": length ", length, " of at most ", s.length);
+    std::vector<Id> live;
     for (int64_t t = 0; t < s.length; ++t)
-      for (const Id length : r.lengths) s.live.push_back(t < length);
+      for (const Id length : r.lengths) live.push_back(t < length);
+    s.live = ids(live, {s.length, s.batch});
   }
   return s;
 }

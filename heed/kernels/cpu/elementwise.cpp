@@ -243,7 +243,7 @@ void apply(const Dropout<T>& k) {
   parallel_for(k.n, kGrain, [&](int64_t begin, int64_t end) {
     HWY_ALIGN uint32_t words[kDropoutGroup / 2];
     for (int64_t at = begin; at < end; at += kDropoutGroup) {
-      philox_group(static_cast<uint64_t>(at / kDropoutGroup), k.seed, words);
+      philox_group(static_cast<uint64_t>(at / kDropoutGroup), value(k.seed), words);
       HWY_ALIGN uint16_t number[kDropoutGroup];
       std::memcpy(number, words, sizeof number);
       drop(std::min(kDropoutGroup, end - at), number, threshold, keep, k.x + at, k.y + at);
@@ -268,37 +268,44 @@ void FromBf16Body(const FromBf16& k) {
 
 template <class T>
 void apply(const Adam<T>& k) {
+  const AdamNumbers& o = *k.numbers;
+  const double norm = std::sqrt(*k.squares);
+  if (!std::isfinite(norm)) return;
   const Tag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const double c1 = 1 - std::pow(double(k.beta1), double(k.step));
-  const double c2 = 1 - std::pow(double(k.beta2), double(k.step));
-  const auto b1 = hn::Set(d, k.beta1), b2 = hn::Set(d, k.beta2), scale = hn::Set(d, k.scale);
-  const auto a1 = hn::Set(d, T(1) - k.beta1), a2 = hn::Set(d, T(1) - k.beta2);
+  const auto set = [&](double x) { return hn::Set(d, static_cast<T>(x)); };
+  const double c1 = 1 - std::pow(o.beta1, double(o.step)), c2 = 1 - std::pow(o.beta2, double(o.step));
+  const auto b1 = set(o.beta1), b2 = set(o.beta2), a1 = set(1 - o.beta1), a2 = set(1 - o.beta2);
+  const auto scale = set(o.clip > 0 && norm > o.clip ? o.clip / norm : 1);
   // rate/c1 * m / (sqrt(v)/sqrt(c2) + epsilon): the corrections cost nothing here.
-  const auto rate = hn::Set(d, static_cast<T>(k.rate / c1));
-  const auto root = hn::Set(d, static_cast<T>(1 / std::sqrt(c2)));
-  const auto epsilon = hn::Set(d, k.epsilon), keep = hn::Set(d, T(1) - k.rate * k.decay);
-  const auto step = [&](int64_t i, auto load, auto store) {
-    const auto g = hn::Mul(load(k.grad + i), scale);
-    const auto m = hn::MulAdd(b1, load(k.m + i), hn::Mul(a1, g));
-    const auto v = hn::MulAdd(b2, load(k.v + i), hn::Mul(a2, hn::Mul(g, g)));
-    const auto below = hn::MulAdd(hn::Sqrt(v), root, epsilon);
-    const auto w = hn::NegMulAdd(rate, hn::Div(m, below), hn::Mul(keep, load(k.w + i)));
-    store(m, k.m + i);
-    store(v, k.v + i);
-    store(w, k.w + i);
-  };
-  parallel_for(k.n, kGrain, [&](int64_t begin, int64_t end) {
-    int64_t i = begin;
-    for (; i + lanes <= end; i += lanes)
-      step(
-          i, [&](const T* p) { return hn::LoadU(d, p); },
-          [&](auto v, T* p) { hn::StoreU(v, d, p); });
-    if (const size_t rest = static_cast<size_t>(end - i); rest > 0)
-      step(
-          i, [&](const T* p) { return load_part<T>(p, rest); },
-          [&](auto v, T* p) { store_part<T>(v, p, rest); });
-  });
+  const auto rate = set(o.rate / c1), root = set(1 / std::sqrt(c2));
+  const auto epsilon = set(o.epsilon), keep = set(1 - o.rate * o.decay);
+  const auto f = set(o.average), f1 = set(1 - o.average);
+  for (int part = 0; part < k.count; ++part) {
+    const AdamPart<T>& p = k.part[part];
+    const auto step = [&](int64_t i, auto load, auto store) {
+      const auto g = hn::Mul(load(p.grad + i), scale);
+      const auto m = hn::MulAdd(b1, load(p.m + i), hn::Mul(a1, g));
+      const auto v = hn::MulAdd(b2, load(p.v + i), hn::Mul(a2, hn::Mul(g, g)));
+      const auto below = hn::MulAdd(hn::Sqrt(v), root, epsilon);
+      const auto w = hn::NegMulAdd(rate, hn::Div(m, below), hn::Mul(keep, load(p.w + i)));
+      store(m, p.m + i);
+      store(v, p.v + i);
+      store(w, p.w + i);
+      if (p.average) store(hn::MulAdd(f, load(p.average + i), hn::Mul(f1, w)), p.average + i);
+    };
+    parallel_for(p.n, kGrain, [&](int64_t begin, int64_t end) {
+      int64_t i = begin;
+      for (; i + lanes <= end; i += lanes)
+        step(
+            i, [&](const T* x) { return hn::LoadU(d, x); },
+            [&](auto v, T* x) { hn::StoreU(v, d, x); });
+      if (const size_t rest = static_cast<size_t>(end - i); rest > 0)
+        step(
+            i, [&](const T* x) { return load_part<T>(x, rest); },
+            [&](auto v, T* x) { store_part<T>(v, x, rest); });
+    });
+  }
 }
 
 HEED_KERNEL_BODIES(Map)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "heed/kernels/kernels.h"
@@ -21,13 +22,16 @@ namespace heed::kernels::HWY_NAMESPACE {
 
 template <class T>
 void apply(const SumSquares<T>& k) {
-  std::vector<double> part(static_cast<size_t>(chunk_count(k.n, kGrain)));
-  parallel_for(k.n, kGrain, [&](int64_t begin, int64_t end) {
-    part[static_cast<size_t>(begin / kGrain)] = sum_range<T>(
-        end - begin, [](Vec<T> x) { return hn::Mul(x, x); }, k.x + begin);
-  });
-  *k.sum = 0;
-  for (const double p : part) *k.sum += p;
+  if (!k.add) *k.sum = 0;
+  for (int i = 0; i < k.count; ++i) {
+    const SquaresPart<T>& p = k.part[i];
+    std::vector<double> chunk(static_cast<size_t>(chunk_count(p.n, kGrain)));
+    parallel_for(p.n, kGrain, [&](int64_t begin, int64_t end) {
+      chunk[static_cast<size_t>(begin / kGrain)] = sum_range<T>(
+          end - begin, [](Vec<T> x) { return hn::Mul(x, x); }, p.x + begin);
+    });
+    *k.sum += std::accumulate(chunk.begin(), chunk.end(), 0.0);
+  }
 }
 
 // y[j] += x[j].
