@@ -34,6 +34,7 @@ struct Options {
   std::string only, json;
   int most_threads = 0;
   double seconds = 1;
+  bool cuda = false;
 };
 
 double now() {
@@ -83,7 +84,23 @@ nlohmann::json to_json(const Result& r) {
   return row;
 }
 
+void run_on_gpu(const Options& options) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const CudaResult& r : cuda_training(options.only)) {
+    std::printf("gpu/train/%-12s %8.3f ms  %10.0f words/s  %8.0f MB  norm %.3f\n", r.name.c_str(),
+                r.seconds * 1e3, r.words_a_second, r.megabytes, r.gradient_norm);
+    std::fflush(stdout);
+    all.push_back({{"name", "gpu/train/" + r.name},
+                   {"ours", r.seconds * 1e3},
+                   {"unit", "ms"},
+                   {"words_a_second", r.words_a_second},
+                   {"megabytes", r.megabytes}});
+  }
+  if (!options.json.empty()) write_file(options.json, all.dump(1) + "\n");
+}
+
 void run(const Options& options) {
+  if (options.cuda) return run_on_gpu(options);
   std::vector<Row> rows = train_rows();
   for (Row& row : attention_rows()) rows.push_back(std::move(row));
   for (Row& row : op_rows()) rows.push_back(std::move(row));
@@ -155,6 +172,7 @@ void add_bench(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   bench->add_option("--seconds", options->seconds, "time for each row and side")
       ->check(CLI::PositiveNumber);
+  bench->add_flag("--cuda", options->cuda, "training steps on the GPU instead");
   bench->callback([options] { run(*options); });
 }
 

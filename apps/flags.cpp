@@ -8,6 +8,7 @@
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
 #include "heed/tensor/cuda.h"
+#include "heed/tensor/memory.h"
 
 namespace heed::apps {
 
@@ -20,11 +21,10 @@ void add_machine_flags(CLI::App& app, Machine& machine) {
 
 void use(const Machine& machine) {
   if (machine.threads > 0) set_threads(machine.threads);
-  if (machine.device != "cuda") return;
   const CudaDevices cuda = cuda_devices();
-  require(cuda.built, "--device cuda: this heed was built without CUDA; build it with 'make cuda'");
-  require(!cuda.names.empty(), "--device cuda: ", cuda.trouble);
-  fail("--device cuda: this version computes on the CPU alone; leave --device out");
+  const bool usable = cuda.built && cuda.trouble.empty();
+  if (machine.device == "cpu" || (machine.device == "auto" && !usable)) return;
+  static const UseDevice from_now_on(Device::cuda);
 }
 
 void want(bool holds, const std::string& words) {

@@ -326,7 +326,7 @@ TEST(Models, TheLossFallsInAFewSteps) {
     for (int step = 0; step < 12; ++step) {
       Tape tape(static_cast<uint64_t>(step));
       const BatchLoss loss = batch_loss(*made.model, batch, {.smoothing = 0});
-      losses.push_back(loss.cross_entropy);
+      losses.push_back(loss.cross_entropy.item());
       tape.backward(loss.total);
       adam.step(1e-2);
     }
@@ -385,7 +385,7 @@ TEST(Models, DropoutIsForTrainingAlone) {
     n.config.dropout = 0.5, n.config.attention_dropout = 0.5;
     const Made made = make(n);
     const Batch batch = batch_of({4, 2}, {3, 4});
-    const auto loss = [&] { return batch_loss(*made.model, batch, {}).cross_entropy; };
+    const auto loss = [&] { return batch_loss(*made.model, batch, {}).cross_entropy.item(); };
     const double plain = loss();
     EXPECT_EQ(plain, loss());
     const auto drawn = [&](uint64_t seed) {

@@ -145,7 +145,8 @@ TEST(Optimizer, AdamFollowsThePaper) {
       tape.backward(sum(square(w)));
     }
     const double g = 2 * x;
-    EXPECT_NEAR(adam.step(0.1), std::abs(g), 1e-12);
+    adam.step(0.1);
+    EXPECT_NEAR(adam.gradient_norm(), std::abs(g), 1e-12);
     m = 0.9 * m + 0.1 * g, v = 0.99 * v + 0.01 * g * g;
     x -= 0.1 *
          (m / (1 - std::pow(0.9, t)) / (std::sqrt(v / (1 - std::pow(0.99, t))) + 1e-8) + 0.1 * x);
@@ -158,11 +159,13 @@ TEST(Optimizer, ClippingKeepsTheDirectionAndANaNMovesNothing) {
   const Tensor w = params.add("w", {2}, constant(0));
   Adam adam(params, {.beta1 = 0, .beta2 = 0, .clip_norm = 1});
   w.leaf()->grad = std::make_shared<Tensor>(tensor(std::vector<double>{30, 40}, {2}, Type::f64));
-  EXPECT_DOUBLE_EQ(adam.step(0.1), 50);
+  adam.step(0.1);
+  EXPECT_DOUBLE_EQ(adam.gradient_norm(), 50);
   EXPECT_FALSE(w.leaf()->grad);
   const std::vector<double> before = w.values();
   w.leaf()->grad = std::make_shared<Tensor>(tensor(std::vector<double>{NAN, 1}, {2}, Type::f64));
-  EXPECT_TRUE(std::isnan(adam.step(0.1)));
+  adam.step(0.1);
+  EXPECT_TRUE(std::isnan(adam.gradient_norm()));
   EXPECT_EQ(w.values(), before);
 }
 

@@ -158,14 +158,14 @@ TEST(Loss, IsTheMeanOverWordsWithoutPadding) {
   for (int64_t i = 0; i < 6; ++i) {
     rows.push_back((*window)[i]);
     const Batch one = make_batch({&rows.back(), 1}, {}, {});
-    const double loss = batch_loss(*run.model, one, {.smoothing = 0}).cross_entropy;
+    const double loss = batch_loss(*run.model, one, {.smoothing = 0}).cross_entropy.item();
     EXPECT_NEAR(negative_log_likelihood(*run.model, one), loss * double(one.target_tokens()), 1e-4);
     sum += loss * double(one.target_tokens()), words += double(one.target_tokens());
   }
   const Batch all = make_batch(rows, {}, {});
   ASSERT_GT(all.padding(), 0);
   EXPECT_EQ(double(all.target_tokens()), words);
-  EXPECT_NEAR(batch_loss(*run.model, all, {.smoothing = 0}).cross_entropy, sum / words, 1e-5);
+  EXPECT_NEAR(batch_loss(*run.model, all, {.smoothing = 0}).cross_entropy.item(), sum / words, 1e-5);
 }
 
 // (1 - s) * cross entropy + s * the mean of -log p over all words.
@@ -246,7 +246,7 @@ TEST(Loss, AlignmentLossIsMinusTheLogOfTheWeightOnLinks) {
       ++words;
     }
   const BatchLoss loss = batch_loss(*run.model, b, {.smoothing = 0, .guided = 0.5});
-  EXPECT_NEAR(loss.total.item() - loss.cross_entropy, 0.5 * sum / words, 1e-5);
+  EXPECT_NEAR(loss.total.item() - loss.cross_entropy.item(), 0.5 * sum / words, 1e-5);
   ModelConfig none = toy_rnn();
   none.score = "none";
   const ToyRun blind = begin(corpus, none, config, folder.path());

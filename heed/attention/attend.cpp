@@ -15,7 +15,7 @@ std::vector<Runs> unseen_runs(const Tensor& range, int64_t sentences, int64_t ke
   const int64_t count = std::min(sentences, range.size(0));
   const int64_t rows = count == 0 ? 0 : range.count() / 2 / count;
   std::vector<Runs> out;
-  const Id* at = range.data<Id>();
+  const Id* at = range.host_ids().data();
   for (int64_t b = 0; b < count; ++b) {
     std::vector<int64_t> change(static_cast<size_t>(keys) + 1);  // in how many see a key
     for (int64_t i = 0; i < rows; ++i, at += 2) {

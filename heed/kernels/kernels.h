@@ -109,8 +109,8 @@ void run(Cpu, const FromBf16&);
 void run(Cuda, const ToBf16&);
 void run(Cuda, const FromBf16&);
 
-// What random numbers are a function of: `number`, and *key where there is one, added. The key lies in
-// the device's memory: a step that was captured draws anew whenever it is replayed.
+// What random numbers are a function of: `number`, and *key where there is one, added. The key lies
+// in the device's memory: a step that was captured draws anew whenever it is replayed.
 struct Seed {
   uint64_t number;
   const uint64_t* key;  // or null
@@ -130,13 +130,13 @@ struct Dropout {
 };
 HEED_KERNEL(Dropout);
 
-// One step of Adam (Kingma and Ba, 2015) or, with decay, AdamW (Loshchilov and Hutter, 2019), for many
-// parameters at once:
+// One step of Adam (Kingma and Ba, 2015) or, with decay, AdamW (Loshchilov and Hutter, 2019), for
+// many parameters at once:
 //   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,
 //   w = w - rate * (m / (1-b1^t) / (sqrt(v / (1-b2^t)) + epsilon) + decay * w),
 //   average = f average + (1-f) w,
-// where g is the gradient, scaled down to the norm `clip` where the norm of all gradients is larger.
-// Where that norm is not a number, nothing changes.
+// where g is the gradient, scaled down to the norm `clip` where the norm of all gradients is
+// larger. Where that norm is not a number, nothing changes.
 struct AdamNumbers {
   double rate, beta1, beta2, epsilon, decay;
   double clip;     // 0: never

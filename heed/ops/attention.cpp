@@ -43,15 +43,16 @@ struct Kept {
   template <class T>
   kernels::Attention<T> kernel() const {
     const Tensor &q = given.q, &k = given.k, &value = given.value;
+    using W = kernels::Wide<T>;
     kernels::Attention<T> a{};
     a.form = given.form;
     a.batch = batch, a.heads = q.size(1), a.key_heads = k.size(1);
     a.queries = q.size(2), a.keys = k.size(2), a.size = q.size(3), a.value_size = value.size(3);
     a.q = heads<const T>(q), a.k = heads<const T>(k), a.value = heads<const T>(value);
-    a.scale = static_cast<kernels::Wide<T>>(given.scale);
-    if (given.v) a.v = given.v->data<kernels::Wide<T>>();
-    if (given.bias) a.bias = bias_heads<const T>(*given.bias, a.queries);
-    if (given.place) a.place = given.place->data<T>(), a.falloff = static_cast<T>(given.falloff);
+    a.scale = static_cast<W>(given.scale);
+    if (given.v) a.v = given.v->data<W>();
+    if (given.bias) a.bias = bias_heads<const W>(*given.bias, a.queries);
+    if (given.place) a.place = given.place->data<W>(), a.falloff = static_cast<W>(given.falloff);
     if (given.range) {
       a.range = given.range->data<Id>();
       a.range_batch = given.range->size(0) == 1 ? 0 : given.range->stride(0);
@@ -60,7 +61,7 @@ struct Kept {
     a.dropout = static_cast<float>(given.dropout);
     a.seed = {seed, nullptr};
     a.context = heads<T>(context);
-    a.log_sum = log_sum.data<T>();
+    a.log_sum = log_sum.data<W>();
     return a;
   }
 };
@@ -141,7 +142,7 @@ FusedResult fused_attention(const FusedAttention& given) {
   if (given.want_weights) out.weights = Tensor({batch, H, Tq, Tk}, a.q.type());
   launch(kOp, a.q, [&]<class T>() {
     kernels::Attention<T> kernel = kept.kernel<T>();
-    if (out.weights) kernel.weights = heads<T>(*out.weights);
+    if (out.weights) kernel.weights = heads<kernels::Wide<T>>(*out.weights);
     return kernel;
   });
   const Tensor q = a.q, k = a.k, value = a.value;
@@ -180,14 +181,15 @@ FusedResult fused_attention(const FusedAttention& given) {
         if (d_bias) dbias = zeros(g.bias->shape(), g.bias->type());
         if (g.place) dplace = empty_like(*g.place);
         launch(kOp, g.q, [&]<class T>() {
+          using W = kernels::Wide<T>;
           kernels::AttentionGrad<T> kernel{};
           kernel.forward = back.kernel<T>();
           kernel.dcontext = heads<const T>(dy);
           kernel.dq = heads<T>(dq), kernel.dk = heads<T>(dk), kernel.dvalue = heads<T>(dvalue);
           kernel.add = k_slot.has_value();
-          if (dv) kernel.dv = dv->data<T>();
-          if (dbias) kernel.dbias = bias_heads<T>(*dbias, g.q.size(2));
-          if (dplace) kernel.dplace = dplace->data<T>();
+          if (dv) kernel.dv = dv->data<W>();
+          if (dbias) kernel.dbias = bias_heads<W>(*dbias, g.q.size(2));
+          if (dplace) kernel.dplace = dplace->data<W>();
           return kernel;
         });
         Grads grads(6);

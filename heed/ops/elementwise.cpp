@@ -131,9 +131,9 @@ Tensor scaled(const char* op, const Tensor& given, double factor, double term) {
   Tensor y = term == 0 ? empty_like(x) : full(x.shape(), term, x.type());
   launch(op, x, [&]<class T>() {
     return kernels::Axpby<T>{.n = x.count(),
-                             .alpha = static_cast<T>(factor),
+                             .alpha = static_cast<kernels::Wide<T>>(factor),
                              .x = x.data<T>(),
-                             .beta = term == 0 ? T(0) : T(1),
+                             .beta = static_cast<kernels::Wide<T>>(term == 0 ? 0 : 1),
                              .y = y.data<T>()};
   });
   return record(op, {&x}, y, [factor](const Tensor& dy) { return Grads{dy * factor}; });
@@ -237,11 +237,13 @@ Tensor cast(const Tensor& given, Type type) {
   Tensor y(x.shape(), type);
   const Type from = x.type();
   if (from == Type::f32 && type == Type::bf16) {
-    kernels::run(kernels::Cpu{},
-                 kernels::ToBf16{.n = x.count(), .x = x.data<float>(), .y = y.data<bf16>()});
+    launch_on("cast", x.device(), from,
+              kernels::ToBf16{.n = x.count(), .x = x.data<float>(), .y = y.data<bf16>()});
   } else if (from == Type::bf16 && type == Type::f32) {
-    kernels::run(kernels::Cpu{},
-                 kernels::FromBf16{.n = x.count(), .x = x.data<bf16>(), .y = y.data<float>()});
+    launch_on("cast", x.device(), from,
+              kernels::FromBf16{.n = x.count(), .x = x.data<bf16>(), .y = y.data<float>()});
+  } else if (x.device() == Device::cuda) {
+    fail("cast: from ", name(from), " to ", name(type), " is not known on a GPU");
   } else if (from == Type::f32 && type == Type::f64) {
     std::copy_n(x.data<float>(), x.count(), y.data<double>());
   } else if (from == Type::f64 && type == Type::f32) {
@@ -259,9 +261,9 @@ Tensor cast(const Tensor& given, Type type) {
 void blend(const Tensor& y, double a, const Tensor& x, double b) {
   launch("blend", y, [&]<class T>() {
     return kernels::Axpby<T>{.n = y.count(),
-                             .alpha = static_cast<T>(b),
+                             .alpha = static_cast<kernels::Wide<T>>(b),
                              .x = x.data<T>(),
-                             .beta = static_cast<T>(a),
+                             .beta = static_cast<kernels::Wide<T>>(a),
                              .y = y.data<T>()};
   });
 }

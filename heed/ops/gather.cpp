@@ -8,7 +8,7 @@ Tensor embedding(const Tensor& given, const Tensor& given_id) {
   require(given_id.type() == Type::i32, "embedding: wants ids, given ", name(given_id.type()));
   const Tensor table = contiguous(given), id = contiguous(given_id);
   require(table.rank() == 2, "embedding: the table wants shape [V, D], given ", table.shape());
-  for (const Id i : std::span(id.data<Id>(), static_cast<size_t>(id.count())))
+  for (const Id i : id.host_ids())
     require(i >= 0 && i < table.size(0), "embedding: id ", i, " in a table of ", table.size(0));
   require(id.rank() < kernels::kMaxRank, "embedding: ids of shape ", id.shape());
   std::vector<int64_t> sizes(id.shape().begin(), id.shape().end());
@@ -29,7 +29,7 @@ Tensor embedding(const Tensor& given, const Tensor& given_id) {
                                     .n = shape[1],
                                     .x = dy.data<T>(),
                                     .id = id.data<Id>(),
-                                    .table = dtable.data<T>()};
+                                    .table = dtable.data<kernels::Wide<T>>()};
     });
     return Grads{dtable};
   });
@@ -46,7 +46,7 @@ Tensor turned(const Tensor& given, int64_t first, double base, bool backward) {
                               .heads = x.size(2),
                               .n = x.size(3),
                               .first = first,
-                              .base = static_cast<T>(base),
+                              .base = static_cast<kernels::Wide<T>>(base),
                               .backward = backward,
                               .x = x.data<T>(),
                               .y = y.data<T>()};

@@ -62,21 +62,22 @@ void multiply(const char* op, const Tensor& a_given, const Tensor& b_given, cons
               const ProductOptions& options) {
   const Tensor a = usable(a_given), b = usable(b_given);
   launch(op, a, [&]<class T>() {
-    return kernels::Matmul<T>{.m = a.size(-2),
-                              .n = b.size(-1),
-                              .k = a.size(-1),
-                              .a = matrix<T>(a),
-                              .b = matrix<T>(b),
-                              .c = {c.data<T>(), c.stride(-2)},
-                              .accumulate = options.accumulate,
-                              .bias = options.bias ? options.bias->data<T>() : nullptr,
-                              .activation = options.activation,
-                              .outer = a.rank() > 3 ? a.size(-4) : 1,
-                              .inner = a.rank() > 2 ? a.size(-3) : 1,
-                              .a_batch = batch_stride(a),
-                              .b_batch = batch_stride(b),
-                              .c_batch = batch_stride(c),
-                              .packed_b = options.packed_b ? options.packed_b->data<T>() : nullptr};
+    return kernels::Matmul<T>{
+        .m = a.size(-2),
+        .n = b.size(-1),
+        .k = a.size(-1),
+        .a = matrix<T>(a),
+        .b = matrix<T>(b),
+        .c = {c.data<T>(), c.stride(-2)},
+        .accumulate = options.accumulate,
+        .bias = options.bias ? options.bias->data<kernels::Wide<T>>() : nullptr,
+        .activation = options.activation,
+        .outer = a.rank() > 3 ? a.size(-4) : 1,
+        .inner = a.rank() > 2 ? a.size(-3) : 1,
+        .a_batch = batch_stride(a),
+        .b_batch = batch_stride(b),
+        .c_batch = batch_stride(c),
+        .packed_b = options.packed_b ? options.packed_b->data<T>() : nullptr};
   });
 }
 

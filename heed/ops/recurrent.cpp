@@ -29,6 +29,7 @@ struct Sequence {
   bool backward;
   std::optional<Tensor> live;  // ids [T, B]: 1 where a sentence is not over; none: never is
 
+  bool packs(const Tensor& u) const { return length > 1 && u.device() == Device::cpu; }
   int64_t time(int64_t step) const { return backward ? length - 1 - step : step; }
   const Id* live_at(int64_t t) const { return live ? live->data<Id>() + t * batch : nullptr; }
 };
@@ -82,7 +83,7 @@ Grads through_time(const Sequence& s, WeightUse& use, const Tensor& h0, const Te
   const Tensor du = gru ? empty_like(dx) : dx;
   const Tensor u_turned = transpose(u, 0, 1);
   const std::optional<Tensor> u_packed =
-      s.length > 1 ? packed("recurrent", u_turned) : use.packed_turned(s.batch);
+      s.packs(u) ? packed("recurrent", u_turned) : use.packed_turned(s.batch);
   Tensor dh_next = zeros({s.batch, s.n}, u.type()), dc_next = dh_next;
   for (int64_t step = s.length - 1; step >= 0; --step) {
     const int64_t t = s.time(step);
@@ -153,7 +154,7 @@ RecurrentStates recurrent(const Recurrent& r) {
   Tensor u_part({s.batch, s.gates * s.n}, x.type());
   WeightUse use(r.u);
   const std::optional<Tensor> u_packed =
-      s.length > 1 ? packed("recurrent", r.u) : use.packed(s.batch);
+      s.packs(r.u) ? packed("recurrent", r.u) : use.packed(s.batch);
   const Tensor h = plane(states, 0), c = lstm ? plane(states, 1) : Tensor();
   for (int64_t step = 0; step < s.length; ++step) {
     const int64_t t = s.time(step);

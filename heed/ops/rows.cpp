@@ -57,30 +57,31 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
     return kernels::Norm<T>{.rows = rows,
                             .n = x.size(-1),
                             .centered = centered,
-                            .epsilon = static_cast<T>(epsilon),
+                            .epsilon = static_cast<kernels::Wide<T>>(epsilon),
                             .x = x.data<T>(),
-                            .gain = gain.data<T>(),
-                            .bias = bias ? bias->data<T>() : nullptr,
+                            .gain = gain.data<kernels::Wide<T>>(),
+                            .bias = bias ? bias->data<kernels::Wide<T>>() : nullptr,
                             .y = y.data<T>(),
-                            .mean = mean_kept.data<T>(),
-                            .r = r.data<T>()};
+                            .mean = mean_kept.data<kernels::Wide<T>>(),
+                            .r = r.data<kernels::Wide<T>>()};
   });
   return record(op, {&x, &gain, bias}, y,
                 [op, x = x.detached(), gain = gain.detached(), mean_kept, r, centered](Tensor dy) {
                   dy = contiguous(dy);
                   Tensor dx = reusable(dy), dgain = empty_like(gain), dbias = empty_like(gain);
                   launch(op, x, [&]<class T>() {
+                    using W = kernels::Wide<T>;
                     return kernels::NormGrad<T>{.rows = rows_of(x),
                                                 .n = x.size(-1),
                                                 .centered = centered,
                                                 .x = x.data<T>(),
-                                                .gain = gain.data<T>(),
-                                                .mean = mean_kept.data<T>(),
-                                                .r = r.data<T>(),
+                                                .gain = gain.data<W>(),
+                                                .mean = mean_kept.data<W>(),
+                                                .r = r.data<W>(),
                                                 .dy = dy.data<T>(),
                                                 .dx = dx.data<T>(),
-                                                .dgain = dgain.data<T>(),
-                                                .dbias = centered ? dbias.data<T>() : nullptr};
+                                                .dgain = dgain.data<W>(),
+                                                .dbias = centered ? dbias.data<W>() : nullptr};
                   });
                   Grads grads{dx, dgain, std::nullopt};
                   if (centered) grads[2] = dbias;
@@ -98,7 +99,7 @@ Targets checked_targets(const char* op, const Tensor& given, int64_t rows, int64
   require(given.type() == Type::i32, op, ": targets must be ids, given ", name(given.type()));
   require(given.count() == rows, op, ": ", rows, " rows of logits, ", given.count(), " targets");
   Targets targets{.id = contiguous(given), .count = 0};
-  for (const Id id : std::span(targets.id.data<Id>(), static_cast<size_t>(rows))) {
+  for (const Id id : targets.id.host_ids()) {
     require(id < vocabulary, op, ": target ", id, " in a vocabulary of ", vocabulary);
     targets.count += id >= 0;
   }
@@ -116,6 +117,8 @@ Tensor scaled_sum(const Tensor& x, double scale) {
 
 // A number times a saved gradient; the usual number is 1, and then nothing is computed.
 Tensor times(const Tensor& saved, const Tensor& dy) {
+  // To look at a number on a GPU would mean to wait for it.
+  if (dy.device() == Device::cuda) return saved * dy;
   return dy.item() == 1 ? saved : saved * dy.item();
 }
 
@@ -144,11 +147,11 @@ Tensor cross_entropy(Tensor logits, const Tensor& given_target, double smoothing
   launch("cross_entropy", x, [&, &id = target]<class T>() {
     return kernels::CrossEntropy<T>{.rows = rows,
                                     .n = x.size(-1),
-                                    .smoothing = static_cast<T>(smoothing),
-                                    .scale = static_cast<T>(scale),
+                                    .smoothing = static_cast<kernels::Wide<T>>(smoothing),
+                                    .scale = static_cast<kernels::Wide<T>>(scale),
                                     .logits = x.data<T>(),
                                     .target = id.data<Id>(),
-                                    .loss = losses.data<T>(),
+                                    .loss = losses.data<kernels::Wide<T>>(),
                                     .d_logits = wants_grad ? d_logits.data<T>() : nullptr};
   });
   return record("cross_entropy", {&logits}, scaled_sum(losses, scale),
@@ -173,20 +176,21 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
   if (wants_x) dx = empty_like(x);
   const bool w_turned = w.stride(1) != 1;  // a tied embedding: its gradient is laid out as it is
   if (wants_w) dw = zeros(w_turned ? Shape{vocabulary, w.size(0)} : w.shape(), w.type());
-  constexpr int64_t kSlab = 256;  // rows whose logits exist at a time
-  Tensor logits({std::min(kSlab, rows), vocabulary}, x.type());
-  for (int64_t at = 0; at < rows; at += kSlab) {
-    const int64_t n = std::min(kSlab, rows - at);
+  // Rows whose logits exist at a time: as fit into a CPU's cache; a GPU wants large products.
+  const int64_t slab_rows = x.device() == Device::cuda ? 16384 : 256;
+  Tensor logits({std::min(slab_rows, rows), vocabulary}, x.type());
+  for (int64_t at = 0; at < rows; at += slab_rows) {
+    const int64_t n = std::min(slab_rows, rows - at);
     const Tensor x_slab = slice(x.detached(), 0, at, at + n), slab = slice(logits, 0, 0, n);
     multiply(op, x_slab, w.detached(), slab);
     launch(op, x, [&, &id = target]<class T>() {
       return kernels::CrossEntropy<T>{.rows = n,
                                       .n = vocabulary,
-                                      .smoothing = static_cast<T>(smoothing),
-                                      .scale = static_cast<T>(scale),
+                                      .smoothing = static_cast<kernels::Wide<T>>(smoothing),
+                                      .scale = static_cast<kernels::Wide<T>>(scale),
                                       .logits = slab.data<T>(),
                                       .target = id.data<Id>() + at,
-                                      .loss = losses.data<T>() + at,
+                                      .loss = losses.data<kernels::Wide<T>>() + at,
                                       .d_logits = wants_x || wants_w ? slab.data<T>() : nullptr};
     });
     if (wants_x) multiply(op, slab, transpose(w.detached(), 0, 1), slice(dx, 0, at, at + n));

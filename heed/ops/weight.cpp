@@ -40,14 +40,18 @@ WeightUse::WeightUse(const Tensor& w) : w_(w.detached()) {
   ++uses_->recorded;
 }
 
+bool WeightUse::worth_packing(int64_t rows) const {
+  return uses_ && uses_->recorded > 1 && rows <= kFewRows && w_.device() == Device::cpu;
+}
+
 std::optional<Tensor> WeightUse::packed(int64_t rows) {
-  if (!uses_ || uses_->recorded < 2 || rows > kFewRows || w_.size(1) == 1) return std::nullopt;
+  if (!worth_packing(rows) || w_.size(1) == 1) return std::nullopt;
   if (!uses_->packed) uses_->packed = heed::packed("weight", w_);
   return uses_->packed;
 }
 
 std::optional<Tensor> WeightUse::packed_turned(int64_t rows) {
-  if (!uses_ || uses_->recorded < 2 || rows > kFewRows) return std::nullopt;
+  if (!worth_packing(rows)) return std::nullopt;
   if (!uses_->packed_turned) uses_->packed_turned = heed::packed("weight", transpose(w_, 0, 1));
   return uses_->packed_turned;
 }

@@ -34,6 +34,8 @@ class WeightUse {
   const Tensor& w() const { return w_; }
 
  private:
+  bool worth_packing(int64_t rows) const;
+
   Tensor w_;                          // detached
   std::shared_ptr<WeightUses> uses_;  // null: not a parameter, or no tape is open
 };

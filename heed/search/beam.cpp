@@ -11,6 +11,8 @@
 namespace heed {
 namespace {
 
+Tensor on_host(const Tensor& x) { return to(contiguous(x), Device::cpu); }
+
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 struct Node {
@@ -170,11 +172,21 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
     const Step step = model.step(state, last, weights_needed);
     const Tensor log_probabilities = contiguous(log_softmax(step.logits));
     std::optional<Tensor> weights;
-    if (weights_needed) weights = contiguous(chosen_weights(step.weights, o.layer, o.head));
+    if (weights_needed) weights = on_host(chosen_weights(step.weights, o.layer, o.head));
     // A few more than are wanted, for words that may not follow.
     const int64_t most = std::min(log_probabilities.size(1), 2 * o.beam + 8);
     std::optional<Ranked> largest;
-    if (!o.sample || !o.prefixes.empty()) largest = top_k(log_probabilities, most);
+    if (!o.sample || !o.prefixes.empty()) {
+      const Ranked there = top_k(log_probabilities, most);
+      largest = Ranked{on_host(there.values), on_host(there.indices)};
+    }
+    // All words of a row, where the likeliest are not enough.
+    std::optional<Tensor> on_this_side;
+    const auto whole_row = [&](int64_t row) {
+      if (!on_this_side) on_this_side = on_host(log_probabilities);
+      const int64_t V = on_this_side->size(1);
+      return std::span<const float>(on_this_side->data<float>() + row * V, static_cast<size_t>(V));
+    };
     const int64_t K = log_probabilities.size(0) / static_cast<int64_t>(trees.size());
     last.clear();
     std::vector<Id> rows_from, kept;
@@ -197,20 +209,18 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
                   "search: prefix ", tree.sentence, " has word ", *allowed.only, " of ",
                   log_probabilities.size(1));
         }
-        const float* scores = log_probabilities.data<float>() + row * log_probabilities.size(1);
-        const std::span<const float> all(scores, static_cast<size_t>(log_probabilities.size(1)));
         const int64_t number =
             o.numbers.empty() ? tree.sentence : o.numbers[static_cast<size_t>(tree.sentence)];
         if (leaf == -2) {
           rows.emplace_back();
         } else if (o.sample && !forced) {
-          rows.push_back({drawn_word(all, allowed, number, t)});
+          rows.push_back({drawn_word(whole_row(row), allowed, number, t)});
         } else {
           const size_t k_most = static_cast<size_t>(most);
           auto best =
               best_words({largest->values.data<float>() + row * most, k_most},
                          {largest->indices.data<Id>() + row * most, k_most}, allowed, 2 * o.beam);
-          rows.push_back(best ? std::move(*best) : best_words(all, allowed, 2 * o.beam));
+          rows.push_back(best ? std::move(*best) : best_words(whole_row(row), allowed, 2 * o.beam));
         }
         if (weights) {
           const float* w = weights->data<float>() + row * weights->size(1);
@@ -256,10 +266,10 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
   const bool weights_needed = o.want_weights || o.coverage > 0;
   const Forced forced = model.force(source, ids(in, {B, T}), weights_needed);
   const Tensor log_probabilities =
-      contiguous(log_softmax(linear(forced.hidden, model.output_weight())));
+      on_host(log_softmax(linear(forced.hidden, model.output_weight())));
   const int64_t V = log_probabilities.size(2);
   std::optional<Tensor> weights;
-  if (weights_needed) weights = contiguous(chosen_weights(forced.weights, o.layer, o.head));
+  if (weights_needed) weights = on_host(chosen_weights(forced.weights, o.layer, o.head));
   std::vector<Hypothesis> out;
   for (int64_t b = 0; b < B; ++b) {
     Hypothesis h{.ids = targets[static_cast<size_t>(b)]};

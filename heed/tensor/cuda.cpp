@@ -4,7 +4,19 @@
 
 #include <sstream>
 
+#include "heed/base/check.h"
+#include "heed/kernels/cuda/gemm.h"
+
 namespace heed {
+namespace {
+
+constexpr int kOldest = 9;  // Hopper: its instructions are what the kernels are built for
+
+void check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) fail("cuda: ", what, ": ", cudaGetErrorString(error));
+}
+
+}  // namespace
 
 CudaDevices cuda_devices() {
   CudaDevices found{.built = true, .names = {}, .trouble = {}};
@@ -20,9 +32,58 @@ CudaDevices cuda_devices() {
     text << about.name << ", compute " << about.major << '.' << about.minor << ", "
          << (about.totalGlobalMem >> 30) << " GiB";
     found.names.push_back(text.str());
+    if (i == 0 && about.major < kOldest)
+      found.trouble = text.str() + ": heed's kernels want compute 9.0 (Hopper) or newer";
   }
   if (found.names.empty()) found.trouble = "no device found";
   return found;
 }
+
+void require_cuda() {
+  static const CudaDevices found = cuda_devices();
+  require(found.trouble.empty(), "cuda: ", found.trouble, "; use --device cpu");
+}
+
+void* cuda_stream() {
+  static const cudaStream_t stream = [] {
+    cudaStream_t s = nullptr;
+    check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "no stream");
+    return s;
+  }();
+  return stream;
+}
+
+void cuda_synchronize() {
+  check(cudaStreamSynchronize(static_cast<cudaStream_t>(cuda_stream())), "a kernel failed");
+}
+
+void* cuda_allocate(size_t bytes) {
+  void* block = nullptr;
+  if (cudaMalloc(&block, bytes) == cudaSuccess) return block;
+  cudaGetLastError();  // it has been told
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "memory");
+  fail("cuda: out of memory: wanted ", bytes >> 20, " MiB more, ", free >> 20, " of ", total >> 20,
+       " MiB are free; a smaller --batch-tokens or --batch needs less");
+}
+
+void cuda_free(void* block) { cudaFree(block); }  // nothing to be done if it fails
+
+void copy_to_cuda(const void* host, void* device, size_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice,
+                        static_cast<cudaStream_t>(cuda_stream())),
+        "copy to the GPU");
+}
+
+void copy_from_cuda(const void* device, void* host, size_t bytes) {
+  if (bytes > 0)
+    check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost,
+                          static_cast<cudaStream_t>(cuda_stream())),
+          "copy from the GPU");
+  cuda_synchronize();
+}
+
+void set_exact_products(bool on) { kernels::set_exact_products(on); }
 
 }  // namespace heed

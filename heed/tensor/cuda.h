@@ -1,7 +1,8 @@
-// The NVIDIA GPUs of this machine. A link seam: cuda.cpp where the build has CUDA (HEED_CUDA), else
-// no_cuda.cpp.
+// The NVIDIA GPU of this machine. A link seam: cuda.cpp where the build has CUDA (HEED_CUDA), else
+// no_cuda.cpp, which says what is missing.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,24 @@ namespace heed {
 struct CudaDevices {
   bool built = false;              // was this library built with CUDA?
   std::vector<std::string> names;  // "NVIDIA H200, compute 9.0, 139 GiB"
-  std::string trouble;             // why there are none, in the driver's words
+  std::string trouble;             // why none can be used, in plain words
 };
 CudaDevices cuda_devices();
+
+// Throws Error, which says what is missing, unless there is a GPU that heed's kernels run on.
+void require_cuda();
+
+// Everything runs on one stream, in order: kernels, copies, and what is freed is used again only by
+// what comes behind.
+void* cuda_stream();
+void cuda_synchronize();  // waits; throws Error for what went wrong meanwhile
+
+void* cuda_allocate(size_t bytes);  // throws Error: what was wanted, what is free
+void cuda_free(void* block);
+void copy_to_cuda(const void* host, void* device, size_t bytes);    // `host` may change at once
+void copy_from_cuda(const void* device, void* host, size_t bytes);  // waits
+
+// f32 products in full f32 instead of tf32: for checks.
+void set_exact_products(bool on);
 
 }  // namespace heed

@@ -4,31 +4,53 @@
 #include <concepts>
 
 #include "heed/kernels/kernels.h"
+#include "heed/tensor/cuda.h"
 #include "heed/tensor/tensor.h"
 
 namespace heed {
+
+#if defined(HEED_CUDA)
+inline constexpr bool kBuiltWithCuda = true;
+#else
+inline constexpr bool kBuiltWithCuda = false;
+#endif
 
 template <class Kernel>
 concept RunsOnCpu = requires(const Kernel& k) {
   kernels::run(kernels::Cpu{}, k);
 };
+template <class Kernel>
+concept RunsOnCuda = kBuiltWithCuda && requires(const Kernel& k) {
+  kernels::run(kernels::Cuda{}, k);
+};
 
-// Runs the kernel that `make.operator()<T>()` fills in, for the type of `like`:
+template <class Kernel>
+void launch_on(const char* op, Device device, Type type, const Kernel& kernel) {
+  if (device == Device::cpu) {
+    if constexpr (RunsOnCpu<Kernel>) return kernels::run(kernels::Cpu{}, kernel);
+  } else {
+    if constexpr (RunsOnCuda<Kernel>) return kernels::run(kernels::Cuda{cuda_stream()}, kernel);
+  }
+  fail(op, ": no kernel for ", name(type), " on ", name(device), "; cast to f32 first");
+}
+
+// Runs the kernel that `make.operator()<T>()` fills in, for the type and on the device of `like`:
 //   launch("tanh", x, [&]<class T>() { return kernels::Map<T>{.f = ..., .x = x.data<T>(), ...}; });
 template <class Make>
 void launch(const char* op, const Tensor& like, Make&& make) {
   const auto start = [&]<class T>() {
-    const auto kernel = make.template operator()<T>();
-    static_assert(RunsOnCpu<decltype(kernel)>, "no run(Cpu, kernel) is declared in kernels.h");
-    kernels::run(kernels::Cpu{}, kernel);
+    launch_on(op, like.device(), like.type(), make.template operator()<T>());
   };
   switch (like.type()) {
     case Type::f32: return start.template operator()<float>();
     case Type::f64: return start.template operator()<double>();
-    default:
-      fail(op, ": no kernel for ", name(like.type()), " on ", name(like.device()),
-           "; cast to f32 first");
+    case Type::bf16:
+      if constexpr (kBuiltWithCuda) return start.template operator()<bf16>();
+      break;
+    case Type::i32: break;
   }
+  fail(op, ": no kernel for ", name(like.type()), " on ", name(like.device()),
+       "; cast to f32 first");
 }
 
 }  // namespace heed

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "heed/base/check.h"
+#include "heed/tensor/cuda.h"
 
 #if defined(__has_feature)  // clang's way to say it
 #if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
@@ -31,70 +32,110 @@ constexpr size_t kFence = 64;  // never given out, so that the sanitizer sees a 
 constexpr size_t kFence = 0;
 #endif
 
+constexpr size_t kCudaAlign = 256;
+constexpr size_t kCudaChunk = size_t{256} << 20;
+
 thread_local Arena* in_use = nullptr;
+
+size_t align_of(Device device) { return device == Device::cpu ? kAlign : kCudaAlign; }
+
+// The sanitizer knows nothing of a GPU's memory.
+void poison(Device device, void* begin, size_t size) {
+  if (device == Device::cpu) ASAN_POISON_MEMORY_REGION(begin, size);
+}
+void unpoison(Device device, void* begin, size_t size) {
+  if (device == Device::cpu) ASAN_UNPOISON_MEMORY_REGION(begin, size);
+}
 
 }  // namespace
 
-std::shared_ptr<Arena> Arena::make() { return std::shared_ptr<Arena>(new Arena); }
+std::shared_ptr<Arena> Arena::make(Device device) {
+  return std::shared_ptr<Arena>(new Arena(device));
+}
 
-Arena::Arena() {
-  reserved_ =
+Arena::Arena(Device device) : device_(device) {
+  if (device != Device::cpu) return;
+  const size_t reserved =
       static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  void* base = mmap(nullptr, reserved_, PROT_READ | PROT_WRITE,
+  void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  require(base != MAP_FAILED, "arena: cannot reserve ", reserved_ >> 20,
+  require(base != MAP_FAILED, "arena: cannot reserve ", reserved >> 20,
           " MiB of addresses: ", std::strerror(errno));
-  madvise(base, reserved_, MADV_HUGEPAGE);  // fewer pages to find; no harm if refused
-  base_ = static_cast<std::byte*>(base);
-  free_[0] = reserved_;
+  madvise(base, reserved, MADV_HUGEPAGE);  // fewer pages to find; no harm if refused
+  add_chunk(static_cast<std::byte*>(base), reserved);
 }
 
 Arena::~Arena() {
-  ASAN_UNPOISON_MEMORY_REGION(base_, touched_);
-  munmap(base_, reserved_);
+  for (const Chunk& chunk : chunks_) {
+    if (device_ == Device::cuda) {
+      cuda_free(chunk.begin);
+      continue;
+    }
+    // Only what was given out can be poisoned, and that lies before the last free block.
+    const size_t touched =
+        free_.empty() ? chunk.size : static_cast<size_t>(free_.rbegin()->first - chunk.begin);
+    unpoison(device_, chunk.begin, touched);
+    munmap(chunk.begin, chunk.size);
+  }
+}
+
+void Arena::add_chunk(std::byte* begin, size_t size) {
+  chunks_.push_back({begin, size});
+  // The last bytes are never given out: two chunks side by side do not become one block.
+  free_[begin] = size - align_of(device_);
 }
 
 void* Arena::allocate(size_t bytes) {
-  const size_t size = (std::max<size_t>(bytes, 1) + kAlign - 1) / kAlign * kAlign + kFence;
+  const size_t align = align_of(device_);
+  const size_t size = (std::max<size_t>(bytes, 1) + align - 1) / align * align + kFence;
   const std::lock_guard lock(mutex_);
-  auto best = free_.end();
-  for (auto it = free_.begin(); it != free_.end(); ++it)
-    if (it->second >= size && (best == free_.end() || it->second < best->second)) best = it;
+  const auto best_fit = [&] {
+    auto best = free_.end();
+    for (auto it = free_.begin(); it != free_.end(); ++it)
+      if (it->second >= size && (best == free_.end() || it->second < best->second)) best = it;
+    return best;
+  };
+  auto best = best_fit();
+  if (best == free_.end() && device_ == Device::cuda) {
+    const size_t chunk = std::max(kCudaChunk, size + align);
+    add_chunk(static_cast<std::byte*>(cuda_allocate(chunk)), chunk);
+    best = best_fit();
+  }
   require(best != free_.end(), "arena: out of memory: wanted ", bytes >> 20, " MiB more, ",
-          used_ >> 20, " of ", reserved_ >> 20, " MiB are in use; a smaller batch needs less");
-  const auto [offset, available] = *best;
+          used_ >> 20, " of ", chunks_.front().size >> 20,
+          " MiB are in use; a smaller batch needs less");
+  const auto [begin, available] = *best;
   free_.erase(best);
-  if (available > size) free_[offset + size] = available - size;
-  held_[offset] = size;
+  if (available > size) free_[begin + size] = available - size;
+  held_[begin] = size;
   used_ += static_cast<int64_t>(size);
   peak_ = std::max(peak_, used_);
-  touched_ = std::max(touched_, offset + size);
-  ASAN_UNPOISON_MEMORY_REGION(base_ + offset, bytes);
-  ASAN_POISON_MEMORY_REGION(base_ + offset + bytes, size - bytes);
-  return base_ + offset;
+  unpoison(device_, begin, bytes);
+  poison(device_, begin + bytes, size - bytes);
+  return begin;
 }
 
 void Arena::release(void* block) {
   const std::lock_guard lock(mutex_);
-  const auto it = held_.find(static_cast<size_t>(static_cast<std::byte*>(block) - base_));
+  const auto it = held_.find(static_cast<std::byte*>(block));
   HEED_ASSERT(it != held_.end());
-  auto [offset, size] = *it;
+  auto [begin, size] = *it;
   held_.erase(it);
   used_ -= static_cast<int64_t>(size);
-  ASAN_POISON_MEMORY_REGION(base_ + offset, size);
-  auto next = free_.lower_bound(offset);
-  if (next != free_.end() && next->first == offset + size) {
+  poison(device_, begin, size);
+  auto next = free_.lower_bound(begin);
+  if (next != free_.end() && next->first == begin + size) {
     size += next->second;
     next = free_.erase(next);
   }
   if (next != free_.begin()) {
     const auto previous = std::prev(next);
-    if (previous->first + previous->second == offset) {
+    if (previous->first + previous->second == begin) {
       previous->second += size;
       return;
     }
   }
-  free_[offset] = size;
+  free_[begin] = size;
 }
 
 int64_t Arena::used() const {
@@ -110,12 +151,27 @@ void Arena::reset_peak() {
   peak_ = used_;
 }
 
-Arena& current_arena() {
-  static const std::shared_ptr<Arena> process = Arena::make();
-  return in_use ? *in_use : *process;
+namespace {
+
+Arena& process_arena(Device device) {
+  static const std::shared_ptr<Arena> cpu = Arena::make();
+  if (device == Device::cpu) return *cpu;
+  // Never taken down: tensors of static life would outlast the driver.
+  static auto& cuda = *new std::shared_ptr<Arena>(Arena::make(Device::cuda));
+  return *cuda;
 }
+
+}  // namespace
+
+Arena& current_arena() { return in_use ? *in_use : process_arena(Device::cpu); }
 
 UseArena::UseArena(Arena& arena) : previous_(in_use) { in_use = &arena; }
 UseArena::~UseArena() { in_use = previous_; }
+
+UseDevice::UseDevice(Device device) : previous_(in_use) {
+  if (device == Device::cuda) require_cuda();
+  in_use = &process_arena(device);
+}
+UseDevice::~UseDevice() { in_use = previous_; }
 
 }  // namespace heed

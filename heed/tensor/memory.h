@@ -1,11 +1,11 @@
 // Memory for tensors: arenas.
 //
-// An arena is one reserved range of addresses, of which pages become real when first touched and
-// stay so. Blocks are given out best fit, lowest address first, and joined again when freed. That
-// is deterministic: the same requests in the same order get the same addresses, so a training step
-// whose shapes come back finds its memory warm, and on a GPU can be replayed as a graph
-// (docs/decisions/memory.md). There is a process-wide arena for what lasts, and a trainer uses
-// another one for its steps.
+// On a CPU an arena is one reserved range of addresses, of which pages become real when first
+// touched and stay so; on a GPU it grows by chunks, which stay. Blocks are given out best fit,
+// lowest address first, and joined again when freed. That is deterministic: the same requests in
+// the same order get the same addresses, so a training step whose shapes come back finds its memory
+// warm, and on a GPU can be replayed as a graph (docs/decisions/memory.md). There is a process-wide
+// arena for what lasts, and a trainer uses another one for its steps.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,24 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
+
+#include "heed/tensor/device.h"
 
 namespace heed {
 
 // Thread-safe. Kept alive by the tensors in it.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
-  // Reserves as many addresses as the machine has memory; uses none yet.
-  static std::shared_ptr<Arena> make();
+  // Uses no memory yet.
+  static std::shared_ptr<Arena> make(Device device = Device::cpu);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Aligned to 64 bytes. Throws Error when the machine's memory would not suffice.
+  Device device() const { return device_; }
+
+  // Aligned to 64 bytes (256 on a GPU). Throws Error when the device's memory would not suffice.
   void* allocate(size_t bytes);
   void release(void* block);
 
@@ -34,18 +39,38 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void reset_peak();
 
  private:
-  Arena();
+  explicit Arena(Device device);
+  void add_chunk(std::byte* begin, size_t size);
 
+  struct Chunk {
+    std::byte* begin;
+    size_t size;
+  };
+
+  const Device device_;
   mutable std::mutex mutex_;
-  std::byte* base_ = nullptr;
-  size_t reserved_ = 0, touched_ = 0;  // touched: no byte behind was ever given out
-  std::map<size_t, size_t> free_;      // offset -> size, no two adjacent
-  std::map<size_t, size_t> held_;      // offset -> size
+  std::vector<Chunk> chunks_;
+  std::map<std::byte*, size_t> free_;  // begin -> size, no two adjacent
+  std::map<std::byte*, size_t> held_;  // begin -> size
   int64_t used_ = 0, peak_ = 0;
 };
 
-// The arena that new tensors of this thread come from: the one in use, else the process-wide one.
+// The arena that new tensors of this thread come from: the one in use, else the process-wide one of
+// the device in use.
 Arena& current_arena();
+
+// While it lives, new tensors of this thread live on `device`. Throws Error if this machine has
+// none, or this build knows none.
+class UseDevice {
+ public:
+  explicit UseDevice(Device device);
+  ~UseDevice();
+  UseDevice(const UseDevice&) = delete;
+  UseDevice& operator=(const UseDevice&) = delete;
+
+ private:
+  Arena* previous_;
+};
 
 // While it lives, new tensors of this thread come from `arena`. Tensors may outlive it.
 class UseArena {

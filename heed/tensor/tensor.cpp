@@ -1,7 +1,9 @@
 #include "heed/tensor/tensor.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "heed/tensor/cuda.h"
 #include "heed/tensor/dispatch.h"
 #include "heed/tensor/memory.h"
 
@@ -50,6 +52,7 @@ Tensor::Tensor(const Shape& shape, Type type)
     require(!__builtin_mul_overflow(bytes, static_cast<size_t>(size), &bytes) && bytes >> 60 == 0,
             "tensor: ", shape, " is more than any memory can hold");
   auto arena = current_arena().shared_from_this();
+  device_ = arena->device();
   void* block = arena->allocate(bytes);
   storage_ = std::shared_ptr<void>(block, [arena](void* p) { arena->release(p); });
 }
@@ -68,7 +71,15 @@ double Tensor::item() const {
   return values()[0];
 }
 
+std::span<const Id> Tensor::host_ids() const {
+  require(contiguous() && (device_ == Device::cpu || host_), "tensor: ids ", shape_,
+          " that were computed on a GPU; they cannot be checked on the host");
+  const Id* first = device_ == Device::cpu ? data<Id>() : host_->data() + offset_;
+  return {first, static_cast<size_t>(count())};
+}
+
 std::vector<double> Tensor::values() const {
+  if (device_ == Device::cuda) return to(*this, Device::cpu).values();
   std::vector<double> out;
   out.reserve(static_cast<size_t>(count()));
   const auto visit = [&]<class T>(const T* p) {
@@ -108,16 +119,38 @@ Tensor Tensor::detached() const {
   return y;
 }
 
+void set_numbers(const Tensor& x, std::span<const std::byte> bytes) {
+  require(x.contiguous() && bytes.size() == static_cast<size_t>(x.count()) * size_of(x.type()),
+          "tensor: ", bytes.size(), " bytes for ", x.shape(), " of ", name(x.type()));
+  if (bytes.empty()) return;
+  if (x.device() == Device::cuda) return copy_to_cuda(bytes.data(), x.raw(), bytes.size());
+  std::memcpy(x.raw(), bytes.data(), bytes.size());
+}
+
+Tensor to(const Tensor& x, Device device) {
+  if (x.device() == device) return x;
+  // All from the first number to the last: strides stay as they are.
+  int64_t extent = x.count() == 0 ? 0 : 1;
+  for (int i = 0; i < x.rank(); ++i) extent += std::max<int64_t>(0, x.size(i) - 1) * x.stride(i);
+  const UseDevice here(device);
+  Tensor y({extent}, x.type());
+  const size_t bytes = static_cast<size_t>(extent) * size_of(x.type());
+  if (device == Device::cuda)
+    copy_to_cuda(x.raw(), y.raw(), bytes);
+  else
+    copy_from_cuda(x.raw(), y.raw(), bytes);
+  return y.view(x.shape(), x.strides());
+}
+
 Tensor empty_like(const Tensor& x) { return Tensor(x.shape(), x.type()); }
 
 Tensor full(const Shape& shape, double value, Type type) {
+  if (type == Type::i32)
+    return ids(std::vector<Id>(static_cast<size_t>(shape.count()), static_cast<Id>(value)), shape);
   Tensor y(shape, type);
-  if (type == Type::i32) {
-    std::fill_n(y.data<Id>(), y.count(), static_cast<Id>(value));
-    return y;
-  }
   launch("full", y, [&]<class T>() {
-    return kernels::Fill<T>{.n = y.count(), .value = static_cast<T>(value), .y = y.data<T>()};
+    return kernels::Fill<T>{
+        .n = y.count(), .value = static_cast<kernels::Wide<T>>(value), .y = y.data<T>()};
   });
   return y;
 }
@@ -131,7 +164,7 @@ Tensor filled(std::span<const T> values, const Shape& shape) {
   require(static_cast<int64_t>(values.size()) == shape.count(), "tensor: shape ", shape, " wants ",
           shape.count(), " numbers, given ", values.size());
   Tensor y(shape, type_of<T>());
-  std::copy(values.begin(), values.end(), y.data<T>());
+  set_numbers(y, std::as_bytes(values));
   return y;
 }
 
@@ -157,7 +190,12 @@ Tensor tensor(std::span<const double> values, const Shape& shape, Type type) {
   return filled(std::span<const float>(floats), shape);
 }
 
-Tensor ids(std::span<const Id> values, const Shape& shape) { return filled(values, shape); }
+Tensor ids(std::span<const Id> values, const Shape& shape) {
+  Tensor y = filled(values, shape);
+  if (y.device() == Device::cuda)
+    y.host_ = std::make_shared<const std::vector<Id>>(values.begin(), values.end());
+  return y;
+}
 
 Tensor normal(const Shape& shape, double deviation, Random& random, Type type) {
   return drawn(shape, type, [&] { return deviation * static_cast<double>(random.normal()); });

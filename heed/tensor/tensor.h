@@ -68,12 +68,13 @@ class Tensor {
   int64_t stride(int axis) const { return stride_[axis < 0 ? axis + rank() : axis]; }
   int64_t count() const { return shape_.count(); }
   Type type() const { return type_; }
-  Device device() const { return Device::cpu; }
+  Device device() const { return device_; }
   bool contiguous() const;
   // True if no other tensor shares the numbers: they may be overwritten unseen.
   bool sole_owner() const { return storage_.use_count() == 1; }
 
-  // The first number. Throws Error if the tensor holds another type.
+  // The first number, in the memory of the tensor's device. Throws Error if the tensor holds
+  // another type.
   template <class T>
   T* data() const {
     require(!defined() || type_ == type_of<T>(), "tensor: holds ", name(type_), ", asked for ",
@@ -85,6 +86,9 @@ class Tensor {
     require(defined(), "tensor: there is none; it was never given a value");
     return static_cast<std::byte*>(storage_.get()) + static_cast<size_t>(offset_) * size_of(type_);
   }
+  // The ids of a contiguous tensor that ids() made, or of a part of it, as the host sees them: what
+  // an op checks, whatever the device.
+  std::span<const Id> host_ids() const;
   // The only number of a tensor with one.
   double item() const;
   // All numbers in row-major order, as doubles.
@@ -102,16 +106,27 @@ class Tensor {
   Tensor detached() const;
 
  private:
+  friend Tensor ids(std::span<const Id> values, const Shape& shape);
+
   std::shared_ptr<void> storage_;
+  std::shared_ptr<const std::vector<Id>> host_;  // on a GPU: what ids() was given
   int64_t offset_ = 0;
   Shape shape_, stride_;
   Type type_ = Type::f32;
+  Device device_ = Device::cpu;
   Slot slot_;
   std::shared_ptr<Leaf> leaf_;
 };
 
 // Strides of a row-major array.
 Shape row_major(const Shape& shape);
+
+// The same numbers on another device, with the same strides; x itself if it lives there. Not
+// recorded.
+Tensor to(const Tensor& x, Device device);
+
+// Overwrites the numbers of a contiguous tensor by as many bytes of the host's memory.
+void set_numbers(const Tensor& x, std::span<const std::byte> bytes);
 
 Tensor empty_like(const Tensor& x);
 Tensor full(const Shape& shape, double value, Type type = Type::f32);

@@ -1,6 +1,5 @@
 #include "heed/training/checkpoint.h"
 
-#include <cstring>
 #include <span>
 
 #include "heed/files/safetensors.h"
@@ -19,9 +18,7 @@ StoredDtype stored(Type type) {
 }
 
 std::span<std::byte> bytes_of(const Tensor& x) {
-  const size_t size = static_cast<size_t>(x.count()) * size_of(x.type());
-  const auto pointer = [&]<class T>() { return reinterpret_cast<std::byte*>(x.data<T>()); };
-  return {x.type() == Type::f64 ? pointer.operator()<double>() : pointer.operator()<float>(), size};
+  return {static_cast<std::byte*>(x.raw()), static_cast<size_t>(x.count()) * size_of(x.type())};
 }
 
 }  // namespace
@@ -29,11 +26,14 @@ std::span<std::byte> bytes_of(const Tensor& x) {
 void save_tensors(const TensorsByName& tensors, const std::filesystem::path& path,
                   const std::map<std::string, std::string>& metadata) {
   std::vector<TensorEntry> entries;
-  for (const auto& [name, x] : tensors)
+  std::vector<Tensor> here;
+  for (const auto& [name, x] : tensors) {
+    here.push_back(to(x, Device::cpu));
     entries.push_back({.name = name,
                        .dtype = stored(x.type()),
                        .shape = {x.shape().begin(), x.shape().end()},
-                       .bytes = bytes_of(x)});
+                       .bytes = bytes_of(here.back())});
+  }
   write_safetensors(path, entries, metadata);
 }
 
@@ -49,8 +49,7 @@ std::map<std::string, std::string> load_tensors(const TensorsByName& tensors,
   }
   require(file.entries().size() == tensors.size(), path.string(), ": has ", file.entries().size(),
           " tensors, the model wants ", tensors.size());
-  for (const auto& [name, x] : tensors)
-    std::memcpy(bytes_of(x).data(), file.at(name).bytes.data(), bytes_of(x).size());
+  for (const auto& [name, x] : tensors) set_numbers(x, file.at(name).bytes);
   return file.metadata();
 }
 

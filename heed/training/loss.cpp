@@ -43,14 +43,14 @@ BatchLoss batch_loss(const Model& model, const Batch& b, const LossOptions& o) {
       model.force(source_of(b), ids(b.target_in, {b.rows, b.target_width}), guided);
   const Tensor words =
       linear_cross_entropy(forced.hidden, model.output_weight(), targets(b), o.smoothing);
-  BatchLoss loss{.total = words, .cross_entropy = words.item()};
+  BatchLoss loss{.total = words, .cross_entropy = words.detached()};
   if (guided) loss.total = words + alignment_loss(b, forced.weights) * o.guided;
   return loss;
 }
 
 double negative_log_likelihood(const Model& model, const Batch& b) {
   const NoTape off;
-  return batch_loss(model, b, {.smoothing = 0}).cross_entropy * double(b.target_tokens());
+  return batch_loss(model, b, {.smoothing = 0}).cross_entropy.item() * double(b.target_tokens());
 }
 
 }  // namespace heed

@@ -13,8 +13,8 @@ struct LossOptions {
 };
 
 struct BatchLoss {
-  Tensor total;              // what is minimized: a mean over the target's words
-  double cross_entropy = 0;  // its first part
+  Tensor total;          // what is minimized: a mean over the target's words
+  Tensor cross_entropy;  // its first part
 };
 
 BatchLoss batch_loss(const Model& model, const Batch& batch, const LossOptions& options);

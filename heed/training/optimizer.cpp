@@ -1,5 +1,6 @@
 #include "heed/training/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "heed/ops/ops.h"
@@ -7,61 +8,81 @@
 
 namespace heed {
 
-double gradient_norm(const Params& params) {
-  double squares = 0;
-  for (const Parameter& p : params.all()) {
-    if (!p.value.leaf()->grad) continue;
-    const Tensor grad = contiguous(*p.value.leaf()->grad);
-    double sum = 0;
-    launch("gradient_norm", grad, [&]<class T>() {
-      return kernels::SumSquares<T>{.n = grad.count(), .x = grad.data<T>(), .sum = &sum};
-    });
-    squares += sum;
-  }
-  return std::sqrt(squares);
+namespace {
+
+// Calls body(first, count) for runs of at most as many parameters as a kernel takes.
+template <class Body>
+void in_runs(size_t n, Body body) {
+  for (size_t at = 0; at < n; at += kernels::kMaxParts)
+    body(at, static_cast<int>(std::min<size_t>(kernels::kMaxParts, n - at)));
 }
 
+}  // namespace
+
 Adam::Adam(Params params, const AdamOptions& options)
-    : params_(std::move(params)), options_(options) {
+    : params_(std::move(params)),
+      options_(options),
+      squares_(tensor(std::vector<double>{0}, {1}, Type::f64)),
+      numbers_({static_cast<int64_t>(sizeof(kernels::AdamNumbers) / sizeof(double))}, Type::f64) {
   for (const Parameter& p : params_.all()) {
     m_.push_back(zeros(p.value.shape(), p.value.type()));
     v_.push_back(zeros(p.value.shape(), p.value.type()));
   }
 }
 
-double Adam::step(double rate) {
+double Adam::gradient_norm() const { return std::sqrt(squares_.item()); }
+
+void Adam::step(double rate, const RunningMean& mean) {
   require(m_.size() == params_.all().size(), "adam: was made for ", m_.size(),
           " parameters, there are ", params_.all().size(),
           " now; make it when the model is complete");
-  const double norm = gradient_norm(params_);
-  if (!std::isfinite(norm)) {
-    params_.clear_gradients();
-    return norm;
+  std::vector<size_t> moved;
+  std::vector<Tensor> grads;
+  for (size_t i = 0; i < m_.size(); ++i) {
+    const auto& leaf = params_.all()[i].value.leaf();
+    if (!leaf->grad) continue;
+    moved.push_back(i);
+    grads.push_back(contiguous(*leaf->grad));
+    leaf->grad = nullptr;
   }
-  const double clip = options_.clip_norm;
-  const double scale = clip > 0 && norm > clip ? clip / norm : 1;
+  if (moved.empty()) return;
   ++steps_;
-  for (size_t i = 0; i < params_.all().size(); ++i) {
-    const Tensor& w = params_.all()[i].value;
-    if (!w.leaf()->grad) continue;
-    const Tensor grad = contiguous(*w.leaf()->grad);
-    launch("adam", w, [&]<class T>() {
-      return kernels::Adam<T>{.n = w.count(),
-                              .grad = grad.data<T>(),
-                              .w = w.data<T>(),
-                              .m = m_[i].data<T>(),
-                              .v = v_[i].data<T>(),
-                              .rate = static_cast<T>(rate),
-                              .beta1 = static_cast<T>(options_.beta1),
-                              .beta2 = static_cast<T>(options_.beta2),
-                              .epsilon = static_cast<T>(options_.epsilon),
-                              .decay = static_cast<T>(options_.decay),
-                              .scale = static_cast<T>(scale),
-                              .step = steps_};
+  const kernels::AdamNumbers numbers{.rate = rate,
+                                     .beta1 = options_.beta1,
+                                     .beta2 = options_.beta2,
+                                     .epsilon = options_.epsilon,
+                                     .decay = options_.decay,
+                                     .clip = options_.clip_norm,
+                                     .average = mean.factor,
+                                     .step = steps_};
+  set_numbers(numbers_, std::as_bytes(std::span(&numbers, 1)));
+  in_runs(moved.size(), [&](size_t first, int count) {
+    launch("gradient norm", grads[first], [&]<class T>() {
+      kernels::SumSquares<T> k{
+          .add = first > 0, .sum = squares_.data<double>(), .count = count, .part = {}};
+      for (size_t i = 0; i < static_cast<size_t>(count); ++i)
+        k.part[i] = {grads[first + i].count(), grads[first + i].data<T>()};
+      return k;
     });
-    w.leaf()->grad = nullptr;
-  }
-  return norm;
+  });
+  in_runs(moved.size(), [&](size_t first, int count) {
+    launch("adam", grads[first], [&]<class T>() {
+      kernels::Adam<T> k{.numbers = reinterpret_cast<const kernels::AdamNumbers*>(numbers_.raw()),
+                         .squares = squares_.data<double>(),
+                         .count = count,
+                         .part = {}};
+      for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+        const size_t p = moved[first + i];
+        k.part[i] = {.n = m_[p].count(),
+                     .grad = grads[first + i].data<T>(),
+                     .w = params_.all()[p].value.data<T>(),
+                     .m = m_[p].data<T>(),
+                     .v = v_[p].data<T>(),
+                     .average = mean.of ? (*mean.of)[p].data<T>() : nullptr};
+      }
+      return k;
+    });
+  });
 }
 
 }  // namespace heed

@@ -8,13 +8,17 @@
 
 namespace heed {
 
-// The norm of all gradients together, in double: sqrt of the sum of squares.
-double gradient_norm(const Params& params);
-
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.98, epsilon = 1e-9;
   double decay = 0;      // AdamW's weight decay, times the rate
   double clip_norm = 0;  // gradients are scaled down to this norm; 0: never
+};
+
+// What a step does beside moving the parameters: an exponential mean of each, in the order of the
+// parameters, moves after it.
+struct RunningMean {
+  const std::vector<Tensor>* of = nullptr;  // null: none
+  double factor = 0;                        // what stays of the mean
 };
 
 // Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019).
@@ -22,9 +26,11 @@ class Adam {
  public:
   Adam(Params params, const AdamOptions& options = {});
 
-  // Moves every parameter that has a gradient, forgets the gradients, and returns their norm before
-  // clipping. Moves nothing if the norm is not finite.
-  double step(double rate);
+  // Moves every parameter that has a gradient and forgets the gradients. Moves nothing if their
+  // norm is not finite; the caller asks for it where it wants to know, which on a GPU means to
+  // wait.
+  void step(double rate, const RunningMean& mean = {});
+  double gradient_norm() const;  // at the last step, before clipping
 
   // For checkpoints: steps made, and the moments of each parameter in order.
   int64_t steps() const { return steps_; }
@@ -37,6 +43,8 @@ class Adam {
   AdamOptions options_;
   int64_t steps_ = 0;
   std::vector<Tensor> m_, v_;
+  Tensor squares_;  // the sum of the squares of all gradients: one double
+  Tensor numbers_;  // kernels::AdamNumbers
 };
 
 }  // namespace heed

@@ -84,7 +84,7 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Corpus> corp
       config_(config),
       folder_(std::move(folder)),
       adam_(params_, {.decay = config.decay, .clip_norm = config.clip}),
-      arena_(Arena::make()) {
+      arena_(Arena::make(current_arena().device())) {
   check(config_);
   if (config_.average > 0)
     for (const Parameter& p : params_.all()) {
@@ -95,53 +95,58 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Corpus> corp
 
 // ---- one update
 
-double Trainer::update(Batches& batches, Window& window) {
-  for (int64_t i = 0; i < config_.accumulate; ++i) {
-    const Batch batch = batches.next();
-    const UseArena use(*arena_);
+// Of the sum of the batches' losses; returns the losses by word.
+std::vector<Tensor> Trainer::gradients(const std::vector<Batch>& now) {
+  const UseArena use(*arena_);
+  std::vector<Tensor> losses;
+  for (size_t i = 0; i < now.size(); ++i) {
+    const Batch& batch = now[i];
     // What is drawn is a function of the seed, the update and the batch within it.
     Tape tape(config_.seed * 0x9E3779B97F4A7C15ull +
-              static_cast<uint64_t>(state_.step * config_.accumulate + i));
+              static_cast<uint64_t>(state_.step * config_.accumulate) + i);
     const BatchLoss loss =
         batch_loss(model_, batch, {.smoothing = config_.smoothing, .guided = config_.guided});
-    const double value = loss.total.item();
-    if (!std::isfinite(value))
-      fail("training: the loss is no longer a number at step ", state_.step + 1, " (lines ",
-           batch.lines.front(),
-           " and others). The last checkpoint is whole. Try a lower --rate, a ",
-           "longer --warmup or a smaller --clip");
     tape.backward(config_.accumulate == 1 ? loss.total
                                           : loss.total * (1 / double(config_.accumulate)));
-    window.loss += loss.cross_entropy * double(batch.target_tokens());
-    window.words += batch.target_tokens();
-    state_.position = batch.after;
+    losses.push_back(loss.cross_entropy);
   }
+  return losses;
+}
+
+void Trainer::update(Batches& batches, Window& window) {
+  std::vector<Batch> now;
+  for (int64_t i = 0; i < config_.accumulate; ++i) now.push_back(batches.next());
+  const std::vector<Tensor> losses = gradients(now);
   const Schedule schedule{.kind = config_.schedule,
                           .rate = config_.rate,
                           .warmup = config_.warmup,
                           .steps = config_.steps,
                           .factor = state_.rate_factor};
-  const std::string worst =
-      std::isfinite(gradient_norm(params_)) ? std::string() : worst_gradient(params_);
-  const double norm = adam_.step(rate_at(schedule, state_.step + 1));
-  if (!std::isfinite(norm))
+  // At first the mean is of few steps: a factor that grows up to the one asked for.
+  const double t = double(state_.step + 1), factor = std::min(config_.average, (1 + t) / (10 + t));
+  adam_.step(rate_at(schedule, state_.step + 1),
+             {.of = average_.empty() ? nullptr : &average_, .factor = factor});
+  // Everything is under way; from here on a GPU is waited for.
+  const char* const advice =
+      " The last checkpoint is whole. Try a lower --rate, a longer --warmup or a smaller --clip";
+  for (size_t i = 0; i < now.size(); ++i) {
+    const double loss = losses[i].item();
+    if (!std::isfinite(loss))
+      fail("training: the loss is no longer a number at step ", state_.step + 1, " (lines ",
+           now[i].lines.front(), " and others).", advice);
+    window.loss += loss * double(now[i].target_tokens());
+    window.words += now[i].target_tokens();
+  }
+  const double norm = adam_.gradient_norm();
+  if (!std::isfinite(norm)) {
+    gradients(now);  // nothing has moved: they come out as before
     fail("training: a gradient is no longer a number at step ", state_.step + 1,
-         "; the first is that of '", worst,
-         "'. The last checkpoint is whole. Try a lower --rate, a longer --warmup or a smaller "
-         "--clip");
+         "; the first is that of '", worst_gradient(params_), "'.", advice);
+  }
+  state_.position = now.back().after;
   ++state_.step;
   ++window.updates;
   window.norm += norm;
-  move_average();
-  return norm;
-}
-
-void Trainer::move_average() {
-  if (average_.empty()) return;
-  // At first the mean is of few steps: a factor that grows up to the one asked for.
-  const double t = double(state_.step), factor = std::min(config_.average, (1 + t) / (10 + t));
-  for (size_t i = 0; i < average_.size(); ++i)
-    blend(average_[i], factor, params_.all()[i].value.detached(), 1 - factor);
 }
 
 // ---- the loop

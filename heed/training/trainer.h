@@ -128,8 +128,8 @@ class Trainer {
     std::chrono::steady_clock::time_point since;
   };
 
-  double update(Batches& batches, Window& window);
-  void move_average();
+  std::vector<Tensor> gradients(const std::vector<Batch>& now);
+  void update(Batches& batches, Window& window);
   void validate(const Hooks& hooks, Progress& progress);
   TensorsByName checkpoint_tensors() const;
   void save() const;

@@ -302,8 +302,8 @@ void drop_factors(const Attention<T>& a, int64_t row, int64_t key, int64_t n, T*
     HWY_ALIGN uint32_t words[64];
     for (int64_t c = 0; c < 16; c += static_cast<int64_t>(hn::Lanes(d)))
       philox_words(hn::Iota(d, static_cast<uint32_t>((key + j) / 8 + c)),
-                   {static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), 1}, value(a.seed), 16,
-                   words + c);
+                   {static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), 1}, value(a.seed),
+                   16, words + c);
     for (int64_t i = 0; i < 64; ++i) {
       factor[j + i] = (words[i] & 0xFFFF) >= threshold ? keep : T(0);
       factor[j + 64 + i] = words[i] >> 16 >= threshold ? keep : T(0);

@@ -274,7 +274,8 @@ void apply(const Adam<T>& k) {
   const Tag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto set = [&](double x) { return hn::Set(d, static_cast<T>(x)); };
-  const double c1 = 1 - std::pow(o.beta1, double(o.step)), c2 = 1 - std::pow(o.beta2, double(o.step));
+  const double c1 = 1 - std::pow(o.beta1, double(o.step)),
+               c2 = 1 - std::pow(o.beta2, double(o.step));
   const auto b1 = set(o.beta1), b2 = set(o.beta2), a1 = set(1 - o.beta1), a2 = set(1 - o.beta2);
   const auto scale = set(o.clip > 0 && norm > o.clip ? o.clip / norm : 1);
   // rate/c1 * m / (sqrt(v)/sqrt(c2) + epsilon): the corrections cost nothing here.

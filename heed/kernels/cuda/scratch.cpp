@@ -15,8 +15,9 @@ void* cuda_scratch(size_t bytes) {
   const size_t wanted = std::max(bytes + bytes / 2, size_t{64} << 20);
   void* larger = nullptr;
   if (const cudaError_t error = cudaMalloc(&larger, wanted); error != cudaSuccess)
-    fail("cuda: ", wanted >> 20, " MiB for a kernel's intermediate results: ",
-         cudaGetErrorString(error), "; a smaller --batch-tokens needs less");
+    fail("cuda: ", wanted >> 20,
+         " MiB for a kernel's intermediate results: ", cudaGetErrorString(error),
+         "; a smaller --batch-tokens needs less");
   block = larger;
   size = wanted;
   return block;

@@ -1,0 +1,93 @@
+// Training steps on a GPU, at the sizes at which peers are measured on the same chip
+// (tools/gpu-check sets the two beside each other).
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "bench/bench.h"
+#include "heed/models/model.h"
+#include "heed/tensor/cuda.h"
+#include "heed/tensor/memory.h"
+#include "heed/training/loss.h"
+#include "heed/training/optimizer.h"
+
+namespace heed::bench {
+namespace {
+
+struct Size {
+  const char* name;
+  int64_t words, batch, length;
+  ModelConfig config;
+};
+
+ModelConfig transformer(int64_t size, int64_t heads, int64_t layers, int64_t inner) {
+  return {.family = "transformer",
+          .size = size,
+          .encoder_layers = layers,
+          .decoder_layers = layers,
+          .dropout = 0.1,
+          .tied = true,
+          .score = "scaled_dot",
+          .heads = heads,
+          .inner = inner};
+}
+
+std::vector<Size> sizes() {
+  return {{"tiny", 10000, 256, 16, transformer(128, 4, 4, 256)},
+          {"iwslt", 10000, 160, 25, transformer(512, 4, 6, 1024)},
+          {"base", 32000, 400, 32, transformer(512, 8, 6, 2048)},
+          {"big", 32000, 200, 32, transformer(1024, 16, 6, 4096)},
+          {"recurrent", 10000, 128, 25, {.family = "rnn", .size = 512, .dropout = 0}}};
+}
+
+Batch full_batch(const Size& s) {
+  Batch b;
+  b.rows = s.batch, b.source_width = b.target_width = s.length;
+  const auto fill = [&](std::vector<Id>& out, Id from) {
+    for (int64_t i = 0; i < s.batch * s.length; ++i)
+      out.push_back(static_cast<Id>((from + 7919 * i) % s.words));
+  };
+  fill(b.source, 3), fill(b.target_in, 5), fill(b.target, 11);
+  b.source_lengths.assign(static_cast<size_t>(s.batch), static_cast<Id>(s.length));
+  b.target_lengths = b.source_lengths;
+  return b;
+}
+
+}  // namespace
+
+std::vector<CudaResult> cuda_training(const std::string& only) {
+  const UseDevice use(Device::cuda);
+  std::vector<CudaResult> out;
+  for (const Size& s : sizes()) {
+    if (std::string(s.name).find(only) == std::string::npos) continue;
+    const Params params(1);
+    const auto model = make_model(params, s.config,
+                                  {.source = s.words, .target = s.words, .shared = s.config.tied});
+    Adam adam(params, {.clip_norm = 1});
+    const auto arena = Arena::make(Device::cuda);
+    const Batch batch = full_batch(s);
+    const auto step = [&] {
+      const UseArena in_use(*arena);
+      Tape tape(static_cast<uint64_t>(adam.steps()));
+      tape.backward(batch_loss(*model, batch, {.smoothing = 0.1}).total);
+      adam.step(5e-4);
+    };
+    for (int i = 0; i < 5; ++i) step();
+    cuda_synchronize();
+    std::vector<double> times;
+    for (int round = 0; round < 5; ++round) {
+      const auto begin = std::chrono::steady_clock::now();
+      constexpr int kSteps = 10;
+      for (int i = 0; i < kSteps; ++i) step();
+      cuda_synchronize();
+      times.push_back(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kSteps);
+    }
+    std::sort(times.begin(), times.end());
+    out.push_back({s.name, times[2], double(s.batch * s.length) / times[2],
+                   double(arena->peak()) / 1e6, adam.gradient_norm()});
+  }
+  return out;
+}
+
+}  // namespace heed::bench

@@ -1,0 +1,201 @@
+// Matrix products by cuBLASLt, which wants columns first: c^T = b^T a^T of row-major matrices.
+//
+// f32 products run on tensor cores as tf32 (10 bits of precision in, f32 sums) unless exact ones
+// were asked for; bf16 ones with f32 sums. The library is asked once for each shape which of its
+// kernels is the best.
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "heed/base/check.h"
+#include "heed/kernels/cuda/gemm.h"
+#include "heed/kernels/cuda/scratch.h"
+#include "heed/kernels/kernels.h"
+
+namespace heed::kernels {
+namespace {
+
+constexpr size_t kWorkspace = size_t{32} << 20;
+
+bool exact = false;
+
+void check(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail("matrix product: ", what, ": cuBLASLt says ", cublasLtGetStatusString(status));
+}
+
+cublasLtHandle_t handle() {
+  static const cublasLtHandle_t made = [] {
+    cublasLtHandle_t h = nullptr;
+    check(cublasLtCreate(&h), "cannot begin");
+    return h;
+  }();
+  return made;
+}
+
+template <class T>
+cudaDataType_t type() {
+  return std::is_same_v<T, bf16> ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+// A row-major matrix as cuBLASLt sees it.
+struct Operand {
+  bool turned;
+  int64_t lead;
+  int64_t step;  // from item to item of the batch
+};
+template <class T>
+Operand operand(const Matrix<T>& x, int64_t step) {
+  return x.col == 1 ? Operand{false, x.row, step} : Operand{true, x.col, step};
+}
+
+// The largest power of two up to 16 that divides an address.
+int64_t alignment(const void* p) {
+  const auto at = reinterpret_cast<uintptr_t>(p);
+  return at % 16 == 0 ? 16 : at % 8 == 0 ? 8 : at % 4 == 0 ? 4 : 2;
+}
+
+struct Plan {
+  cublasLtMatmulDesc_t what = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
+template <class T, class C>
+struct Product {
+  const Matmul<T, C>& k;
+  Operand a, b, c;
+  int64_t batch;
+  cublasLtEpilogue_t epilogue;
+
+  // All that the choice of a kernel depends on.
+  std::array<int64_t, 18> key(const T* pa, const T* pb, const C* pc) const {
+    return {k.m,      k.n,          k.k,           a.turned,      a.lead,        a.step,
+            b.turned, b.lead,       b.step,        c.lead,        c.step,        batch,
+            epilogue, k.accumulate, alignment(pa), alignment(pb), alignment(pc), exact};
+  }
+
+  static cublasLtMatrixLayout_t layout(cudaDataType_t t, int64_t rows, int64_t cols, int64_t lead,
+                                       int64_t count, int64_t step) {
+    cublasLtMatrixLayout_t out = nullptr;
+    check(cublasLtMatrixLayoutCreate(&out, t, static_cast<uint64_t>(rows),
+                                     static_cast<uint64_t>(cols), std::max(lead, rows)),
+          "layout");
+    const int32_t n = static_cast<int32_t>(count);
+    check(cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &n, sizeof n),
+          "layout");
+    check(cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
+                                           sizeof step),
+          "layout");
+    return out;
+  }
+
+  Plan plan(const T* pa, const T* pb, const C* pc) const {
+    Plan p;
+    const bool f32 = std::is_same_v<T, float>;
+    check(
+        cublasLtMatmulDescCreate(
+            &p.what, f32 && !exact ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "description");
+    const auto set = [&](cublasLtMatmulDescAttributes_t name, auto value) {
+      check(cublasLtMatmulDescSetAttribute(p.what, name, &value, sizeof value), "description");
+    };
+    // b comes first: columns first turns the order around.
+    set(CUBLASLT_MATMUL_DESC_TRANSA, b.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, a.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    if (k.bias) {
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(k.bias));
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
+    }
+    p.a = layout(type<T>(), b.turned ? k.k : k.n, b.turned ? k.n : k.k, b.lead, batch, b.step);
+    p.b = layout(type<T>(), a.turned ? k.m : k.k, a.turned ? k.k : k.m, a.lead, batch, a.step);
+    p.c = layout(type<C>(), k.n, k.m, c.lead, batch, c.step);
+    cublasLtMatmulPreference_t wish = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&wish), "preference");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
+      check(cublasLtMatmulPreferenceSetAttribute(wish, name, &value, sizeof value), "preference");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(alignment(pb)));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(alignment(pa)));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(alignment(pc)));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(alignment(pc)));
+    cublasLtMatmulHeuristicResult_t found{};
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle(), p.what, p.a, p.b, p.c,
+                                                                 p.c, wish, 1, &found, &count);
+    cublasLtMatmulPreferenceDestroy(wish);
+    if (status != CUBLAS_STATUS_SUCCESS || count == 0)
+      fail("matrix product: cuBLASLt has no kernel for [", k.m, ", ", k.k, "] x [", k.k, ", ", k.n,
+           "], batch ", batch, ": ", cublasLtGetStatusString(status));
+    p.algorithm = found.algo;
+    return p;
+  }
+
+  void run(cudaStream_t stream, const T* pa, const T* pb, C* pc) const {
+    static std::map<std::array<int64_t, 18>, Plan> plans;
+    const auto [at, fresh] = plans.try_emplace(key(pa, pb, pc));
+    if (fresh) at->second = plan(pa, pb, pc);
+    const Plan& p = at->second;
+    if (k.bias)
+      check(cublasLtMatmulDescSetAttribute(p.what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &k.bias,
+                                           sizeof k.bias),
+            "bias");
+    const float one = 1, beta = k.accumulate ? 1 : 0;
+    check(cublasLtMatmul(handle(), p.what, &one, pb, p.a, pa, p.b, &beta, pc, p.c, pc, p.c,
+                         &p.algorithm, cuda_scratch(kWorkspace), kWorkspace, stream),
+          "cannot run");
+  }
+};
+
+cublasLtEpilogue_t epilogue_of(bool bias, Activation f) {
+  if (f == Activation::relu) return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+  return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+template <class T, class C>
+void product(Cuda device, const Matmul<T, C>& k) {
+  if (k.m == 0 || k.n == 0 || k.outer * k.inner == 0) return;
+  require(k.k > 0, "matrix product: an inner size of 0 is not known on a GPU");
+  // Items of the batch that lie evenly apart are one call.
+  const auto even = [&](const BatchStride& s) {
+    return k.outer == 1 || s.outer == k.inner * s.inner || (k.inner == 1);
+  };
+  const bool together = even(k.a_batch) && even(k.b_batch) && even(k.c_batch);
+  const auto step = [&](const BatchStride& s) {
+    return together && k.inner == 1 && k.outer > 1 ? s.outer : s.inner;
+  };
+  const Product<T, C> p{.k = k,
+                        .a = operand(k.a, step(k.a_batch)),
+                        .b = operand(k.b, step(k.b_batch)),
+                        .c = operand(k.c, step(k.c_batch)),
+                        .batch = together ? k.outer * k.inner : k.inner,
+                        .epilogue = epilogue_of(k.bias != nullptr, k.activation)};
+  const auto stream = static_cast<cudaStream_t>(device.stream);
+  for (int64_t i = 0; i < (together ? 1 : k.outer); ++i)
+    p.run(stream, k.a.data + i * k.a_batch.outer, k.b.data + i * k.b_batch.outer,
+          k.c.data + i * k.c_batch.outer);
+  // What the library has no epilogue for.
+  constexpr Unary after[] = {Unary::copy, Unary::copy, Unary::gelu, Unary::tanh, Unary::sigmoid};
+  const Unary f = after[static_cast<size_t>(k.activation)];
+  if (f == Unary::copy) return;
+  if constexpr (std::is_same_v<T, C>) {
+    require(k.c.row == k.n && k.outer * k.inner == 1,
+            "matrix product: an activation wants a whole matrix behind it");
+    kernels::run(device, Map<T>{.f = f, .n = k.m * k.n, .x = k.c.data, .y = k.c.data});
+  }
+}
+
+}  // namespace
+
+void set_exact_products(bool on) { exact = on; }
+
+void run(Cuda device, const Matmul<float>& k) { product(device, k); }
+void run(Cuda device, const Matmul<bf16>& k) { product(device, k); }
+void run(Cuda device, const Matmul<bf16, float>& k) { product(device, k); }
+
+}  // namespace heed::kernels

@@ -1,0 +1,216 @@
+// On a GPU: every case of both tables agrees with the CPU's f64, on the way there and back, within
+// twice what f32 gets wrong on the CPU; models train as they do there, and a run gives the same
+// bytes twice. Skipped, and said so, where there is no GPU.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "heed/models/config.h"
+#include "heed/tensor/cuda.h"
+#include "heed/tensor/memory.h"
+#include "heed/training/loss.h"
+#include "heed/training/optimizer.h"
+#include "tests/cases/attention.h"
+#include "tests/cases/ops.h"
+#include "tests/toy.h"
+
+namespace heed {
+namespace {
+
+using cases::Case;
+
+class OnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    const CudaDevices found = cuda_devices();
+    if (!found.built || !found.trouble.empty()) GTEST_SKIP() << "no GPU: " << found.trouble;
+    set_exact_products(true);
+  }
+  void TearDown() override { set_exact_products(false); }
+};
+
+using Everything = std::vector<std::vector<double>>;
+
+// The result of f and the gradient of each input, where the inputs are moved to `device`.
+template <class F>
+Everything everything(const std::vector<Tensor>& given, Device device, F f) {
+  const UseDevice use(device);
+  std::vector<Tensor> x;
+  for (const Tensor& input : given) x.push_back(as_parameter(to(input, device).detached()));
+  Everything out;
+  Tape tape(7);
+  const Tensor y = f(x);
+  out.push_back(y.values());
+  tape.backward(sum(square(y)));
+  for (const Tensor& input : x)
+    out.push_back(input.leaf()->grad ? input.leaf()->grad->values() : std::vector<double>{});
+  return out;
+}
+
+double largest(const std::vector<double>& x) {
+  double most = 0;
+  for (const double v : x) most = std::max(most, std::abs(v));
+  return most;
+}
+
+double worst(const std::vector<double>& truth, const std::vector<double>& given) {
+  double most = 0;
+  for (size_t i = 0; i < truth.size(); ++i)
+    if (std::isnan(truth[i]) != std::isnan(given[i]))
+      return HUGE_VAL;
+    else if (truth[i] != given[i] && !std::isnan(truth[i]))
+      most = std::max(most, std::abs(truth[i] - given[i]));
+  return most;
+}
+
+// Numbers of f32 as f64: what f64 starts from.
+std::vector<Tensor> widened(const std::vector<Tensor>& x) {
+  std::vector<Tensor> out;
+  for (const Tensor& t : x) out.push_back(tensor(t.values(), t.shape(), Type::f64));
+  return out;
+}
+
+template <class F>
+void compare(const std::string& name, const std::vector<Tensor>& f32, F f, F composed) {
+  SCOPED_TRACE(name);
+  Everything truth, cpu, gpu, again;
+  try {
+    truth = everything(widened(f32), Device::cpu, f);
+    cpu = everything(f32, Device::cpu, composed);
+    gpu = everything(f32, Device::cuda, f);
+    again = everything(f32, Device::cuda, f);
+  } catch (const Error& error) {
+    ADD_FAILURE() << error.what();
+    return;
+  }
+  ASSERT_EQ(truth.size(), gpu.size());
+  for (size_t i = 0; i < truth.size(); ++i) {
+    ASSERT_EQ(truth[i].size(), gpu[i].size()) << "part " << i;
+    // Twice what f32 gets wrong, and four roundings of the largest number.
+    const double allowed = 2 * worst(truth[i], cpu[i]) + 4 * 0x1p-23 * largest(truth[i]);
+    EXPECT_LE(worst(truth[i], gpu[i]), allowed) << (i ? "gradient of input " : "result ") << i;
+    EXPECT_EQ(worst(gpu[i], again[i]), 0) << "bits differ from run to run, part " << i;
+  }
+}
+
+TEST_F(OnGpu, EveryOpAgreesWithTheCpu) {
+  for (const Case& c : cases::ops()) compare(c.name, cases::draw(c, Type::f32), c.f, c.f);
+}
+
+TEST_F(OnGpu, EveryScoreMaskAndWeighAgreesWithTheCpu) {
+  for (const cases::AttentionCase& c : cases::attention()) {
+    const cases::Function composed = [&](const std::vector<Tensor>& x) { return c.composed(x); };
+    compare(c.name, cases::draw(c, Type::f32), c.f, composed);
+  }
+}
+
+TEST_F(OnGpu, LargerSizesAgreeToo) {
+  for (const char form : {'n', 't', 'T'}) {
+    const Case c = cases::matmul_case(130, 300, 200, form);
+    compare(c.name, cases::draw(c, Type::f32), c.f, c.f);
+  }
+  for (const Case& c : {cases::layer_norm_case(700, 512), cases::rms_norm_case(300, 1000),
+                        cases::softmax_case(300, 2000, false), cases::softmax_case(50, 9000, true),
+                        cases::cross_entropy_case(70, 32000, 0.1),
+                        cases::embedding_case(50, 256, 3000), cases::dropout_case(70000)})
+    compare(c.name, cases::draw(c, Type::f32), c.f, c.f);
+  for (const char* score : {"scaled_dot", "additive", "tanh", "bilinear", "cosine"})
+    for (const auto mask : cases::masks()) {
+      const cases::AttentionCase c = cases::attention_case({.score = score,
+                                                            .mask = mask,
+                                                            .heads = 4,
+                                                            .key_heads = 2,
+                                                            .queries = 70,
+                                                            .keys = 90,
+                                                            .query_size = 64,
+                                                            .key_size = 64,
+                                                            .value_size = 32});
+      const cases::Function composed = [&](const std::vector<Tensor>& x) { return c.composed(x); };
+      compare(c.name, cases::draw(c, Type::f32), c.f, composed);
+    }
+}
+
+// ---- models
+
+struct Trained {
+  std::vector<double> losses;
+  Everything parameters;
+};
+
+Trained train(const ModelConfig& config, Device device, int steps) {
+  const UseDevice use(device);
+  const Folder folder;
+  const auto corpus = toy_corpus(folder);
+  const TokenizerPair& tokenizers = corpus->tokenizers();
+  const Params params(3);
+  const auto model = make_model(
+      params, config,
+      {.source = tokenizers.source->size(), .target = tokenizers.target->size(), .shared = false});
+  Adam adam(params, {.clip_norm = 1});
+  Batches batches(corpus, {.tokens = 256, .seed = 5});
+  const auto arena = Arena::make(device);
+  Trained out;
+  for (int step = 0; step < steps; ++step) {
+    const UseArena arena_in_use(*arena);
+    Tape tape(static_cast<uint64_t>(step));
+    const BatchLoss loss = batch_loss(*model, batches.next(), {});
+    tape.backward(loss.total);
+    adam.step(2e-3);
+    out.losses.push_back(loss.cross_entropy.item());
+  }
+  for (const Parameter& p : params.all()) out.parameters.push_back(p.value.values());
+  return out;
+}
+
+std::vector<ModelConfig> models() {
+  std::vector<ModelConfig> out;
+  for (const char* score : {"none", "additive", "bilinear", "dot"})
+    for (const char* wiring : {"before", "after"})
+      out.push_back(
+          {.family = "rnn", .size = 24, .dropout = 0.1, .score = score, .wiring = wiring});
+  for (const char* cell : {"rnn", "lstm"})
+    out.push_back({.family = "rnn", .size = 16, .decoder_layers = 2, .heads = 2, .cell = cell});
+  for (const char* weigh : {"straight_through", "sparsemax", "entmax", "gumbel"})
+    out.push_back({.family = "rnn", .size = 16, .weigh = weigh});
+  for (const char* position : {"sinusoidal", "learned", "rotary"})
+    out.push_back({.family = "transformer",
+                   .size = 32,
+                   .encoder_layers = 2,
+                   .decoder_layers = 2,
+                   .dropout = 0.1,
+                   .score = "scaled_dot",
+                   .heads = 4,
+                   .attention_dropout = 0.1,
+                   .inner = 64,
+                   .position = position});
+  return out;
+}
+
+// Rounding differs, and grows with the steps: the first losses are the same to many digits.
+TEST_F(OnGpu, ModelsTrainAsOnTheCpu) {
+  for (const ModelConfig& config : models()) {
+    SCOPED_TRACE(to_json(config));
+    try {
+      const Trained cpu = train(config, Device::cpu, 8), gpu = train(config, Device::cuda, 8);
+      for (size_t i = 0; i < cpu.losses.size(); ++i)
+        EXPECT_NEAR(cpu.losses[i], gpu.losses[i], (i == 0 ? 1e-5 : 2e-3) * cpu.losses[i]) << i;
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+    }
+  }
+}
+
+TEST_F(OnGpu, TwoRunsOf200StepsGiveTheSameBytes) {
+  set_exact_products(false);
+  for (const size_t which : {size_t{2}, models().size() - 1}) {
+    const Trained one = train(models()[which], Device::cuda, 200);
+    const Trained two = train(models()[which], Device::cuda, 200);
+    EXPECT_EQ(one.parameters, two.parameters);
+    EXPECT_EQ(one.losses, two.losses);
+    EXPECT_LT(one.losses.back(), one.losses.front());
+  }
+}
+
+}  // namespace
+}  // namespace heed
