@@ -1,7 +1,7 @@
 // What every CUDA kernel of heed is written with. Included by .cu files alone.
 //
-// Nothing here or in a kernel adds floating-point numbers with atomics: a sum has one order, so a run
-// gives the same bits every time.
+// Nothing here or in a kernel adds floating-point numbers with atomics: a sum has one order, so a
+// run gives the same bits every time.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -47,6 +47,95 @@ __device__ inline bf16 narrow<bf16>(float x) {
   return __builtin_bit_cast(bf16, y);
 }
 
+// ---- V numbers at once (1, 4 or 8), widened; but for V = 1 by accesses of 8 or 16 bytes, to which
+// the place must be aligned
+
+template <class T>
+inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));  // numbers in one 16-byte access
+
+// Whether p can be read `bytes` at a time (a power of two).
+inline bool aligned(const void* p, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) == 0;
+}
+
+template <int V>
+__device__ inline void load(const float* p, float (&v)[V]) {
+  if constexpr (V == 1) {
+    v[0] = *p;
+  } else {
+    static_assert(V % 4 == 0);
+#pragma unroll
+    for (int i = 0; i < V; i += 4) {
+      const float4 x = *reinterpret_cast<const float4*>(p + i);
+      v[i] = x.x, v[i + 1] = x.y, v[i + 2] = x.z, v[i + 3] = x.w;
+    }
+  }
+}
+__device__ inline float2 wide_pair(uint32_t x) {
+  return make_float2(__uint_as_float(x << 16), __uint_as_float(x & 0xFFFF0000u));
+}
+template <int V>
+__device__ inline void load(const bf16* p, float (&v)[V]) {
+  if constexpr (V == 1) {
+    v[0] = wide(*p);
+  } else if constexpr (V == 4) {
+    const uint2 x = *reinterpret_cast<const uint2*>(p);
+    const float2 a = wide_pair(x.x), b = wide_pair(x.y);
+    v[0] = a.x, v[1] = a.y, v[2] = b.x, v[3] = b.y;
+  } else {
+    static_assert(V == 8);
+    const uint4 x = *reinterpret_cast<const uint4*>(p);
+    const float2 a = wide_pair(x.x), b = wide_pair(x.y), c = wide_pair(x.z), d = wide_pair(x.w);
+    v[0] = a.x, v[1] = a.y, v[2] = b.x, v[3] = b.y, v[4] = c.x, v[5] = c.y, v[6] = d.x, v[7] = d.y;
+  }
+}
+template <int V>
+__device__ inline void store(const float (&v)[V], float* p) {
+  if constexpr (V == 1) {
+    *p = v[0];
+  } else {
+    static_assert(V % 4 == 0);
+#pragma unroll
+    for (int i = 0; i < V; i += 4)
+      *reinterpret_cast<float4*>(p + i) = make_float4(v[i], v[i + 1], v[i + 2], v[i + 3]);
+  }
+}
+__device__ inline uint32_t narrow_pair(float low, float high) {
+  const __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&x);
+}
+template <int V>
+__device__ inline void store(const float (&v)[V], bf16* p) {
+  if constexpr (V == 1) {
+    *p = narrow<bf16>(v[0]);
+  } else if constexpr (V == 4) {
+    *reinterpret_cast<uint2*>(p) = make_uint2(narrow_pair(v[0], v[1]), narrow_pair(v[2], v[3]));
+  } else {
+    static_assert(V == 8);
+    *reinterpret_cast<uint4*>(p) = make_uint4(narrow_pair(v[0], v[1]), narrow_pair(v[2], v[3]),
+                                              narrow_pair(v[4], v[5]), narrow_pair(v[6], v[7]));
+  }
+}
+
+// ---- functions
+
+// Within 3 ulp: 2 of expf, 1 of the reciprocal, which is 0 where the result is below 2^-126.
+__device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
+
+// A number and its place as one integer: larger for larger numbers and, of equal ones, for the
+// first. 0 for a NaN, which so never wins.
+__device__ inline uint64_t rank_key(float x, uint32_t place) {
+  if (x != x) return 0;
+  const uint32_t bits = __float_as_uint(x + 0.0f);  // -0 is 0
+  const uint32_t rising = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  return uint64_t{rising} << 32 | (0xFFFFFFFFu - place);
+}
+__device__ inline uint32_t place_of(uint64_t key) {
+  return 0xFFFFFFFFu - static_cast<uint32_t>(key);
+}
+// The key of -inf at the first place: what is larger is not -inf.
+inline constexpr uint64_t kInfKey = uint64_t{0x007FFFFF} << 32 | 0xFFFFFFFFu;
+
 // ---- sums and maxima over a warp or a block, every thread gets the result
 
 __device__ inline float warp_sum(float x) {
@@ -57,9 +146,20 @@ __device__ inline float warp_max(float x) {
   for (int i = kWarp / 2; i > 0; i /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, i));
   return x;
 }
+__device__ inline double warp_sum(double x) {
+  for (int i = kWarp / 2; i > 0; i /= 2) x += __shfl_xor_sync(~0u, x, i);
+  return x;
+}
+__device__ inline uint64_t warp_max(uint64_t x) {
+  for (int i = kWarp / 2; i > 0; i /= 2) {
+    const uint64_t y = __shfl_xor_sync(~0u, static_cast<unsigned long long>(x), i);
+    x = y > x ? y : x;
+  }
+  return x;
+}
 // `room`: shared memory for one number a warp. All threads of the block call it.
-template <class Op>
-__device__ float block_reduce(float x, float none, float* room, Op over_warp) {
+template <class X, class Op>
+__device__ X block_reduce(X x, X none, X* room, Op over_warp) {
   x = over_warp(x);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int warps = (blockDim.x + kWarp - 1) / kWarp;
@@ -69,10 +169,16 @@ __device__ float block_reduce(float x, float none, float* room, Op over_warp) {
   return over_warp(lane < warps ? room[lane] : none);
 }
 __device__ inline float block_sum(float x, float* room) {
-  return block_reduce(x, 0, room, [](float v) { return warp_sum(v); });
+  return block_reduce(x, 0.0f, room, [](float v) { return warp_sum(v); });
+}
+__device__ inline double block_sum(double x, double* room) {
+  return block_reduce(x, 0.0, room, [](double v) { return warp_sum(v); });
 }
 __device__ inline float block_max(float x, float* room) {
   return block_reduce(x, -INFINITY, room, [](float v) { return warp_max(v); });
+}
+__device__ inline uint64_t block_max(uint64_t x, uint64_t* room) {
+  return block_reduce(x, uint64_t{0}, room, [](uint64_t v) { return warp_max(v); });
 }
 
 // ---- random numbers: Philox as in base/random.h, the same on every device

@@ -1,0 +1,129 @@
+// The pointwise part of recurrent cells on a GPU: everything of a step that is not a matrix
+// product, forward and backward, each one launch, one thread for each number of the state. Formulas
+// and gate orders: kernels.h.
+#include "heed/kernels/cuda/device.cuh"
+
+namespace heed::kernels {
+namespace {
+
+constexpr int kThreads = 128;
+
+// The row and the column of this thread; false behind the end of the row.
+__device__ bool place(int64_t n, int64_t& i, int64_t& j) {
+  const int64_t tiles = (n + kThreads - 1) / kThreads;
+  i = blockIdx.x / tiles;
+  j = blockIdx.x % tiles * kThreads + threadIdx.x;
+  return j < n;
+}
+unsigned blocks(int64_t rows, int64_t n) {
+  return static_cast<unsigned>(rows * ceil_div(n, kThreads));
+}
+
+template <Cell cell>
+__global__ void __launch_bounds__(kThreads) step(const __grid_constant__ CellStep<float> k) {
+  int64_t i, j;
+  const int64_t n = k.n;
+  if (!place(n, i, j)) return;
+  const float *x = k.x + i * k.x_row + j, *u = k.u + i * k.u_row + j, *h = k.h + i * k.h_row + j;
+  float *h_new = k.h_new + i * k.h_new_row + j, *kept = k.gates + i * k.gates_row + j;
+  if (k.live && !k.live[i]) {
+    *h_new = *h;
+    if constexpr (cell == Cell::lstm) k.c_new[i * k.c_new_row + j] = k.c[i * k.c_row + j];
+    for (int gate = 0; gate < kept_gates(cell); ++gate) kept[gate * n] = 0;
+    return;
+  }
+  if constexpr (cell == Cell::rnn) {
+    *kept = *h_new = tanhf(*x + *u);
+  } else if constexpr (cell == Cell::gru) {
+    const float before = *h, uc = u[2 * n], xc = x[2 * n];
+    const float r = sigmoid(x[0] + u[0]), z = sigmoid(x[n] + u[n]);
+    const float c = tanhf(fmaf(r, uc, xc));
+    kept[0] = r;
+    kept[n] = z;
+    kept[2 * n] = c;
+    kept[3 * n] = uc;
+    *h_new = fmaf(z, before - c, c);
+  } else {
+    const float before = k.c[i * k.c_row + j];
+    const float gi = sigmoid(x[0] + u[0]), gf = sigmoid(x[n] + u[n]);
+    const float gg = tanhf(x[2 * n] + u[2 * n]), go = sigmoid(x[3 * n] + u[3 * n]);
+    const float c = fmaf(gf, before, gi * gg);
+    kept[0] = gi;
+    kept[n] = gf;
+    kept[2 * n] = gg;
+    kept[3 * n] = go;
+    k.c_new[i * k.c_new_row + j] = c;
+    *h_new = go * tanhf(c);
+  }
+}
+
+__device__ float tanh_slope(float y) { return fmaf(-y, y, 1.0f); }
+__device__ float sigmoid_slope(float y) { return fmaf(-y, y, y); }
+
+template <Cell cell>
+__global__ void __launch_bounds__(kThreads)
+    step_grad(const __grid_constant__ CellStepGrad<float> k) {
+  int64_t i, j;
+  const int64_t n = k.n;
+  if (!place(n, i, j)) return;
+  const float* kept = k.gates + i * k.gates_row + j;
+  const float dy = k.dh_new[i * k.dh_new_row + j];
+  const float dc_new = k.dc_new ? k.dc_new[i * k.dc_new_row + j] : 0;
+  float *dx = k.dx + i * k.dx_row + j, *du = k.du ? k.du + i * k.du_row + j : nullptr;
+  float *dh = k.dh + i * k.dh_row + j, *dc = k.dc ? k.dc + i * k.dc_row + j : nullptr;
+  const auto both = [&](float g, int gate) {
+    dx[gate * n] = g;
+    if (du) du[gate * n] = g;
+  };
+  if (k.live && !k.live[i]) {
+    *dh = dy;
+    if (dc) *dc = dc_new;
+    for (int gate = 0; gate < gate_count(cell); ++gate) both(0, gate);
+    return;
+  }
+  if constexpr (cell == Cell::rnn) {
+    both(dy * tanh_slope(*kept), 0);
+    *dh = 0;
+  } else if constexpr (cell == Cell::gru) {
+    const float r = kept[0], z = kept[n], c = kept[2 * n], uc = kept[3 * n];
+    const float h = k.h[i * k.h_row + j];
+    const float da = dy * (1 - z) * tanh_slope(c);  // the candidate's
+    both(da * uc * sigmoid_slope(r), 0);
+    both(dy * (h - c) * sigmoid_slope(z), 1);
+    dx[2 * n] = da;
+    du[2 * n] = da * r;
+    *dh = dy * z;
+  } else {
+    const float gi = kept[0], gf = kept[n], gg = kept[2 * n], go = kept[3 * n];
+    const float before = k.c[i * k.c_row + j], tc = tanhf(k.c_new[i * k.c_new_row + j]);
+    const float dcell = dy * go * tanh_slope(tc) + dc_new;
+    both(dcell * gg * sigmoid_slope(gi), 0);
+    both(dcell * before * sigmoid_slope(gf), 1);
+    both(dcell * gi * tanh_slope(gg), 2);
+    both(dy * tc * sigmoid_slope(go), 3);
+    *dc = dcell * gf;
+    *dh = 0;
+  }
+}
+
+}  // namespace
+
+void run(Cuda device, const CellStep<float>& k) {
+  if (k.rows == 0 || k.n == 0) return;
+  const auto kernel = k.cell == Cell::rnn   ? step<Cell::rnn>
+                      : k.cell == Cell::gru ? step<Cell::gru>
+                                            : step<Cell::lstm>;
+  kernel<<<blocks(k.rows, k.n), kThreads, 0, stream_of(device)>>>(k);
+  launched("cell_step");
+}
+
+void run(Cuda device, const CellStepGrad<float>& k) {
+  if (k.rows == 0 || k.n == 0) return;
+  const auto kernel = k.cell == Cell::rnn   ? step_grad<Cell::rnn>
+                      : k.cell == Cell::gru ? step_grad<Cell::gru>
+                                            : step_grad<Cell::lstm>;
+  kernel<<<blocks(k.rows, k.n), kThreads, 0, stream_of(device)>>>(k);
+  launched("cell_step_grad");
+}
+
+}  // namespace heed::kernels
