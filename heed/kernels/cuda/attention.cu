@@ -1,0 +1,28 @@
+// Attention on the GPU: which kernels take it.
+#include "heed/kernels/cuda/additive.h"
+#include "heed/kernels/cuda/device.cuh"
+#include "heed/kernels/cuda/dot.h"
+
+namespace heed::kernels {
+namespace {
+
+template <class T>
+void attend(Cuda device, const Attention<T>& a) {
+  if (a.form == ScoreForm::additive) return additive_attention(device, a);
+  dot_attention(device, a);
+}
+
+template <class T>
+void attend(Cuda device, const AttentionGrad<T>& k) {
+  if (k.forward.form == ScoreForm::additive) return additive_attention_grad(device, k);
+  dot_attention_grad(device, k);
+}
+
+}  // namespace
+
+void run(Cuda device, const Attention<float>& a) { attend(device, a); }
+void run(Cuda device, const Attention<bf16>& a) { attend(device, a); }
+void run(Cuda device, const AttentionGrad<float>& k) { attend(device, k); }
+void run(Cuda device, const AttentionGrad<bf16>& k) { attend(device, k); }
+
+}  // namespace heed::kernels

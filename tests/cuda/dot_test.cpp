@@ -1,0 +1,1012 @@
+// Attention by dot products on the GPU against the CPU's in double, on the same inputs; and how
+// long it takes. Needs a GPU, so it is no part of ctest.
+//
+//   dot_test           all cases: PASS or FAIL
+//   dot_test --time    how long, and what share of the GPU's peak that is
+//   dot_test ... NAME  only what has NAME in its name
+//
+// What is allowed. f32: twice the error of the CPU's f32 body, and 4 roundings at the size of the
+// largest number of the result, since both are sums in some order. bf16: 2 roundings of bf16, each
+// 2^-8 of the largest number: one when it is stored, one for the weights and slopes that tensor
+// cores read as bf16; what is f32 beside bf16 as for f32. What a gradient is made from (context,
+// log_sum) is what came out of the GPU, for both.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "heed/base/random.h"
+#include "heed/kernels/kernels.h"
+
+using namespace heed;
+using namespace heed::kernels;
+
+namespace {
+
+using Numbers = std::vector<double>;
+constexpr double kFill = 768;  // what outputs hold before; bf16 has it too
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+bool check(cudaError_t error, const char* where) {
+  if (error == cudaSuccess) return true;
+  std::printf("CUDA error in %s: %s\n", where, cudaGetErrorString(error));
+  return false;
+}
+
+// ---- cases
+
+enum class Mask { all, causal, ragged, window, holes };
+enum class Bias { none, full, shared, distance };
+enum class Lay { heads, model, odd };  // [B, H, T, n]; [B, T, H, n]; rows n + 3 apart, from 1 on
+
+struct Case {
+  std::string name;
+  int64_t B, H, G, Tq, Tk, n, m;
+  ScoreForm form = ScoreForm::dot;
+  Mask mask = Mask::all;
+  Bias bias = Bias::none;
+  bool place = false, weights = false, add = false, nan = false, one_key_batch = false;
+  float dropout = 0;
+  Lay lay = Lay::model;
+};
+
+std::vector<Case> cases() {
+  const ScoreForm log_dot = ScoreForm::log_dot;
+  std::vector<Case> all = {
+      {.name = "tiny", .B = 1, .H = 1, .G = 1, .Tq = 1, .Tk = 1, .n = 1, .m = 1},
+      {.name = "small odd", .B = 2, .H = 3, .G = 3, .Tq = 5, .Tk = 7, .n = 3, .m = 5},
+      {.name = "odd rows",
+       .B = 2,
+       .H = 2,
+       .G = 2,
+       .Tq = 33,
+       .Tk = 35,
+       .n = 18,
+       .m = 30,
+       .lay = Lay::odd},
+      {.name = "n 256, m 40", .B = 1, .H = 2, .G = 1, .Tq = 37, .Tk = 70, .n = 256, .m = 40},
+      {.name = "n 20, m 256", .B = 1, .H = 2, .G = 1, .Tq = 37, .Tk = 30, .n = 20, .m = 256},
+      {.name = "n 100, m 100", .B = 2, .H = 2, .G = 2, .Tq = 40, .Tk = 100, .n = 100, .m = 100},
+      {.name = "T 16", .B = 8, .H = 4, .G = 4, .Tq = 16, .Tk = 16, .n = 32, .m = 32},
+      {.name = "T 16 causal",
+       .B = 8,
+       .H = 4,
+       .G = 4,
+       .Tq = 16,
+       .Tk = 16,
+       .n = 64,
+       .m = 64,
+       .mask = Mask::causal},
+      {.name = "T 25",
+       .B = 4,
+       .H = 2,
+       .G = 2,
+       .Tq = 25,
+       .Tk = 31,
+       .n = 128,
+       .m = 128,
+       .mask = Mask::ragged},
+      {.name = "T 50",
+       .B = 4,
+       .H = 4,
+       .G = 4,
+       .Tq = 50,
+       .Tk = 50,
+       .n = 64,
+       .m = 64,
+       .mask = Mask::causal},
+      {.name = "T 50, 47",
+       .B = 4,
+       .H = 4,
+       .G = 4,
+       .Tq = 50,
+       .Tk = 47,
+       .n = 32,
+       .m = 64,
+       .mask = Mask::ragged},
+      {.name = "T 64",
+       .B = 3,
+       .H = 2,
+       .G = 2,
+       .Tq = 64,
+       .Tk = 64,
+       .n = 64,
+       .m = 64,
+       .lay = Lay::heads},
+      {.name = "T 100",
+       .B = 2,
+       .H = 4,
+       .G = 4,
+       .Tq = 100,
+       .Tk = 100,
+       .n = 64,
+       .m = 64,
+       .mask = Mask::causal},
+      {.name = "T 100 all", .B = 2, .H = 2, .G = 2, .Tq = 100, .Tk = 100, .n = 128, .m = 128},
+      {.name = "T 300 32",
+       .B = 1,
+       .H = 2,
+       .G = 2,
+       .Tq = 300,
+       .Tk = 270,
+       .n = 32,
+       .m = 32,
+       .mask = Mask::ragged},
+      {.name = "T 1000", .B = 1, .H = 2, .G = 2, .Tq = 1000, .Tk = 1000, .n = 64, .m = 64},
+      {.name = "T 1000 causal",
+       .B = 1,
+       .H = 2,
+       .G = 2,
+       .Tq = 1000,
+       .Tk = 1000,
+       .n = 128,
+       .m = 128,
+       .mask = Mask::causal},
+      {.name = "T 1000 window",
+       .B = 1,
+       .H = 2,
+       .G = 2,
+       .Tq = 1000,
+       .Tk = 1000,
+       .n = 64,
+       .m = 64,
+       .mask = Mask::window},
+      {.name = "T 513 holes",
+       .B = 2,
+       .H = 2,
+       .G = 1,
+       .Tq = 513,
+       .Tk = 391,
+       .n = 64,
+       .m = 64,
+       .mask = Mask::holes,
+       .nan = true},
+      {.name = "grouped",
+       .B = 2,
+       .H = 8,
+       .G = 2,
+       .Tq = 19,
+       .Tk = 23,
+       .n = 32,
+       .m = 32,
+       .mask = Mask::ragged},
+      {.name = "grouped long",
+       .B = 2,
+       .H = 6,
+       .G = 2,
+       .Tq = 150,
+       .Tk = 140,
+       .n = 64,
+       .m = 64,
+       .mask = Mask::causal},
+      {.name = "grouped 128",
+       .B = 1,
+       .H = 4,
+       .G = 1,
+       .Tq = 130,
+       .Tk = 257,
+       .n = 128,
+       .m = 128,
+       .mask = Mask::window},
+      {.name = "holes",
+       .B = 3,
+       .H = 2,
+       .G = 2,
+       .Tq = 20,
+       .Tk = 30,
+       .n = 16,
+       .m = 24,
+       .mask = Mask::holes,
+       .nan = true},
+      {.name = "NaN behind",
+       .B = 3,
+       .H = 2,
+       .G = 2,
+       .Tq = 20,
+       .Tk = 60,
+       .n = 32,
+       .m = 32,
+       .mask = Mask::ragged,
+       .nan = true},
+      {.name = "NaN long",
+       .B = 2,
+       .H = 2,
+       .G = 2,
+       .Tq = 140,
+       .Tk = 160,
+       .n = 64,
+       .m = 64,
+       .mask = Mask::ragged,
+       .nan = true},
+      {.name = "bias",
+       .B = 2,
+       .H = 2,
+       .G = 2,
+       .Tq = 20,
+       .Tk = 30,
+       .n = 32,
+       .m = 32,
+       .mask = Mask::causal,
+       .bias = Bias::full},
+      {.name = "bias long",
+       .B = 2,
+       .H = 2,
+       .G = 2,
+       .Tq = 90,
+       .Tk = 130,
+       .n = 32,
+       .m = 32,
+       .bias = Bias::full},
+      {.name = "bias shared",
+       .B = 5,
+       .H = 2,
+       .G = 2,
+       .Tq = 21,
+       .Tk = 37,
+       .n = 32,
+       .m = 32,
+       .mask = Mask::ragged,
+       .bias = Bias::shared},
+      {.name = "bias shared long",
+       .B = 3,
+       .H = 2,
+       .G = 1,
+       .Tq = 90,
+       .Tk = 80,
+       .n = 64,
+       .m = 64,
+       .bias = Bias::shared},
+      {.name = "bias by distance",
+       .B = 3,
+       .H = 2,
+       .G = 2,
+       .Tq = 25,
+       .Tk = 33,
+       .n = 32,
+       .m = 32,
+       .mask = Mask::causal,
+       .bias = Bias::distance},
+      {.name = "distance long",
+       .B = 2,
+       .H = 2,
+       .G = 2,
+       .Tq = 101,
+       .Tk = 99,
+       .n = 64,
+       .m = 64,
+       .bias = Bias::distance},
+      {.name = "place",
+       .B = 2,
+       .H = 2,
+       .G = 2,
+       .Tq = 21,
+       .Tk = 50,
+       .n = 32,
+       .m = 32,
+       .mask = Mask::window,
+       .place = true},
+      {.name = "place long",
+       .B = 2,
+       .H = 2,
+       .G = 2,
+       .Tq = 70,
+       .Tk = 150,
+       .n = 32,
+       .m = 32,
+       .place = true},
+      {.name = "dropout 32",
+       .B = 3,
+       .H = 2,
+       .G = 2,
+       .Tq = 30,
+       .Tk = 32,
+       .n = 32,
+       .m = 32,
+       .dropout = 0.1f},
+      {.name = "dropout 64",
+       .B = 3,
+       .H = 2,
+       .G = 2,
+       .Tq = 30,
+       .Tk = 61,
+       .n = 64,
+       .m = 64,
+       .mask = Mask::causal,
+       .dropout = 0.3f},
+      {.name = "dropout long",
+       .B = 2,
+       .H = 2,
+       .G = 1,
+       .Tq = 100,
+       .Tk = 300,
+       .n = 64,
+       .m = 64,
+       .mask = Mask::ragged,
+       .dropout = 0.3f},
+      {.name = "weights",
+       .B = 2,
+       .H = 2,
+       .G = 2,
+       .Tq = 20,
+       .Tk = 30,
+       .n = 32,
+       .m = 32,
+       .mask = Mask::holes,
+       .weights = true},
+      {.name = "weights long",
+       .B = 2,
+       .H = 2,
+       .G = 2,
+       .Tq = 70,
+       .Tk = 150,
+       .n = 64,
+       .m = 64,
+       .mask = Mask::window,
+       .weights = true,
+       .dropout = 0.2f},
+      {.name = "add", .B = 2, .H = 2, .G = 2, .Tq = 20, .Tk = 30, .n = 32, .m = 32, .add = true},
+      {.name = "add long",
+       .B = 2,
+       .H = 2,
+       .G = 2,
+       .Tq = 70,
+       .Tk = 200,
+       .n = 64,
+       .m = 64,
+       .add = true,
+       .lay = Lay::heads},
+      {.name = "log_dot",
+       .B = 2,
+       .H = 2,
+       .G = 2,
+       .Tq = 20,
+       .Tk = 30,
+       .n = 32,
+       .m = 32,
+       .form = log_dot,
+       .mask = Mask::ragged},
+      {.name = "log_dot long",
+       .B = 2,
+       .H = 2,
+       .G = 1,
+       .Tq = 70,
+       .Tk = 99,
+       .n = 64,
+       .m = 48,
+       .form = log_dot,
+       .mask = Mask::causal,
+       .bias = Bias::full,
+       .weights = true},
+      {.name = "one query",
+       .B = 3,
+       .H = 4,
+       .G = 4,
+       .Tq = 1,
+       .Tk = 100,
+       .n = 64,
+       .m = 64,
+       .mask = Mask::ragged,
+       .add = true},
+      {.name = "one query odd",
+       .B = 3,
+       .H = 2,
+       .G = 2,
+       .Tq = 1,
+       .Tk = 37,
+       .n = 21,
+       .m = 13,
+       .mask = Mask::ragged,
+       .weights = true,
+       .nan = true,
+       .lay = Lay::odd},
+      {.name = "one query, many keys",
+       .B = 2,
+       .H = 4,
+       .G = 2,
+       .Tq = 1,
+       .Tk = 1500,
+       .n = 128,
+       .m = 128,
+       .weights = true,
+       .dropout = 0.1f},
+      {.name = "one query 256",
+       .B = 2,
+       .H = 2,
+       .G = 2,
+       .Tq = 1,
+       .Tk = 50,
+       .n = 256,
+       .m = 256,
+       .bias = Bias::full,
+       .place = true},
+      {.name = "one query log_dot",
+       .B = 2,
+       .H = 2,
+       .G = 2,
+       .Tq = 1,
+       .Tk = 20,
+       .n = 32,
+       .m = 32,
+       .form = log_dot},
+      {.name = "one query none",
+       .B = 3,
+       .H = 2,
+       .G = 2,
+       .Tq = 1,
+       .Tk = 20,
+       .n = 32,
+       .m = 32,
+       .mask = Mask::holes,
+       .nan = true},
+      {.name = "one key batch",
+       .B = 3,
+       .H = 2,
+       .G = 2,
+       .Tq = 40,
+       .Tk = 70,
+       .n = 64,
+       .m = 64,
+       .one_key_batch = true},
+      {.name = "no keys", .B = 2, .H = 2, .G = 2, .Tq = 5, .Tk = 0, .n = 32, .m = 32},
+      {.name = "no queries", .B = 2, .H = 2, .G = 2, .Tq = 0, .Tk = 70, .n = 64, .m = 64},
+      {.name = "everything",
+       .B = 2,
+       .H = 4,
+       .G = 2,
+       .Tq = 45,
+       .Tk = 150,
+       .n = 36,
+       .m = 52,
+       .mask = Mask::ragged,
+       .bias = Bias::full,
+       .place = true,
+       .weights = true,
+       .add = true,
+       .dropout = 0.25f},
+  };
+  return all;
+}
+
+// ---- arrays
+
+struct Layout {
+  int64_t batch, head, row, offset, total;
+};
+Layout layout(Lay lay, int64_t B, int64_t H, int64_t T, int64_t n) {
+  switch (lay) {
+    case Lay::heads: return {H * T * n, T * n, n, 0, B * H * T * n};
+    case Lay::model: return {H * T * n, n, H * n, 0, B * H * T * n};
+    case Lay::odd: break;
+  }
+  return {H * T * (n + 3), T * (n + 3), n + 3, 1, B * H * T * (n + 3) + 1};
+}
+double rounded(double x, bool to_bf16) {
+  const auto f = static_cast<float>(x);
+  return to_bf16 ? static_cast<double>(static_cast<float>(bf16(f))) : static_cast<double>(f);
+}
+
+// A problem with its inputs, as numbers that the type can hold.
+struct Problem {
+  Case c;
+  Layout q, k, value, context, weights, bias;
+  Numbers q_data, k_data, value_data, g_data, bias_data, place_data, dk0, dvalue0;
+  std::vector<Id> range;
+  double scale;
+
+  Problem(const Case& given, bool to_bf16) : c(given) {
+    Random random(17);
+    const auto fill = [&](int64_t count, double size, bool positive = false) {
+      Numbers x(static_cast<size_t>(count));
+      for (double& y : x) {
+        y = random.normal() * size;
+        y = rounded(positive ? std::abs(y) + 0.05 : y, to_bf16);
+      }
+      return x;
+    };
+    const int64_t kB = c.one_key_batch ? 1 : c.B;
+    q = layout(c.lay, c.B, c.H, c.Tq, c.n);
+    k = layout(c.lay, kB, c.G, c.Tk, c.n);
+    value = layout(c.lay, kB, c.G, c.Tk, c.m);
+    context = layout(c.lay, c.B, c.H, c.Tq, c.m);
+    weights = layout(Lay::heads, c.B, c.H, c.Tq, c.Tk);
+    const bool log_dot = c.form == ScoreForm::log_dot;
+    q_data = fill(q.total, 1, log_dot), k_data = fill(k.total, 1, log_dot);
+    value_data = fill(value.total, 1), g_data = fill(context.total, 1);
+    dk0 = fill(gradient(k, kB).total, 1), dvalue0 = fill(gradient(value, kB).total, 1);
+    scale = rounded(log_dot ? 1.5 : 1.7 / std::sqrt(static_cast<double>(c.n)), false);
+    switch (c.bias) {
+      case Bias::none: bias = {}; break;
+      case Bias::full: bias = layout(Lay::heads, c.B, c.H, c.Tq, c.Tk); break;
+      case Bias::shared:
+        bias = layout(Lay::heads, 1, c.H, c.Tq, c.Tk);
+        bias.batch = 0;
+        break;
+      case Bias::distance: {
+        const int64_t span = c.Tq + c.Tk - 1;
+        bias = {0, span, -1, c.Tq - 1, c.H * span};
+      }
+    }
+    if (c.bias != Bias::none) {
+      bias_data.resize(static_cast<size_t>(bias.total));
+      for (double& x : bias_data) x = rounded(random.normal(), false);
+    }
+    if (c.place)
+      for (int64_t i = 0; i < c.B * c.H * c.Tq; ++i)
+        place_data.push_back(rounded(random.uniform() * static_cast<float>(c.Tk), false));
+    if (c.mask != Mask::all) take_range(random);
+    if (c.nan) hide();
+    if (c.one_key_batch) k.batch = value.batch = 0;
+  }
+
+  // dk and dvalue have every sentence, also where these share their keys.
+  Layout gradient(const Layout& x, int64_t kB) const {
+    if (kB == c.B) return x;
+    Layout y = x;
+    y.batch = x.total - x.offset, y.total = x.offset + c.B * y.batch;
+    return y;
+  }
+
+  void take_range(Random& random) {
+    for (int64_t b = 0; b < c.B; ++b) {
+      const int64_t length =
+          c.Tk - static_cast<int64_t>(random.below(static_cast<uint32_t>(c.Tk / 2 + 1)));
+      for (int64_t i = 0; i < c.Tq; ++i) {
+        int64_t begin = 0, end = c.Tk;
+        if (c.mask == Mask::causal) end = std::min(c.Tk, i + 1 + std::max<int64_t>(0, c.Tk - c.Tq));
+        if (c.mask == Mask::ragged) end = length;
+        if (c.mask == Mask::window)
+          begin = std::max<int64_t>(0, i - 9), end = std::min(c.Tk, i + 4);
+        if (c.mask == Mask::holes) {
+          begin = random.below(static_cast<uint32_t>(c.Tk)), end = begin + random.below(12);
+          if (i % 3 == 0 || b == 1) end = begin;  // nothing
+          if (b == 2 && i % 2) begin = -3, end = c.Tk + 5;
+          if (b == 1 && c.Tq == 1) begin = 5, end = 2;
+          // Some keys are seen by none.
+          if (c.nan && begin < end && end > c.Tk - 6) end = std::max(begin, c.Tk - 6);
+        }
+        range.push_back(static_cast<Id>(begin)), range.push_back(static_cast<Id>(end));
+      }
+    }
+  }
+  // NaN where no row of the sentence sees: it must not come out anywhere else.
+  void hide() {
+    for (int64_t b = 0; b < c.B; ++b)
+      for (int64_t j = 0; j < c.Tk; ++j) {
+        bool seen = false;
+        for (int64_t i = 0; i < c.Tq; ++i) {
+          const Id* r = range.data() + (b * c.Tq + i) * 2;
+          seen = seen || (r[0] <= j && j < r[1]);
+        }
+        if (seen) continue;
+        for (int64_t g = 0; g < c.G; ++g) {
+          double* at_k = k_data.data() + k.offset + b * k.batch + g * k.head + j * k.row;
+          double* at_value =
+              value_data.data() + value.offset + b * value.batch + g * value.head + j * value.row;
+          std::fill_n(at_k, c.n, std::nan("")), std::fill_n(at_value, c.m, std::nan(""));
+        }
+      }
+  }
+};
+
+// ---- both devices
+
+template <class T>
+T as(double x) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return bf16(static_cast<float>(x));
+  else
+    return static_cast<T>(x);
+}
+template <class T>
+double as_double(T x) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return static_cast<double>(static_cast<float>(x));
+  else
+    return static_cast<double>(x);
+}
+
+// Arrays in a device's memory.
+template <class Device>
+class Memory {
+ public:
+  ~Memory() {
+    for (void* p : all_)
+      if constexpr (kGpu)
+        cudaFree(p);
+      else
+        std::free(p);
+  }
+  template <class T>
+  T* put(const std::vector<T>& x) {
+    void* p = nullptr;
+    const size_t bytes = std::max<size_t>(x.size() * sizeof(T), 64);
+    if constexpr (kGpu) {
+      check(cudaMalloc(&p, bytes), "cudaMalloc");
+      check(cudaMemcpy(p, x.data(), x.size() * sizeof(T), cudaMemcpyHostToDevice), "copying");
+    } else {
+      p = std::malloc(bytes + 256);  // the CPU's kernels never read behind; room for their faults
+      std::memcpy(p, x.data(), x.size() * sizeof(T));
+    }
+    all_.push_back(p);
+    return static_cast<T*>(p);
+  }
+  template <class T>
+  T* put_as(const Numbers& x) {
+    std::vector<T> y(x.size());
+    std::transform(x.begin(), x.end(), y.begin(), as<T>);
+    return put(y);
+  }
+  template <class T>
+  Numbers get(const T* p, int64_t count) {
+    std::vector<T> y(static_cast<size_t>(count));
+    if constexpr (kGpu)
+      check(cudaMemcpy(y.data(), p, y.size() * sizeof(T), cudaMemcpyDeviceToHost), "copying back");
+    else
+      std::memcpy(y.data(), p, y.size() * sizeof(T));
+    Numbers x(y.size());
+    std::transform(y.begin(), y.end(), x.begin(), as_double<T>);
+    return x;
+  }
+
+ private:
+  static constexpr bool kGpu = std::is_same_v<Device, Cuda>;
+  std::vector<void*> all_;
+};
+
+struct Output {
+  std::string name;
+  Numbers data;
+};
+using Outputs = std::vector<Output>;
+
+// Forward and back. `from`: the context and log_sum that the way back reads, if not its own.
+template <class Device, class T>
+Outputs run_both(const Problem& p, const Outputs* from) {
+  using W = Wide<T>;
+  const Case& c = p.c;
+  Memory<Device> memory;
+  const auto filled = [](int64_t n) { return Numbers(static_cast<size_t>(n), kFill); };
+  const auto heads = [](auto* data, const Layout& l) {
+    return Heads<std::remove_pointer_t<decltype(data)>>{data + l.offset, l.batch, l.head, l.row};
+  };
+  const auto constant = [](auto* x) {
+    return static_cast<const std::remove_pointer_t<decltype(x)>*>(x);
+  };
+  Attention<T> a{};
+  a.form = c.form;
+  a.batch = c.B, a.heads = c.H, a.key_heads = c.G, a.queries = c.Tq, a.keys = c.Tk;
+  a.size = c.n, a.value_size = c.m;
+  a.q = heads(constant(memory.template put_as<T>(p.q_data)), p.q);
+  a.k = heads(constant(memory.template put_as<T>(p.k_data)), p.k);
+  a.value = heads(constant(memory.template put_as<T>(p.value_data)), p.value);
+  a.scale = static_cast<W>(p.scale);
+  if (c.bias != Bias::none)
+    a.bias = heads(constant(memory.template put_as<W>(p.bias_data)), p.bias);
+  if (c.place) a.place = memory.template put_as<W>(p.place_data), a.falloff = static_cast<W>(0.01f);
+  if (!p.range.empty()) a.range = memory.put(p.range), a.range_batch = 2 * c.Tq, a.range_head = 0;
+  a.dropout = c.dropout;
+  const std::vector<uint64_t> key = {41};
+  a.seed = {1234567890123u, memory.put(key)};
+  T* context = memory.template put_as<T>(filled(p.context.total));
+  a.context = heads(context, p.context);
+  a.log_sum = memory.template put_as<W>(filled(c.B * c.H * c.Tq));
+  W* weights = c.weights ? memory.template put_as<W>(filled(p.weights.total)) : nullptr;
+  if (weights) a.weights = heads(weights, p.weights);
+  run(Device{}, a);
+
+  Outputs out;
+  const auto keep = [&](const char* name, auto* data, int64_t count) {
+    out.push_back({name, memory.get(data, count)});
+  };
+  if constexpr (std::is_same_v<Device, Cuda>)
+    if (!check(cudaDeviceSynchronize(), "Attention")) return out;
+  keep("context", context, p.context.total);
+  keep("log_sum", a.log_sum, c.B * c.H * c.Tq);
+  if (weights) keep("weights", weights, p.weights.total);
+  if (from) {
+    T* given = memory.template put_as<T>((*from)[0].data);
+    a.context = heads(given, p.context);
+    a.log_sum = memory.template put_as<W>((*from)[1].data);
+  }
+
+  AttentionGrad<T> k{};
+  k.forward = a;
+  k.dcontext = heads(constant(memory.template put_as<T>(p.g_data)), p.context);
+  const int64_t kB = c.one_key_batch ? 1 : c.B;
+  Layout lk = p.k, lv = p.value;
+  if (kB != c.B) lk = p.gradient(lk, kB), lv = p.gradient(lv, kB);
+  T *dq = memory.template put_as<T>(filled(p.q.total)),
+    *dk = memory.template put_as<T>(c.add ? p.dk0 : filled(lk.total)),
+    *dvalue = memory.template put_as<T>(c.add ? p.dvalue0 : filled(lv.total));
+  k.dq = heads(dq, p.q), k.dk = heads(dk, lk), k.dvalue = heads(dvalue, lv);
+  k.add = c.add;
+  W *dbias = nullptr, *dplace = nullptr;
+  if (c.bias != Bias::none) {
+    dbias = memory.template put_as<W>(Numbers(static_cast<size_t>(p.bias.total), 0));
+    k.dbias = heads(dbias, p.bias);
+  }
+  if (c.place) k.dplace = dplace = memory.template put_as<W>(filled(c.B * c.H * c.Tq));
+  run(Device{}, k);
+  if constexpr (std::is_same_v<Device, Cuda>)
+    if (!check(cudaDeviceSynchronize(), "AttentionGrad")) return out;
+  keep("dq", dq, p.q.total);
+  keep("dk", dk, lk.total);
+  keep("dvalue", dvalue, lv.total);
+  if (dbias) keep("dbias", dbias, p.bias.total);
+  if (dplace) keep("dplace", dplace, c.B * c.H * c.Tq);
+  return out;
+}
+
+// The largest difference; infinite where one is no number and the other is.
+double distance(const Numbers& x, const Numbers& y) {
+  double most = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) continue;
+    const double d = std::abs(x[i] - y[i]);
+    if (!(d <= most)) most = std::isnan(d) ? kInf : d;
+  }
+  return most;
+}
+double largest(const Numbers& x) {
+  double most = 0;
+  for (const double y : x)
+    if (std::isfinite(y) && y != kFill) most = std::max(most, std::abs(y));
+  return most;
+}
+bool same_bits(const Outputs& x, const Outputs& y) {
+  if (x.size() != y.size()) return false;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (x[i].data.size() != y[i].data.size()) return false;
+    for (size_t j = 0; j < x[i].data.size(); ++j) {
+      const double a = x[i].data[j], b = y[i].data[j];
+      if (!(a == b && std::signbit(a) == std::signbit(b)) && !(std::isnan(a) && std::isnan(b)))
+        return false;
+    }
+  }
+  return true;
+}
+
+template <class T>
+bool test(const Case& c) {
+  constexpr bool kBf16 = std::is_same_v<T, bf16>;
+  const Problem p(c, kBf16);
+  const Outputs gpu = run_both<Cuda, T>(p, nullptr), again = run_both<Cuda, T>(p, nullptr);
+  if (gpu.size() < 2) return false;
+  const Outputs exact = run_both<Cpu, double>(p, &gpu), cpu = run_both<Cpu, float>(p, &gpu);
+  bool ok = gpu.size() == exact.size();
+  const bool twice = same_bits(gpu, again);
+  std::string details;
+  double worst = 0, worst_abs = 0, worst_rel = 0, worst_cpu = 0;
+  std::string worst_name = "-";
+  for (size_t i = 0; i < std::min(gpu.size(), exact.size()); ++i) {
+    const double size = largest(exact[i].data), error = distance(gpu[i].data, exact[i].data);
+    const double cpu_error = distance(cpu[i].data, exact[i].data);
+    const std::string& name = gpu[i].name;
+    const bool narrow =
+        kBf16 && (name == "context" || name == "dq" || name == "dk" || name == "dvalue");
+    const double allowed = narrow ? 2 * 0x1p-8 * size : 2 * cpu_error + 4 * 0x1p-24 * size;
+    const double share = error == 0 ? 0 : error / allowed;
+    char line[200];
+    std::snprintf(
+        line, sizeof line, "      %-8s error %.2e of %.2e, CPU f32 %.2e, allowed %.2e%s\n",
+        gpu[i].name.c_str(), error, size, cpu_error, allowed, share <= 1 ? "" : "  <-- FAIL");
+    details += line;
+    if (!(share <= worst))
+      worst = share, worst_name = gpu[i].name, worst_abs = error,
+      worst_rel = size > 0 ? error / size : 0, worst_cpu = cpu_error;
+    ok = ok && share <= 1;
+  }
+  ok = ok && twice;
+  std::printf(
+      "%s %-5s %-22s B %lld H %lld/%lld T %lldx%lld d %lld,%lld: worst %s: abs %.2e rel %.2e, CPU "
+      "f32 %.2e, %.2f of what is allowed%s\n",
+      ok ? "PASS" : "FAIL", kBf16 ? "bf16" : "f32", c.name.c_str(), (long long)c.B, (long long)c.H,
+      (long long)c.G, (long long)c.Tq, (long long)c.Tk, (long long)c.n, (long long)c.m,
+      worst_name.c_str(), worst_abs, worst_rel, worst_cpu, worst, twice ? "" : "; TWO RUNS DIFFER");
+  if (!ok) std::printf("%s", details.c_str());
+  std::fflush(stdout);
+  return ok;
+}
+
+// ---- timing
+
+template <class F>
+double median_us(F f) {
+  cudaEvent_t begin, end;
+  cudaEventCreate(&begin), cudaEventCreate(&end);
+  for (int i = 0; i < 3; ++i) f();
+  std::vector<float> times;
+  for (int i = 0; i < 20; ++i) {
+    cudaEventRecord(begin), f(), cudaEventRecord(end);
+    check(cudaEventSynchronize(end), "timing");
+    float ms = 0;
+    cudaEventElapsedTime(&ms, begin, end);
+    times.push_back(ms);
+  }
+  cudaEventDestroy(begin), cudaEventDestroy(end);
+  std::sort(times.begin(), times.end());
+  return times[10] * 1e3;
+}
+
+template <class T>
+void time_case(const Case& c) {
+  constexpr bool kBf16 = std::is_same_v<T, bf16>;
+  Memory<Cuda> memory;
+  Random random(3);
+  const auto fill = [&](int64_t n) {
+    std::vector<T> x(static_cast<size_t>(n));
+    for (T& y : x) y = as<T>(random.uniform() * 2 - 1);
+    return memory.put(x);
+  };
+  const auto heads = [](auto* data, const Layout& l) {
+    return Heads<std::remove_pointer_t<decltype(data)>>{data + l.offset, l.batch, l.head, l.row};
+  };
+  const Layout lq = layout(c.lay, c.B, c.H, c.Tq, c.n), lk = layout(c.lay, c.B, c.G, c.Tk, c.n);
+  const Layout lv = layout(c.lay, c.B, c.G, c.Tk, c.m), lo = layout(c.lay, c.B, c.H, c.Tq, c.m);
+  Attention<T> a{};
+  a.form = c.form;
+  a.batch = c.B, a.heads = c.H, a.key_heads = c.G, a.queries = c.Tq, a.keys = c.Tk;
+  a.size = c.n, a.value_size = c.m;
+  a.q = heads(static_cast<const T*>(fill(lq.total)), lq);
+  a.k = heads(static_cast<const T*>(fill(lk.total)), lk);
+  a.value = heads(static_cast<const T*>(fill(lv.total)), lv);
+  a.scale = 1 / std::sqrt(static_cast<float>(c.n));
+  a.dropout = c.dropout;
+  std::vector<Id> range;
+  for (int64_t i = 0; i < c.Tq; ++i) range.push_back(0), range.push_back(static_cast<Id>(i + 1));
+  if (c.mask == Mask::causal) a.range = memory.put(range);
+  a.context = heads(fill(lo.total), lo);
+  a.log_sum = memory.put(std::vector<float>(static_cast<size_t>(c.B * c.H * c.Tq)));
+  AttentionGrad<T> k{};
+  k.dcontext = heads(static_cast<const T*>(fill(lo.total)), lo);
+  k.dq = heads(fill(lq.total), lq), k.dk = heads(fill(lk.total), lk),
+  k.dvalue = heads(fill(lv.total), lv);
+  k.forward = a;
+  const double forward = median_us([&] { run(Cuda{}, a); });
+  const double back = median_us([&] { run(Cuda{}, k); });
+  const double pairs = static_cast<double>(c.B * c.H) *
+                       (c.mask == Mask::causal ? 0.5 * static_cast<double>(c.Tq * (c.Tq + 1))
+                                               : static_cast<double>(c.Tq * c.Tk));
+  const double flops = 2 * pairs * static_cast<double>(c.n + c.m);
+  const double flops_back = 2 * pairs * static_cast<double>(3 * c.n + 2 * c.m);
+  const double bytes = static_cast<double>(sizeof(T)) *
+                       static_cast<double>(lq.total + lk.total + lv.total + lo.total);
+  const double bytes_back = 2 * bytes;
+  const double peak = kBf16 ? 790e12 : 67e12;
+  std::printf(
+      "%-5s %-26s there %8.1f us (%6.1f TFLOP/s, %4.1f%% of the peak; %5.2f TB/s, %4.1f%%)  back "
+      "%8.1f us (%6.1f TFLOP/s, %4.1f%%; %5.2f TB/s, %4.1f%%)\n",
+      kBf16 ? "bf16" : "f32", c.name.c_str(), forward, flops / forward * 1e-6,
+      flops / forward * 1e8 / peak, bytes / forward * 1e-6, bytes / forward * 1e8 / 4.8e12, back,
+      flops_back / back * 1e-6, flops_back / back * 1e8 / peak, bytes_back / back * 1e-6,
+      bytes_back / back * 1e8 / 4.8e12);
+  std::fflush(stdout);
+}
+
+std::vector<Case> timings() {
+  return {
+      {.name = "256 x 4 x 16 x 32", .B = 256, .H = 4, .G = 4, .Tq = 16, .Tk = 16, .n = 32, .m = 32},
+      {.name = "160 x 4 x 25 x 128",
+       .B = 160,
+       .H = 4,
+       .G = 4,
+       .Tq = 25,
+       .Tk = 25,
+       .n = 128,
+       .m = 128},
+      {.name = "400 x 8 x 32 x 64", .B = 400, .H = 8, .G = 8, .Tq = 32, .Tk = 32, .n = 64, .m = 64},
+      {.name = "400 x 8 x 32 x 64 dropout",
+       .B = 400,
+       .H = 8,
+       .G = 8,
+       .Tq = 32,
+       .Tk = 32,
+       .n = 64,
+       .m = 64,
+       .dropout = 0.1f},
+      {.name = "100 x 8 x 50 x 64 causal",
+       .B = 100,
+       .H = 8,
+       .G = 8,
+       .Tq = 50,
+       .Tk = 50,
+       .n = 64,
+       .m = 64,
+       .mask = Mask::causal},
+      {.name = "64 x 8 x 100 x 64",
+       .B = 64,
+       .H = 8,
+       .G = 8,
+       .Tq = 100,
+       .Tk = 100,
+       .n = 64,
+       .m = 64},
+      {.name = "one query, 64 x 8 x 100 x 64",
+       .B = 64,
+       .H = 8,
+       .G = 8,
+       .Tq = 1,
+       .Tk = 100,
+       .n = 64,
+       .m = 64},
+      {.name = "8 x 8 x 512 x 64", .B = 8, .H = 8, .G = 8, .Tq = 512, .Tk = 512, .n = 64, .m = 64},
+      {.name = "8 x 32 x 2048 x 64",
+       .B = 8,
+       .H = 32,
+       .G = 32,
+       .Tq = 2048,
+       .Tk = 2048,
+       .n = 64,
+       .m = 64},
+      {.name = "8 x 32 x 2048 x 64 causal",
+       .B = 8,
+       .H = 32,
+       .G = 32,
+       .Tq = 2048,
+       .Tk = 2048,
+       .n = 64,
+       .m = 64,
+       .mask = Mask::causal},
+      {.name = "8 x 16 x 2048 x 128",
+       .B = 8,
+       .H = 16,
+       .G = 16,
+       .Tq = 2048,
+       .Tk = 2048,
+       .n = 128,
+       .m = 128},
+      {.name = "8 x 16 x 2048 x 128 causal",
+       .B = 8,
+       .H = 16,
+       .G = 16,
+       .Tq = 2048,
+       .Tk = 2048,
+       .n = 128,
+       .m = 128,
+       .mask = Mask::causal},
+  };
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool time = false;
+  std::string only;
+  for (int i = 1; i < argc; ++i) {
+    if (std::string(argv[i]) == "--time")
+      time = true;
+    else
+      only = argv[i];
+  }
+  const auto wanted = [&](const Case& c) { return c.name.find(only) != std::string::npos; };
+  if (time) {
+    for (const Case& c : timings()) {
+      if (!wanted(c)) continue;
+      // A long one in f32 says nothing new and takes long.
+      if (c.B * c.H * c.Tq * c.Tk < 256ll * 2048 * 2048) time_case<float>(c);
+      time_case<bf16>(c);
+    }
+    return 0;
+  }
+  int passed = 0, failed = 0;
+  for (const Case& c : cases()) {
+    if (!wanted(c)) continue;
+    for (const bool narrow : {false, true}) {
+      bool ok = false;
+      try {
+        ok = narrow ? test<bf16>(c) : test<float>(c);
+      } catch (const std::exception& e) {
+        std::printf("FAIL %s: %s\n", c.name.c_str(), e.what());
+      }
+      ++(ok ? passed : failed);
+    }
+  }
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed ? 1 : 0;
+}
