@@ -1,0 +1,1185 @@
+// Additive attention on the GPU: score = v . tanh(q + k), softmax, the mean of the values, in tiles;
+// nothing of size Tq x Tk x n is ever held, and of Tq x Tk no more than kSlopes numbers.
+//
+// tanh(q + k) = 1 - 2 r with r = 1 / (1 + e^(2q) e^(2k)): the exponentials are taken once for each
+// query and each key (prepare), and what is left for each pair is
+//   score = sum(v) - 2 sum_x v_x r_x,
+// for two features at a time with one reciprocal: v / a + w / b = (v b + w a) / (a b). For two
+// elements that is 6 operations of the FMA units and one of the unit for reciprocals, which is 8
+// times slower: 7 issued in 8 clocks, against 6 in 16 without the pairs. The products of
+// exponentials fit into a float while |2q| + |2k| <= 86 and, without a limit that costs 2 operations
+// more, those of two while it is <= 43; beyond, tanh itself is computed. That is decided for each
+// pair and leaves the others' bits alone.
+//
+// The way back, with ds = d score:  b = ds (1 - t^2),  dq = v sum_j b,  dk = v sum_i b,
+// dv = sum_ij ds t. `slopes` computes ds for some keys (scores once more, g . value, and d value on
+// the way), `spread` passes over the pairs once: an element is 7 operations and a reciprocal, 8
+// issued in 8 clocks. Pairs would spare half of the reciprocals for 1.5 operations: 9 in 9.
+// So a training step is 3 evaluations of each element: one for scores forward, one for scores
+// backward, and one, twice as dear, for the gradient.
+//
+// Tiles begin at fixed keys and every sum has one order: the same bits every time. A row's bits
+// depend neither on the rows beside it nor on keys that it does not see, but on whether queries are
+// few (additive_step.cu).
+#include <cfloat>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "heed/kernels/cuda/additive.cuh"
+#include "heed/kernels/cuda/additive.h"
+
+namespace heed::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr float kFit = 86, kPairsFit = 43;  // what |2q| + |2k| may be
+constexpr float kLimit = 9e18f;             // beyond e^43; its square is a float
+
+// A block has a tile of kOwn rows (queries forward, keys backward) and passes over the others kPass
+// at a time. A thread has 4 x 4 pairs of a tile.
+constexpr int kOwn = 32, kPass = 128;
+constexpr int kWarpPass = kPass / (kThreads / kWarp);  // a warp has 16 of those passed over
+constexpr int kChunk = 32;                             // features at a time
+constexpr int kRow = kChunk + 4;                       // so that 8 rows have different banks
+constexpr int kStage = (kOwn + kPass) * kRow;          // floats of one of two stages
+constexpr int kTileRow = kPass + 20;
+constexpr int kColumns = 256;  // columns of values that the threads of a block have, 8 x 4 each
+constexpr int kProduct = 16;   // rows of values at a time
+static_assert(kPass % kProduct == 0 && kProduct * kColumns <= kStage);
+
+// ---- memory
+
+__device__ inline void copy16(float* to, const float* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from), "r"(valid ? 16 : 0)
+               : "memory");
+}
+__device__ inline void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ inline void copies_wait_but_last() {
+  asm volatile("cp.async.wait_group 1;" ::: "memory");
+}
+
+// fetch(c, stage) and then use(c, stage) for c in [first, last), each fetched while the one before
+// is used. Begins and ends with all threads done with the stages.
+template <class Fetch, class Use>
+__device__ inline void in_turn(int first, int last, float* stages, int stage_size, Fetch fetch,
+                               Use use) {
+  if (first < last) fetch(first, stages);
+  copies_end();
+  for (int c = first; c < last; ++c) {
+    const int now = (c - first) % 2;
+    if (c + 1 < last) fetch(c + 1, stages + (1 - now) * stage_size);
+    copies_end();
+    copies_wait_but_last();
+    __syncthreads();
+    use(c, stages + now * stage_size);
+    __syncthreads();
+  }
+}
+
+// Columns [x, x + kChunk) of kRows rows, zeros where there are none.
+template <int kRows, class Valid>
+__device__ inline void fetch_rows(float* to, const float* from, int64_t row, int x, int width,
+                                  Valid valid) {
+  static_assert(kRows * kChunk / 4 % kThreads == 0);
+#pragma unroll
+  for (int u = 0; u < kRows * kChunk / 4; u += kThreads) {
+    const int r = (u + threadIdx.x) / (kChunk / 4), c = (u + threadIdx.x) % (kChunk / 4) * 4;
+    const bool there = valid(r) && x + c < width;
+    copy16(to + r * kRow + c, there ? from + r * row + x + c : from, there);
+  }
+}
+
+template <class T>
+__device__ void store4(T* to, float4 x, int count) {
+  const float each[4] = {x.x, x.y, x.z, x.w};
+  T out[4];
+#pragma unroll
+  for (int u = 0; u < 4; ++u) out[u] = narrow<T>(each[u]);
+  using Wide4 = std::conditional_t<sizeof(T) == 4, float4, uint2>;
+  if (count >= 4 && reinterpret_cast<uintptr_t>(to) % sizeof(Wide4) == 0) {
+    Wide4 all;
+    memcpy(&all, out, sizeof all);
+    *reinterpret_cast<Wide4*>(to) = all;
+    return;
+  }
+#pragma unroll
+  for (int u = 0; u < 4; ++u)
+    if (u < count) to[u] = out[u];
+}
+
+// ---- what is computed once for each row
+
+template <class T>
+struct Prepare {
+  Attention<T> a;
+  int width, value_width;    // rows of results, with what they are padded by
+  float *e, *e_most;         // e^(2q) [B, H, Tq, width], and the largest |2q| of each row
+  float *f, *f_most;         // the same of keys [B, G, Tk, width]
+  float* value;              // values as floats [B, G, Tk, value_width], or null
+  uint8_t* odd;              // [B, G, Tk]: 1 where values are not all numbers; or null
+  Heads<const T> g;          // backward: d context, or null
+  float *g_copy, *mean;      // as floats, or null; g . context
+};
+
+// Ones behind the end. An infinite maximum where there is anything but numbers.
+template <class T>
+__device__ void exponentials(const T* from, int n, int width, float* to, float* most) {
+  float top = 0;
+#pragma unroll 4
+  for (int x = threadIdx.x % kWarp; x < width; x += kWarp) {
+    const float given = x < n ? wide(from[x]) : 0.0f, twice = given + given;
+    top = fabsf(twice) <= FLT_MAX ? fmaxf(top, fabsf(twice)) : INFINITY;
+    to[x] = expf(twice);
+  }
+  top = warp_max(top);
+  if (threadIdx.x % kWarp == 0) *most = top;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) prepare(const __grid_constant__ Prepare<T> p) {
+  const Attention<T>& a = p.a;
+  const int lane = threadIdx.x % kWarp;
+  const int n = static_cast<int>(a.size), m = static_cast<int>(a.value_size);
+  const int64_t queries = a.batch * a.heads * a.queries, keys = a.batch * a.key_heads * a.keys;
+  const bool values = p.value || p.odd;
+  const int64_t total = queries + keys + (values ? keys : 0) + (p.g.data ? queries : 0);
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
+  for (int64_t u = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+       u < total; u += warps) {
+    int64_t row = u;
+    if (row < queries) {
+      const int64_t i = row % a.queries, head = row / a.queries;
+      exponentials(row_at(a.q, head / a.heads, head % a.heads, i), n, p.width, p.e + row * p.width,
+                   p.e_most + row);
+      continue;
+    }
+    if (row -= queries; row < keys) {
+      const int64_t j = row % a.keys, head = row / a.keys;
+      exponentials(row_at(a.k, head / a.key_heads, head % a.key_heads, j), n, p.width,
+                   p.f + row * p.width, p.f_most + row);
+      continue;
+    }
+    if (row -= keys; values && row < keys) {
+      const int64_t j = row % a.keys, head = row / a.keys;
+      const T* from = row_at(a.value, head / a.key_heads, head % a.key_heads, j);
+      bool odd = false;
+      for (int x = lane; x < p.value_width; x += kWarp) {
+        const float given = x < m ? wide(from[x]) : 0.0f;
+        odd |= !(fabsf(given) <= FLT_MAX);
+        if (p.value) p.value[row * p.value_width + x] = given;
+      }
+      odd = __any_sync(~0u, odd);
+      if (p.odd && lane == 0) p.odd[row] = odd;
+      continue;
+    }
+    if (values) row -= keys;
+    const int64_t i = row % a.queries, b = row / a.queries / a.heads, h = row / a.queries % a.heads;
+    const T *from = row_at(p.g, b, h, i), *context = row_at(a.context, b, h, i);
+    float sum = 0;
+    for (int x = lane; x < p.value_width; x += kWarp) {
+      const float given = x < m ? wide(from[x]) : 0.0f;
+      if (x < m) sum = fmaf(given, wide(context[x]), sum);
+      if (p.g_copy) p.g_copy[row * p.value_width + x] = given;
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) p.mean[row] = sum;
+  }
+}
+
+// What the tiles are computed from.
+template <class T>
+struct Given {
+  Attention<T> a;
+  int width, value_width;
+  const float *e, *e_most, *f, *f_most;
+  Heads<const float> value;  // value_width long, aligned to 16 bytes
+  const uint8_t* odd;
+};
+
+// ---- a tile of scores
+
+struct Side {  // rows of exponentials, one after the other
+  const float *rows, *most;
+  int count;
+};
+
+// Which pairs a thread has: rows `own` + 8 a of the own ones, and `pass` + 4 b of those passed over.
+struct Place {
+  int own, pass;
+};
+__device__ inline Place place() {
+  const int thread = threadIdx.x;
+  return {thread % 8, thread / kWarp * kWarpPass + thread % kWarp / 8};
+}
+
+template <bool kLimited>
+__device__ inline void add_scores(const float* own, const float* pass, const float* v,
+                                  float (&sum)[4][4]) {
+  const auto pair = [](float e, float f, float e1, float f1, float v0, float v1, float before) {
+    float x = fmaf(e, f, 1.0f), y = fmaf(e1, f1, 1.0f);
+    if (kLimited) x = fminf(x, kLimit), y = fminf(y, kLimit);
+    return fmaf(fmaf(v0, y, v1 * x), reciprocal(x * y), before);
+  };
+  float part[4][4] = {};
+#pragma unroll 2
+  for (int x = 0; x < kChunk; x += 4) {
+    float4 e[4], f[4];
+    const float4 w = *reinterpret_cast<const float4*>(v + x);
+#pragma unroll
+    for (int u = 0; u < 4; ++u) {
+      e[u] = *reinterpret_cast<const float4*>(own + 8 * u * kRow + x);
+      f[u] = *reinterpret_cast<const float4*>(pass + 4 * u * kRow + x);
+    }
+#pragma unroll
+    for (int a = 0; a < 4; ++a)
+#pragma unroll
+      for (int b = 0; b < 4; ++b)
+        part[a][b] = pair(e[a].x, f[b].x, e[a].y, f[b].y, w.x, w.y, part[a][b]);
+#pragma unroll
+    for (int a = 0; a < 4; ++a)
+#pragma unroll
+      for (int b = 0; b < 4; ++b)
+        part[a][b] = pair(e[a].z, f[b].z, e[a].w, f[b].w, w.z, w.w, part[a][b]);
+  }
+#pragma unroll
+  for (int a = 0; a < 4; ++a)
+#pragma unroll
+    for (int b = 0; b < 4; ++b) sum[a][b] += part[a][b];
+}
+
+// sum_x v_x r_x for the pairs of a thread. Says whether all pairs of the warp fit. All threads of
+// the block call it; a warp that is not `busy` only helps fetching.
+__device__ inline bool tile_scores(const Side& own, float own_top, const Side& pass, int width,
+                                   const float* v, bool busy, float* stages, float (&sum)[4][4]) {
+  const Place at = place();
+  const int lane = threadIdx.x % kWarp, mine = threadIdx.x / kWarp * kWarpPass + lane;
+  const float top =
+      own_top + warp_max(lane < kWarpPass && mine < pass.count ? pass.most[mine] : 0.0f);
+#pragma unroll
+  for (int a = 0; a < 4; ++a)
+#pragma unroll
+    for (int b = 0; b < 4; ++b) sum[a][b] = 0;
+  in_turn(
+      0, width / kChunk, stages, kStage,
+      [&](int c, float* stage) {
+        fetch_rows<kOwn>(stage, own.rows, width, c * kChunk, width,
+                         [&](int r) { return r < own.count; });
+        fetch_rows<kPass>(stage + kOwn * kRow, pass.rows, width, c * kChunk, width,
+                          [&](int r) { return r < pass.count; });
+      },
+      [&](int c, const float* stage) {
+        if (!busy) return;
+        const float *from = stage + at.own * kRow, *to = stage + (kOwn + at.pass) * kRow;
+        if (top <= kPairsFit)
+          add_scores<false>(from, to, v + c * kChunk, sum);
+        else
+          add_scores<true>(from, to, v + c * kChunk, sum);
+      });
+  return top <= kFit;
+}
+
+// The score itself, with tanh. A function of its own: it is hardly ever called.
+template <class T>
+__device__ __noinline__ float far_score(const T* q, const T* k, const float* v, int n) {
+  float sum = 0;
+  for (int x = 0; x < n; ++x) sum = fmaf(v[x], tanh_of(wide(q[x]) + wide(k[x])), sum);
+  return sum;
+}
+
+// v of a head into shared memory, zeros behind the end; the sum of it.
+__device__ inline float take_v(const float* from, int n, int width, float* v) {
+  for (int x = threadIdx.x; x < width; x += kThreads) v[x] = x < n ? from[x] : 0.0f;
+  __syncthreads();
+  float sum = 0;
+  for (int x = threadIdx.x % kWarp; x < width; x += kWarp) sum += v[x];
+  return warp_sum(sum);
+}
+
+// ---- a tile of weights times rows
+
+// acc [own][column] += sum_p tile[own][p] rows[p][column], p in [first, last): a thread has 8 rows
+// and 4 columns of each 256. Where `careful`, only pairs that sees(own, p) says yes to: 0 times what
+// is not a number is not 0.
+template <int kParts, class Valid, class Sees>
+__device__ inline void add_products(const float* tile, int first, int last, const float* rows,
+                                    int64_t row, int width, Valid valid, bool careful, Sees sees,
+                                    float* stages, float (&acc)[8][4 * kParts]) {
+  constexpr int kSteps = kProduct / kParts, kWide = kColumns * kParts;
+  static_assert(kSteps % 4 == 0);
+  const int column = threadIdx.x % 64 * 4, own = threadIdx.x / 64 * 8;
+  in_turn(
+      first / kSteps, (last + kSteps - 1) / kSteps, stages, kStage,
+      [&](int c, float* stage) {
+#pragma unroll 4
+        for (int u = threadIdx.x; u < kSteps * kWide / 4; u += kThreads) {
+          const int r = u / (kWide / 4), x = u % (kWide / 4) * 4, p = c * kSteps + r;
+          const bool there = p < last && valid(p) && x < width;
+          copy16(stage + r * kWide + x, there ? rows + p * row + x : rows, there);
+        }
+      },
+      [&](int c, const float* stage) {
+        if (column >= width) return;
+#pragma unroll
+        for (int p = 0; p < kSteps; p += 4) {
+          float w[8][4];
+#pragma unroll
+          for (int a = 0; a < 8; ++a) {
+            const float4 all =
+                *reinterpret_cast<const float4*>(tile + (own + a) * kTileRow + c * kSteps + p);
+            w[a][0] = all.x, w[a][1] = all.y, w[a][2] = all.z, w[a][3] = all.w;
+          }
+#pragma unroll
+          for (int u = 0; u < 4; ++u)
+#pragma unroll
+            for (int part = 0; part < kParts; ++part) {
+              const float4 x = *reinterpret_cast<const float4*>(stage + (p + u) * kWide +
+                                                                part * kColumns + column);
+#pragma unroll
+              for (int a = 0; a < 8; ++a) {
+                if (careful && !sees(own + a, c * kSteps + p + u)) continue;
+                float* to = acc[a] + 4 * part;
+                to[0] = fmaf(w[a][u], x.x, to[0]), to[1] = fmaf(w[a][u], x.y, to[1]);
+                to[2] = fmaf(w[a][u], x.z, to[2]), to[3] = fmaf(w[a][u], x.w, to[3]);
+              }
+            }
+        }
+      });
+}
+
+// Floats of shared memory for tiles: stages, a tile, a number for each own row, v.
+size_t tile_shared(int width) {
+  return (2 * kStage + kOwn * kTileRow + kOwn + width) * sizeof(float);
+}
+
+// ---- forward
+
+// A block has 32 queries, and 256 or 512 columns of the values from blockIdx.y's on.
+template <class T, int kParts>
+__global__ void __launch_bounds__(kThreads, 3 - kParts)
+    attend(const __grid_constant__ Given<T> p) {
+  extern __shared__ __align__(16) float memory[];
+  float *stages = memory, *tile = stages + 2 * kStage, *scale = tile + kOwn * kTileRow,
+        *v = scale + kOwn;
+  const Attention<T>& a = p.a;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int64_t tiles = (a.queries + kOwn - 1) / kOwn, head = blockIdx.x / tiles;
+  const int64_t b = head / a.heads, h = head % a.heads, g = h / (a.heads / a.key_heads);
+  const int q0 = static_cast<int>(blockIdx.x % tiles) * kOwn;
+  const int rows = static_cast<int>(min(int64_t{kOwn}, a.queries - q0));
+  const int keys = static_cast<int>(a.keys), n = static_cast<int>(a.size);
+  const int64_t number0 = head * a.queries + q0, key_row0 = (b * a.key_heads + g) * a.keys;
+
+  // Lane r has what row r sees, in every warp.
+  const Seen seen = lane < rows ? seen_by(a, b, h, q0 + lane) : Seen{0, 0};
+  const int low = __reduce_min_sync(~0u, seen.none() ? keys : seen.begin);
+  const int high = __reduce_max_sync(~0u, seen.end);
+  const auto seen_of = [&](int r) {
+    return Seen{__shfl_sync(~0u, seen.begin, r), __shfl_sync(~0u, seen.end, r)};
+  };
+  __shared__ Seen ranges[kOwn];
+  if (warp == 0) ranges[lane] = seen;
+  const float v_sum = take_v(a.v + h * a.size, n, p.width, v);
+  const Side own{p.e + number0 * p.width, p.e_most + number0, rows};
+  const float own_top = warp_max(seen.none() ? 0.0f : own.most[lane]);
+  const Drop drop = drop_of(a);
+
+  // For the softmax 16 lanes have a row, and of it the keys of one call of Philox.
+  const int call = lane % 16;
+  float most[2] = {-INFINITY, -INFINITY}, sums[2] = {0, 0}, log_sum[2];
+  float acc[8][4 * kParts] = {};
+  const int column0 = blockIdx.y * kColumns * kParts;
+  const Place at = place();
+
+  const int passes = a.weights.data && blockIdx.y == 0 ? 2 : 1;
+  for (int pass = 0; pass < passes; ++pass) {
+    const int first = pass == 0 ? low / kPass * kPass : 0, last = pass == 0 ? high : keys;
+    for (int key = first; key < last; key += kPass) {
+      const bool some = key < high && key + kPass > low;
+      if (some) {
+        float sum[4][4];
+        const int from = key + warp * kWarpPass;
+        const bool busy = from < high && from + kWarpPass > low;
+        const Side others{p.f + (key_row0 + key) * p.width, p.f_most + key_row0 + key,
+                          min(kPass, keys - key)};
+        const bool fit = tile_scores(own, own_top, others, p.width, v, busy, stages, sum);
+        if (busy)
+#pragma unroll
+          for (int x = 0; x < 4; ++x) {
+            const int r = at.own + 8 * x;
+            const Seen row = fit ? Seen{0, 0} : seen_of(r);
+#pragma unroll
+            for (int y = 0; y < 4; ++y) {
+              const int j = at.pass + 4 * y;
+              float score = v_sum - 2 * sum[x][y];
+              if (!fit && row.has(key + j) && own.most[r] + others.most[j] > kFit)
+                score = far_score(row_at(a.q, b, h, q0 + r), row_at(a.k, b, g, key + j), v, n);
+              tile[r * kTileRow + j] = score * kLog2E;
+            }
+          }
+        __syncthreads();
+      }
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        const int r = 4 * warp + 2 * u + lane / 16;
+        const Seen row = seen_of(r);
+        const Extra extra = r < rows ? extra_of(a, b, h, q0 + r) : Extra{nullptr, false, 0, 0};
+        float s[8];
+#pragma unroll
+        for (int x = 0; x < 8; ++x) {
+          const int j = call + 16 * x;
+          s[x] = row.has(key + j) ? extra(tile[r * kTileRow + j], key + j) : -INFINITY;
+        }
+        if (pass == 1) {
+          if (r < rows) {
+            float* to = row_at(a.weights, b, h, q0 + r) + key;
+#pragma unroll
+            for (int x = 0; x < 8; ++x) {
+              const int j = call + 16 * x;
+              if (key + j < keys) to[j] = row.has(key + j) ? exp2f(s[x] - log_sum[u]) : 0.0f;
+            }
+          }
+          continue;
+        }
+        float top = most[u];
+#pragma unroll
+        for (int x = 0; x < 8; ++x) top = fmaxf(top, s[x]);
+#pragma unroll
+        for (int x = 8; x > 0; x /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, x));
+        const float base = top == -INFINITY ? 0.0f : top;
+        const float factor = most[u] == -INFINITY ? 1.0f : exp2f(most[u] - top);
+        float sum = 0;
+#pragma unroll
+        for (int x = 0; x < 8; ++x) s[x] = exp2f(s[x] - base), sum += s[x];
+#pragma unroll
+        for (int x = 8; x > 0; x /= 2) sum += __shfl_xor_sync(~0u, sum, x);
+        most[u] = top, sums[u] = sums[u] * factor + sum;
+        if (drop.on) {
+          const uint4 words = drop.words(number0 + r, key + call);
+#pragma unroll
+          for (int x = 0; x < 8; ++x) s[x] *= drop.factor(words, call + 16 * x);
+        }
+#pragma unroll
+        for (int x = 0; x < 8; ++x) tile[r * kTileRow + call + 16 * x] = s[x];
+        if (call == 0) scale[r] = factor;
+      }
+      __syncthreads();
+      if (pass == 1) continue;
+#pragma unroll
+      for (int x = 0; x < 8; ++x) {
+        const float factor = scale[threadIdx.x / 64 * 8 + x];
+#pragma unroll
+        for (int y = 0; y < 4 * kParts; ++y) acc[x][y] *= factor;
+      }
+      const int count = min(kPass, keys - key);
+      bool careful = false;
+      if (p.odd && !__all_sync(~0u, seen.begin <= key && seen.end >= key + count)) {
+        bool odd = false;
+        for (int j = lane; j < count; j += kWarp) odd |= p.odd[key_row0 + key + j] != 0;
+        careful = __any_sync(~0u, odd);
+      }
+      add_products<kParts>(
+          tile, max(0, low - key), min(count, high - key),
+          row_at(p.value, b, g, key) + column0, p.value.row, p.value_width - column0,
+          [](int) { return true; }, careful,
+          [&](int r, int j) { return ranges[r].has(key + j); }, stages, acc);
+    }
+    if (pass == 1) break;
+#pragma unroll
+    for (int u = 0; u < 2; ++u) {
+      const int r = 4 * warp + 2 * u + lane / 16;
+      const bool none = most[u] == -INFINITY;
+      log_sum[u] = none ? -INFINITY : most[u] + log2f(sums[u]);
+      if (call == 0) {
+        scale[r] = none ? 0.0f : 1.0f / sums[u];
+        if (r < rows && blockIdx.y == 0) a.log_sum[number0 + r] = log_sum[u];
+      }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int x = 0; x < 8; ++x) {
+      const int r = threadIdx.x / 64 * 8 + x;
+      if (r >= rows) break;
+      const float share = scale[r];
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const int c = column0 + part * kColumns + threadIdx.x % 64 * 4;
+        const float* from = acc[x] + 4 * part;
+        store4(row_at(a.context, b, h, q0 + r) + c,
+               make_float4(from[0] * share, from[1] * share, from[2] * share, from[3] * share),
+               static_cast<int>(a.value_size) - c);
+      }
+    }
+  }
+}
+
+// ---- backward
+
+constexpr int64_t kSlopes = 8 << 20;  // the most d scores that are held at once
+constexpr int kBatch = 16;            // keys at a time in `spread`
+
+// Some batch items and some keys of them, which a launch has; with key0 a multiple of kOwn.
+template <class T>
+struct Back {
+  AttentionGrad<T> k;
+  Given<T> given;
+  Heads<const float> g;  // d context, value_width long, aligned to 16 bytes
+  const float* mean;     // [B, H, Tq]: g . context
+  int b0, batch, key0, keys;
+  bool first, last;  // keys of these batch items
+
+  float* slope;  // d score [batch, H, slope_keys, slope_row]: queries lie side by side
+  int slope_row, slope_keys;
+  int splits;          // of the queries, in `slopes`
+  float* value_parts;  // [splits, batch, G, keys, value_width], or null: dvalue itself
+  int chunks;          // of the queries, in `spread`
+  float* key_parts;    // [H / G, chunks, batch, G, keys, width], or null: dk itself
+  float* query_sums;   // [B, H, Tq, width] where dq is summed over several launches, or null
+  float* v_parts;      // [B, H, chunks, width]
+};
+
+// d score for 32 keys of a block and its share of the queries, and d value.
+template <class T, int kParts>
+__global__ void __launch_bounds__(kThreads, 3 - kParts)
+    slopes(const __grid_constant__ Back<T> p) {
+  extern __shared__ __align__(16) float memory[];
+  float *stages = memory, *tile = stages + 2 * kStage, *v = tile + kOwn * kTileRow + kOwn;
+  __shared__ Seen ranges[kPass];
+  const Given<T>& given = p.given;
+  const Attention<T>& a = given.a;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int key_tiles = (p.keys + kOwn - 1) / kOwn;
+  const int64_t group = blockIdx.x / key_tiles;  // of this launch
+  const int64_t b = p.b0 + group / a.key_heads, g = group % a.key_heads;
+  const int key = p.key0 + static_cast<int>(blockIdx.x % key_tiles) * kOwn;
+  const int rows = min(kOwn, static_cast<int>(a.keys) - key);
+  const int heads = static_cast<int>(a.heads / a.key_heads);
+  const int queries = static_cast<int>(a.queries), n = static_cast<int>(a.size);
+  const int query_tiles = (queries + kPass - 1) / kPass;
+  const int64_t key_row0 = (b * a.key_heads + g) * a.keys + key;
+  const Side own{given.f + key_row0 * given.width, given.f_most + key_row0, rows};
+  const float own_top = warp_max(lane < rows ? own.most[lane] : 0.0f);
+  const Drop drop = drop_of(a);
+  const int column0 = blockIdx.z * kColumns * kParts;
+  const Place at = place();
+  float acc[8][4 * kParts] = {};
+  float v_sum = 0;
+
+  const int64_t total = static_cast<int64_t>(heads) * query_tiles;
+  const int begin = static_cast<int>(total * blockIdx.y / gridDim.y);
+  const int end = static_cast<int>(total * (blockIdx.y + 1) / gridDim.y);
+  for (int t = begin; t < end; ++t) {
+    const int64_t h = g * heads + t / query_tiles, head = b * a.heads + h;
+    const int q0 = t % query_tiles * kPass, count = min(kPass, queries - q0);
+    if (t == begin || q0 == 0) v_sum = take_v(a.v + h * a.size, n, given.width, v);
+    bool some = false;
+    if (threadIdx.x < kPass) {
+      const int i = threadIdx.x;
+      const Seen seen = i < count ? seen_by(a, b, h, q0 + i) : Seen{0, 0};
+      ranges[i] = seen;
+      some = seen.meets(key, key + kOwn);
+    }
+    float* slope = p.slope + (((b - p.b0) * a.heads + h) * p.slope_keys + key - p.key0) *
+                                 static_cast<int64_t>(p.slope_row);
+    if (!__syncthreads_or(some)) {
+      if (blockIdx.z == 0)
+        for (int x = threadIdx.x; x < kOwn * kPass; x += kThreads)
+          if (q0 + x % kPass < p.slope_row)
+            slope[x / kPass * static_cast<int64_t>(p.slope_row) + q0 + x % kPass] = 0;
+      continue;
+    }
+    const bool busy = __any_sync(
+        ~0u, lane < kWarpPass && ranges[warp * kWarpPass + lane % kWarpPass].meets(key, key + kOwn));
+
+    float sum[4][4], dot[4][4] = {};
+    const int64_t number0 = head * a.queries + q0;
+    const Side others{given.e + number0 * given.width, given.e_most + number0, count};
+    const bool fit = tile_scores(own, own_top, others, given.width, v, busy, stages, sum);
+    const float* g_rows = row_at(p.g, b, h, q0);
+    const auto sees_any = [&](int r) { return !ranges[r].none(); };
+    in_turn(
+        0, (given.value_width + kChunk - 1) / kChunk, stages, kStage,
+        [&](int c, float* stage) {
+          fetch_rows<kOwn>(stage, row_at(given.value, b, g, key), given.value.row, c * kChunk,
+                           given.value_width, [&](int r) { return r < rows; });
+          fetch_rows<kPass>(stage + kOwn * kRow, g_rows, p.g.row, c * kChunk, given.value_width,
+                            sees_any);
+        },
+        [&](int, const float* stage) {
+          if (!busy) return;
+          const float *from = stage + at.own * kRow, *to = stage + (kOwn + at.pass) * kRow;
+#pragma unroll 2
+          for (int x = 0; x < kChunk; x += 4) {
+            float4 e[4], f[4];
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+              e[u] = *reinterpret_cast<const float4*>(from + 8 * u * kRow + x);
+              f[u] = *reinterpret_cast<const float4*>(to + 4 * u * kRow + x);
+            }
+#pragma unroll
+            for (int y = 0; y < 4; ++y)
+#pragma unroll
+              for (int z = 0; z < 4; ++z) {
+                float s = dot[y][z];
+                s = fmaf(e[y].x, f[z].x, s), s = fmaf(e[y].y, f[z].y, s);
+                s = fmaf(e[y].z, f[z].z, s), s = fmaf(e[y].w, f[z].w, s);
+                dot[y][z] = s;
+              }
+          }
+        });
+
+#pragma unroll
+    for (int z = 0; z < 4; ++z) {
+      const int i = at.pass + 4 * z;  // of the tile
+      const Seen seen = ranges[i];
+      const int64_t number = number0 + i;
+      const bool live = busy && !seen.none();
+      Extra extra{nullptr, false, 0, 0};
+      float from = 0, mean = 0;
+      uint4 words[2] = {};
+      if (live) {
+        const float log_sum = a.log_sum[number];
+        from = log_sum == -INFINITY ? 0.0f : log_sum;
+        mean = p.mean[number];
+        extra = extra_of(a, b, h, q0 + i);
+        if (drop.on)
+          words[0] = drop.words(number, key + at.own), words[1] = drop.words(number, key + at.own + 8);
+      }
+#pragma unroll
+      for (int y = 0; y < 4; ++y) {
+        const int r = at.own + 8 * y, j = key + r;
+        float weight = 0, ds = 0;
+        if (live && seen.has(j)) {
+          float score = v_sum - 2 * sum[y][z];
+          if (!fit && own.most[r] + others.most[i] > kFit)
+            score = far_score(row_at(a.q, b, h, q0 + i), row_at(a.k, b, g, j), v, n);
+          const float w = exp2f(extra(score * kLog2E, j) - from);
+          const float factor = drop.on ? drop.factor(words[y % 2], j) : 1.0f;
+          weight = w * factor;
+          if (w != 0) ds = w * (dot[y][z] * factor - mean);
+        }
+        tile[r * kTileRow + i] = weight;
+        if (blockIdx.z == 0 && q0 + i < p.slope_row)
+          slope[r * static_cast<int64_t>(p.slope_row) + q0 + i] = ds;
+      }
+    }
+    add_products<kParts>(
+        tile, 0, count, g_rows + column0, p.g.row, given.value_width - column0, sees_any, false,
+        [](int, int) { return true; }, stages, acc);
+  }
+
+  const int m = static_cast<int>(a.value_size);
+#pragma unroll
+  for (int x = 0; x < 8; ++x) {
+    const int r = threadIdx.x / 64 * 8 + x;
+    if (r >= rows) break;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const int c = column0 + part * kColumns + threadIdx.x % 64 * 4;
+      float* from = acc[x] + 4 * part;
+      if (p.value_parts) {
+        const int64_t row = (blockIdx.y * static_cast<int64_t>(p.batch) * a.key_heads + group) *
+                                p.keys + key - p.key0 + r;
+        store4(p.value_parts + row * given.value_width + c,
+               make_float4(from[0], from[1], from[2], from[3]), given.value_width - c);
+        continue;
+      }
+      T* to = row_at(p.k.dvalue, b, g, key + r) + c;
+#pragma unroll
+      for (int u = 0; u < 4; ++u)
+        if (p.k.add && c + u < m) from[u] += wide(to[u]);
+      store4(to, make_float4(from[0], from[1], from[2], from[3]), m - c);
+    }
+  }
+}
+
+// dq, dk and dv of 32 features. A thread has one feature of 32 queries, whose exponentials and sums
+// stay in registers while the keys pass; a block has up to 8 times 32 queries, whose shares of dk
+// it adds up.
+template <class T>
+__global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Back<T> p) {
+  extern __shared__ __align__(16) float memory[];
+  const Given<T>& given = p.given;
+  const Attention<T>& a = given.a;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+  const int mine = warps * kWarp;                   // queries of the block
+  const int stage_size = kBatch * (kWarp + mine);   // keys, and below them slopes
+  float *stages = memory, *shares = stages + 2 * stage_size;  // [warps, kBatch, 32]
+  __shared__ int lows[kThreads / kWarp], highs[kThreads / kWarp];
+
+  const int64_t head_here = blockIdx.x / p.chunks;  // of this launch
+  const int chunk = static_cast<int>(blockIdx.x % p.chunks);
+  const int64_t b = p.b0 + head_here / a.heads, h = head_here % a.heads;
+  const int64_t heads = a.heads / a.key_heads, g = h / heads, head = b * a.heads + h;
+  const int i0 = chunk * mine + warp * kWarp, queries = static_cast<int>(a.queries);
+  const int f = blockIdx.y * kWarp + lane;  // the feature
+  const bool real = f < a.size;
+  const float v = real ? a.v[h * a.size + f] : 0.0f;
+
+  const Seen seen = i0 + lane < queries ? seen_by(a, b, h, i0 + lane) : Seen{0, 0};
+  const int64_t number0 = head * a.queries + i0;
+  const float my_most = seen.none() ? 0.0f : given.e_most[number0 + lane];
+  const float top = warp_max(my_most);
+  const unsigned some = __ballot_sync(~0u, !seen.none());
+  // Rows that see nothing are zeros: whatever stands there, it takes no part.
+  float e[kWarp], dq[kWarp];
+#pragma unroll
+  for (int u = 0; u < kWarp; ++u) {
+    e[u] = some >> u & 1 ? given.e[(number0 + u) * given.width + f] : 0.0f;
+    dq[u] = 0;
+  }
+  const int end_of_keys = p.key0 + p.keys;
+  const int low = __reduce_min_sync(~0u, seen.none() ? end_of_keys : seen.begin);
+  const int high = __reduce_max_sync(~0u, seen.end);
+  if (lane == 0) lows[warp] = low, highs[warp] = high;
+  __syncthreads();
+  int block_low = end_of_keys, block_high = 0;
+  for (int w = 0; w < warps; ++w)
+    block_low = min(block_low, lows[w]), block_high = max(block_high, highs[w]);
+  const int batches = (p.keys + kBatch - 1) / kBatch;
+  const int first = min(batches, max(0, block_low - p.key0) / kBatch);
+  const int last =
+      max(first, (min(p.keys, block_high - p.key0) + kBatch - 1) / kBatch);  // < 0: no keys here
+
+  const int64_t group = (b - p.b0) * a.key_heads + g, key_row0 = (b * a.key_heads + g) * a.keys;
+  const int64_t part = (h % heads) * p.chunks + chunk;
+  const auto put = [&](int j, float x) {  // j of this launch
+    if (!real || j >= p.keys) return;
+    if (p.key_parts) {
+      p.key_parts[((part * p.batch * a.key_heads + group) * p.keys + j) * given.width + f] = x;
+      return;
+    }
+    T* to = row_at(p.k.dk, b, g, p.key0 + j) + f;
+    *to = narrow<T>(p.k.add ? wide(*to) + x : x);
+  };
+  if (p.key_parts || !p.k.add) {
+    for (int j = warp; j < first * kBatch; j += warps) put(j, 0);
+    for (int j = last * kBatch + warp; j < p.keys; j += warps) put(j, 0);
+  }
+
+  float dv = 0;
+  in_turn(
+      first, last, stages, stage_size,
+      [&](int c, float* stage) {
+        const int j0 = c * kBatch;
+        const float* keys =
+            given.f + (key_row0 + p.key0 + j0) * given.width + blockIdx.y * kWarp;
+        for (int u = threadIdx.x; u < kBatch * kWarp / 4; u += blockDim.x) {
+          const int r = u / (kWarp / 4), x = u % (kWarp / 4) * 4;
+          const bool there = j0 + r < p.keys;
+          copy16(stage + r * kWarp + x, there ? keys + r * static_cast<int64_t>(given.width) + x : given.f,
+                 there);
+        }
+        const float* slope =
+            p.slope + (head_here * p.slope_keys + j0) * p.slope_row + chunk * mine;
+        for (int u = threadIdx.x; u < kBatch * mine / 4; u += blockDim.x) {
+          const int r = u / (mine / 4), x = u % (mine / 4) * 4;
+          const bool there = chunk * mine + x < p.slope_row;
+          copy16(stage + kBatch * kWarp + r * mine + x,
+                 there ? slope + r * static_cast<int64_t>(p.slope_row) + x : p.slope, there);
+        }
+      },
+      [&](int c, const float* stage) {
+        const int key = p.key0 + c * kBatch;
+        float* share = shares + warp * kBatch * kWarp + lane;
+        if (low >= key + kBatch || high <= key) {
+#pragma unroll
+          for (int j = 0; j < kBatch; ++j) share[j * kWarp] = 0;
+        } else {
+          const float far =
+              lane < kBatch && key + lane < end_of_keys ? given.f_most[key_row0 + key + lane] : 0.0f;
+          const float* keys = stage + lane;
+          const float* slope = stage + kBatch * kWarp + warp * kWarp;
+          float dv_batch = 0;
+          if (top + warp_max(far) <= kFit) {
+#pragma unroll 2
+            for (int j = 0; j < kBatch; ++j) {
+              const float k = keys[j * kWarp];
+              float dk = 0, dv_key = 0;
+#pragma unroll
+              for (int u = 0; u < kWarp; u += 4) {
+                const float4 all = *reinterpret_cast<const float4*>(slope + j * mine + u);
+                const float ds[4] = {all.x, all.y, all.z, all.w};
+#pragma unroll
+                for (int x = 0; x < 4; ++x) {
+                  const float t = fmaf(-2.0f, reciprocal(fmaf(e[u + x], k, 1.0f)), 1.0f);
+                  const float y = ds[x] * t, z = fmaf(-y, t, ds[x]);
+                  dv_key += y, dk += z, dq[u + x] += z;
+                }
+              }
+              share[j * kWarp] = dk;
+              dv_batch += dv_key;
+            }
+          } else {  // the same, pair by pair, with tanh itself where exponentials do not fit
+#pragma unroll 1
+            for (int j = 0; j < kBatch; ++j) {
+              const float k = keys[j * kWarp], k_most = __shfl_sync(~0u, far, j);
+              float dk = 0, dv_key = 0;
+#pragma unroll
+              for (int u = 0; u < kWarp; ++u) {
+                const float ds = slope[j * mine + u];
+                const bool fit = __shfl_sync(~0u, my_most, u) + k_most <= kFit;
+                if (!fit && ds == 0) continue;  // the same for all lanes
+                float t = fmaf(-2.0f, reciprocal(fmaf(e[u], k, 1.0f)), 1.0f);
+                if (!fit && real)
+                  t = tanh_of(wide(row_at(a.q, b, h, i0 + u)[f]) +
+                              wide(row_at(a.k, b, g, key + j)[f]));
+                const float y = ds * t, z = fmaf(-y, t, ds);
+                dv_key += y, dk += z, dq[u] += z;
+              }
+              share[j * kWarp] = dk;
+              dv_batch += dv_key;
+            }
+          }
+          dv += dv_batch;
+        }
+        __syncthreads();
+        for (int j = warp; j < kBatch; j += warps) {
+          float sum = 0;
+          for (int w = 0; w < warps; ++w) sum += shares[(w * kBatch + j) * kWarp + lane];
+          put(c * kBatch + j, v * sum);
+        }
+      });
+
+#pragma unroll
+  for (int u = 0; u < kWarp; ++u) {
+    if (i0 + u >= queries) break;
+    float x = v * dq[u];
+    if (p.query_sums) {
+      float* sum = p.query_sums + (number0 + u) * given.width + f;
+      if (!p.first) x += *sum;
+      if (!p.last) *sum = x;
+    }
+    if (real && p.last) row_at(p.k.dq, b, h, i0 + u)[f] = narrow<T>(x);
+  }
+  shares[warp * kWarp + lane] = dv;
+  __syncthreads();
+  if (warp > 0) return;
+  float sum = 0;
+  for (int w = 0; w < warps; ++w) sum += shares[w * kWarp + lane];
+  float* to = p.v_parts + (head * p.chunks + chunk) * given.width + f;
+  *to = p.first ? sum : *to + sum;
+}
+
+// The parts of dk and of dvalue, a row a block; behind them, with `dv`, the parts of dv.
+template <class T>
+__global__ void __launch_bounds__(kThreads) collect(const __grid_constant__ Back<T> p, bool dv) {
+  const Attention<T>& a = p.given.a;
+  const int64_t rows = p.key_parts || p.value_parts ? p.batch * a.key_heads * p.keys : 0;
+  const int64_t heads = a.heads / a.key_heads;
+  for (int64_t row = blockIdx.x; row < rows + (dv ? a.heads : 0); row += gridDim.x) {
+    if (row >= rows) {
+      const int64_t h = row - rows;
+      for (int x = threadIdx.x; x < a.size; x += kThreads) {
+        float sum = 0;
+        for (int64_t b = 0; b < a.batch; ++b) {
+          const float* from = p.v_parts + (b * a.heads + h) * p.chunks * p.given.width + x;
+#pragma unroll 4
+          for (int c = 0; c < p.chunks; ++c) sum += from[c * static_cast<int64_t>(p.given.width)];
+        }
+        p.k.dv[h * a.size + x] = sum;
+      }
+      continue;
+    }
+    const int64_t j = row % p.keys, group = row / p.keys;
+    const int64_t b = p.b0 + group / a.key_heads, g = group % a.key_heads;
+    const auto gather = [&](const float* parts, int64_t count, int64_t width, int64_t n, T* to) {
+      for (int64_t x = threadIdx.x; x < n; x += kThreads) {
+        float sum = 0;
+#pragma unroll 4
+        for (int64_t c = 0; c < count; ++c) sum += parts[(c * rows + row) * width + x];
+        to[x] = narrow<T>(p.k.add ? wide(to[x]) + sum : sum);
+      }
+    };
+    if (p.key_parts)
+      gather(p.key_parts, heads * p.chunks, p.given.width, a.size,
+             row_at(p.k.dk, b, g, p.key0 + j));
+    if (p.value_parts)
+      gather(p.value_parts, p.splits, p.given.value_width, a.value_size,
+             row_at(p.k.dvalue, b, g, p.key0 + j));
+  }
+}
+
+// dbias += d score for a tile of 32 x 32, turned; the sum over the batch where it has one bias.
+template <class T>
+__global__ void __launch_bounds__(kThreads) add_to_bias(const __grid_constant__ Back<T> p) {
+  __shared__ float tile[kWarp][kWarp + 1];
+  const Attention<T>& a = p.given.a;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const bool shared = p.k.dbias.batch == 0;
+  const int query_tiles = static_cast<int>((a.queries + kWarp - 1) / kWarp);
+  const int key_tiles = (p.keys + kWarp - 1) / kWarp;
+  const int64_t total = (shared ? 1 : p.batch) * a.heads * query_tiles * key_tiles;
+  for (int64_t u = blockIdx.x; u < total; u += gridDim.x) {
+    const int i0 = static_cast<int>(u % query_tiles) * kWarp;
+    const int j0 = static_cast<int>(u / query_tiles % key_tiles) * kWarp;
+    const int64_t head = u / query_tiles / key_tiles, h = head % a.heads, b = head / a.heads;
+    for (int r = warp; r < kWarp; r += kThreads / kWarp) {
+      float sum = 0;
+      for (int64_t c = shared ? 0 : b; c < (shared ? p.batch : b + 1); ++c)
+        sum += p.slope[((c * a.heads + h) * p.slope_keys + j0 + r) * p.slope_row + i0 + lane];
+      tile[r][lane] = sum;
+    }
+    __syncthreads();
+    for (int r = warp; r < kWarp; r += kThreads / kWarp)
+      if (i0 + r < a.queries && j0 + lane < p.keys)
+        row_at(p.k.dbias, p.b0 + b, h, i0 + r)[p.key0 + j0 + lane] += tile[lane][r];
+    __syncthreads();
+  }
+}
+
+// The same for a bias by distance, whose rows are one step back from each other: a block has one
+// distance of a head, hence one number.
+template <class T>
+__global__ void __launch_bounds__(kThreads) add_to_distances(const __grid_constant__ Back<T> p) {
+  __shared__ float room[kThreads / kWarp];
+  const Attention<T>& a = p.given.a;
+  const int queries = static_cast<int>(a.queries), distances = queries + p.keys - 1;
+  const bool shared = p.k.dbias.batch == 0;
+  const int64_t total = (shared ? 1 : p.batch) * a.heads * distances;
+  for (int64_t u = blockIdx.x; u < total; u += gridDim.x) {
+    const int away = static_cast<int>(u % distances) - (queries - 1);  // j - i, j of this launch
+    const int64_t head = u / distances, h = head % a.heads, b = head / a.heads;
+    const int first = max(0, -away), last = min(queries, p.keys - away);
+    float sum = 0;
+    for (int64_t c = shared ? 0 : b; c < (shared ? p.batch : b + 1); ++c)
+      for (int i = first + threadIdx.x; i < last; i += kThreads)
+        sum += p.slope[((c * a.heads + h) * p.slope_keys + i + away) * p.slope_row + i];
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0) row_at(p.k.dbias, p.b0 + b, h, 0)[p.key0 + away] += sum;
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) take_place(const __grid_constant__ Back<T> p) {
+  const Attention<T>& a = p.given.a;
+  const int64_t total = p.batch * a.heads * a.queries;
+  for (int64_t u = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; u < total;
+       u += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const int64_t head = u / a.queries, i = u % a.queries;
+    const int64_t number = (p.b0 * a.heads + head) * a.queries + i;
+    const float place = a.place[number];
+    const float* slope = p.slope + head * p.slope_keys * p.slope_row + i;
+    float sum = 0;
+#pragma unroll 4
+    for (int j = 0; j < p.keys; ++j)
+      sum += slope[j * static_cast<int64_t>(p.slope_row)] * 2 * a.falloff *
+             (static_cast<float>(p.key0 + j) - place);
+    p.k.dplace[number] = p.first ? sum : p.k.dplace[number] + sum;
+  }
+}
+
+// ---- launches
+
+int64_t rounded_up(int64_t n, int64_t step) { return ceil_div(n, step) * step; }
+
+// Scratch memory, first counted and then given out.
+class Room {
+ public:
+  template <class U>
+  void wants(U*& pointer, int64_t count) {
+    if (base_) pointer = reinterpret_cast<U*>(base_ + used_);
+    used_ += static_cast<size_t>(rounded_up(count * static_cast<int64_t>(sizeof(U)), 256));
+  }
+  void take() { base_ = static_cast<char*>(cuda_scratch(used_)), used_ = 0; }
+
+ private:
+  char* base_ = nullptr;
+  size_t used_ = 0;
+};
+
+// Rows that can be copied 16 bytes at a time, as they stand.
+template <class T>
+bool ready(const Heads<const T>& x, int64_t n) {
+  return std::is_same_v<T, float> && n % 4 == 0 && x.batch % 4 == 0 && x.head % 4 == 0 &&
+         x.row % 4 == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
+}
+template <class T>
+Heads<const float> as_floats(const Heads<const T>& x, const float* copy, int64_t heads,
+                             int64_t rows, int64_t width) {
+  if constexpr (std::is_same_v<T, float>)
+    if (!copy) return x;
+  return {copy, heads * rows * width, rows * width, width};
+}
+
+template <class T>
+Prepare<T> plan(const Attention<T>& a, const Heads<const T>& g) {
+  Prepare<T> p{};
+  p.a = a, p.g = g;
+  p.width = static_cast<int>(rounded_up(a.size, kChunk));
+  p.value_width = static_cast<int>(rounded_up(a.value_size, 4));
+  return p;
+}
+template <class T>
+void count(Room& room, Prepare<T>& p, bool odd) {
+  const Attention<T>& a = p.a;
+  const int64_t queries = a.batch * a.heads * a.queries, keys = a.batch * a.key_heads * a.keys;
+  room.wants(p.e, queries * p.width), room.wants(p.e_most, queries);
+  room.wants(p.f, keys * p.width), room.wants(p.f_most, keys);
+  if (!ready(a.value, a.value_size)) room.wants(p.value, keys * p.value_width);
+  if (odd) room.wants(p.odd, keys);
+  if (!p.g.data) return;
+  if (!ready(p.g, a.value_size)) room.wants(p.g_copy, queries * p.value_width);
+  room.wants(p.mean, queries);
+}
+template <class T>
+Given<T> launch(cudaStream_t stream, const Prepare<T>& p) {
+  const Attention<T>& a = p.a;
+  const int64_t queries = a.batch * a.heads * a.queries, keys = a.batch * a.key_heads * a.keys;
+  const int64_t rows = queries * (p.g.data ? 2 : 1) + keys * (p.value || p.odd ? 2 : 1);
+  prepare<T><<<grid_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(p);
+  launched("additive attention, exponentials");
+  return {a,        p.width, p.value_width,
+          p.e,      p.e_most, p.f,
+          p.f_most, as_floats(a.value, p.value, a.key_heads, a.keys, p.value_width), p.odd};
+}
+
+template <class Kernel>
+void allow_shared(Kernel kernel, size_t bytes) {
+  if (bytes > 48 << 10)
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         static_cast<int>(bytes));
+}
+
+template <class T, int kParts>
+void launch_attend(cudaStream_t stream, const Given<T>& given) {
+  const Attention<T>& a = given.a;
+  const size_t shared = tile_shared(given.width);
+  allow_shared(attend<T, kParts>, shared);
+  const dim3 grid(static_cast<unsigned>(a.batch * a.heads * ceil_div(a.queries, kOwn)),
+                  static_cast<unsigned>(std::max<int64_t>(
+                      1, ceil_div(a.value_size, kColumns * kParts))));
+  attend<T, kParts><<<grid, kThreads, shared, stream>>>(given);
+  launched("additive attention");
+}
+
+template <class T, int kParts>
+void launch_slopes(cudaStream_t stream, const Back<T>& p) {
+  const Attention<T>& a = p.given.a;
+  const size_t shared = tile_shared(p.given.width);
+  allow_shared(slopes<T, kParts>, shared);
+  const dim3 grid(static_cast<unsigned>(p.batch * a.key_heads * ceil_div(p.keys, kOwn)),
+                  static_cast<unsigned>(p.splits),
+                  static_cast<unsigned>(std::max<int64_t>(
+                      1, ceil_div(a.value_size, kColumns * kParts))));
+  slopes<T, kParts><<<grid, kThreads, shared, stream>>>(p);
+  launched("gradient of additive attention, d score");
+}
+
+}  // namespace
+
+template <class T>
+void additive_attention(Cuda device, const Attention<T>& a) {
+  if (a.batch * a.heads * a.queries == 0) return;
+  if (step_fits(a)) return additive_step(device, a);
+  Prepare<T> p = plan(a, Heads<const T>{});
+  Room room;
+  count(room, p, a.range != nullptr);
+  room.take();
+  count(room, p, a.range != nullptr);
+  const Given<T> given = launch(stream_of(device), p);
+  if (a.value_size <= kColumns)
+    launch_attend<T, 1>(stream_of(device), given);
+  else
+    launch_attend<T, 2>(stream_of(device), given);
+}
+
+template <class T>
+void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
+  const Attention<T>& a = k.forward;
+  const cudaStream_t stream = stream_of(device);
+  if (a.batch * a.heads == 0) return;
+  if (a.queries > 0 && a.keys > 0 && step_fits(k)) return additive_step_grad(device, k);
+
+  Prepare<T> prepared = plan(a, k.dcontext);
+  Back<T> p{};
+  p.k = k;
+  // What a launch has: whole batch items or, where one has too many pairs, some of its keys.
+  p.slope_row = static_cast<int>(rounded_up(a.queries, kWarp));
+  const int64_t all_keys = rounded_up(a.keys, kOwn);
+  const int64_t item = std::max<int64_t>(1, a.heads * p.slope_row * all_keys);
+  int64_t batch = 1, keys = all_keys;
+  if (item <= kSlopes)
+    batch = std::min(a.batch, kSlopes / item);
+  else
+    keys = std::min(all_keys,
+                    std::max<int64_t>(kPass, kSlopes / (a.heads * p.slope_row) / kPass * kPass));
+  const int64_t heads = a.heads / a.key_heads;
+  p.slope_keys = static_cast<int>(keys);
+  const int64_t warps =
+      std::clamp<int64_t>(ceil_div(a.queries, kWarp), 1, kThreads / kWarp);
+  p.chunks = static_cast<int>(std::max<int64_t>(1, ceil_div(a.queries, warps * kWarp)));
+  // Blocks of `slopes`: two on each of the 132 processors, if the keys alone do not fill them.
+  const int64_t blocks = std::max<int64_t>(1, batch * a.key_heads * (keys / kOwn));
+  p.splits = static_cast<int>(std::clamp<int64_t>(
+      264 / blocks, 1, std::max<int64_t>(1, heads * ceil_div(a.queries, kPass))));
+  Room room;
+  const auto count_all = [&] {
+    count(room, prepared, false);
+    room.wants(p.slope, batch * a.heads * p.slope_keys * p.slope_row);
+    if (p.splits > 1)
+      room.wants(p.value_parts,
+                 p.splits * batch * a.key_heads * keys * prepared.value_width);
+    if (heads * p.chunks > 1)
+      room.wants(p.key_parts, heads * p.chunks * batch * a.key_heads * keys * prepared.width);
+    if (keys < a.keys) room.wants(p.query_sums, a.batch * a.heads * a.queries * prepared.width);
+    room.wants(p.v_parts, a.batch * a.heads * p.chunks * prepared.width);
+  };
+  count_all();
+  room.take();
+  count_all();
+  p.given = launch(stream, prepared);
+  p.g = as_floats(k.dcontext, prepared.g_copy, a.heads, a.queries, prepared.value_width);
+  p.mean = prepared.mean;
+
+  const size_t spread_shared =
+      static_cast<size_t>(kBatch * kWarp * (2 * (1 + warps) + warps)) * sizeof(float);
+  allow_shared(spread<T>, spread_shared);
+  for (int64_t b = 0; b < a.batch; b += batch)
+    for (int64_t key = 0; key == 0 || key < a.keys; key += keys) {
+      p.b0 = static_cast<int>(b), p.batch = static_cast<int>(std::min(batch, a.batch - b));
+      p.key0 = static_cast<int>(key), p.keys = static_cast<int>(std::min(keys, a.keys - key));
+      p.first = key == 0, p.last = key + keys >= a.keys;
+      if (p.keys > 0) {
+        if (a.value_size <= kColumns)
+          launch_slopes<T, 1>(stream, p);
+        else
+          launch_slopes<T, 2>(stream, p);
+      }
+      if (a.size > 0) {
+        spread<T><<<dim3(static_cast<unsigned>(p.batch * a.heads * p.chunks),
+                         static_cast<unsigned>(prepared.width / kWarp)),
+                    static_cast<unsigned>(warps * kWarp), spread_shared, stream>>>(p);
+        launched("gradient of additive attention, queries and keys");
+      }
+      const bool end = b + p.batch >= a.batch && p.last;
+      const int64_t rows = p.key_parts || p.value_parts ? p.batch * a.key_heads * p.keys : 0;
+      if (rows > 0 || end) {
+        collect<T><<<grid_for(rows + (end ? a.heads : 0), 1, 132 * 64), kThreads, 0, stream>>>(p,
+                                                                                               end);
+        launched("gradient of additive attention, sums");
+      }
+      if (k.dbias.data && p.keys > 0 && a.queries > 0) {
+        const int64_t numbers = p.batch * a.heads * a.queries * p.keys;
+        if (k.dbias.row == -1)
+          add_to_distances<T><<<grid_for(numbers, kThreads), kThreads, 0, stream>>>(p);
+        else
+          add_to_bias<T><<<grid_for(numbers, kWarp * kWarp), kThreads, 0, stream>>>(p);
+        launched("gradient of additive attention, bias");
+      }
+      if (k.dplace && a.queries > 0) {
+        take_place<T><<<grid_for(p.batch * a.heads * a.queries, kThreads), kThreads, 0, stream>>>(
+            p);
+        launched("gradient of additive attention, places");
+      }
+    }
+}
+
+template void additive_attention(Cuda, const Attention<float>&);
+template void additive_attention(Cuda, const Attention<bf16>&);
+template void additive_attention_grad(Cuda, const AttentionGrad<float>&);
+template void additive_attention_grad(Cuda, const AttentionGrad<bf16>&);
+
+}  // namespace heed::kernels
