@@ -7,6 +7,7 @@
 #include "bench/bench.h"
 #include "heed/models/model.h"
 #include "heed/tensor/cuda.h"
+#include "heed/tensor/graph.h"
 #include "heed/tensor/memory.h"
 #include "heed/training/loss.h"
 #include "heed/training/optimizer.h"
@@ -66,11 +67,13 @@ std::vector<CudaResult> cuda_training(const std::string& only) {
     Adam adam(params, {.clip_norm = 1});
     const auto arena = Arena::make(Device::cuda);
     const Batch batch = full_batch(s);
+    StepGraphs graphs(arena);
     const auto step = [&] {
-      const UseArena in_use(*arena);
-      Tape tape(static_cast<uint64_t>(adam.steps()));
-      tape.backward(batch_loss(*model, batch, {.smoothing = 0.1}).total);
-      adam.step(5e-4);
+      graphs.run({batch.rows, batch.source_width, batch.target_width}, [&] {
+        Tape tape(static_cast<uint64_t>(adam.steps()));
+        tape.backward(batch_loss(*model, batch, {.smoothing = 0.1}).total);
+        adam.step(5e-4);
+      });
     };
     for (int i = 0; i < 5; ++i) step();
     cuda_synchronize();

@@ -175,6 +175,28 @@ std::vector<std::vector<int64_t>> plan_batches(const CorpusWindow& window,
   return batches;
 }
 
+Batch rounded_up(const Batch& b, int64_t row_unit, int64_t width_unit, Id source_pad,
+                 Id target_pad) {
+  const auto up = [](int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; };
+  Batch out = b;
+  out.rows = up(b.rows, row_unit);
+  out.source_width = up(b.source_width, width_unit);
+  out.target_width = up(b.target_width, width_unit);
+  const auto widen = [&](std::vector<Id>& ids, int64_t from, int64_t to, Id pad) {
+    std::vector<Id> wide(static_cast<size_t>(out.rows * to), pad);
+    for (int64_t i = 0; i < b.rows; ++i)
+      std::copy_n(ids.begin() + i * from, from, wide.begin() + i * to);
+    ids = std::move(wide);
+  };
+  widen(out.source, b.source_width, out.source_width, source_pad);
+  widen(out.target_in, b.target_width, out.target_width, target_pad);
+  widen(out.target, b.target_width, out.target_width, target_pad);
+  out.source_lengths.resize(static_cast<size_t>(out.rows), 0);
+  out.target_lengths.resize(static_cast<size_t>(out.rows), 0);
+  if (!out.links.empty()) out.links.resize(static_cast<size_t>(out.rows));
+  return out;
+}
+
 std::vector<Batch> batches_once(Corpus& corpus, const BatchOptions& options) {
   check(corpus, options);
   std::vector<Batch> batches;

@@ -413,7 +413,7 @@ struct Limit {
   int64_t batch, heads, queries, n;
   const Id* range;
   int64_t range_batch, range_head;
-  T outside;
+  Wide<T> outside;
   const T* x;
   T* y;
 };

@@ -37,7 +37,7 @@ kernels::Heads<T> bias_heads(const Tensor& bias, int64_t queries) {
 struct Kept {
   FusedAttention given;  // detached
   Tensor context = {}, log_sum = {};
-  uint64_t seed = 0;
+  kernels::Seed seed = {};
   int64_t batch = 0;
 
   template <class T>
@@ -59,7 +59,7 @@ struct Kept {
       a.range_head = given.range->size(1) == 1 ? 0 : given.range->stride(1);
     }
     a.dropout = static_cast<float>(given.dropout);
-    a.seed = {seed, nullptr};
+    a.seed = seed;
     a.context = heads<T>(context);
     a.log_sum = log_sum.data<W>();
     return a;
@@ -134,7 +134,7 @@ FusedResult fused_attention(const FusedAttention& given) {
   if (given.place) a.place = contiguous(*given.place);
   if (given.range) a.range = contiguous(*given.range);
   kept.batch = batch;
-  if (a.dropout > 0) kept.seed = tape->random().split();
+  if (a.dropout > 0) kept.seed = tape->draw();
   const int64_t H = a.q.size(1), Tq = a.q.size(2), Tk = a.k.size(2);
   kept.context = laid_out({batch, H, Tq, a.value.size(3)}, a.q.type(), a.q);
   kept.log_sum = Tensor({batch, H, Tq}, a.q.type());

@@ -205,7 +205,7 @@ Tensor relu(const Tensor& x) { return unary("relu", Unary::relu, x); }
 Tensor gelu(const Tensor& x) { return unary("gelu", Unary::gelu, x); }
 Tensor swish(const Tensor& x) { return unary("swish", Unary::swish, x); }
 
-Tensor dropout(const Tensor& given, double p, uint64_t seed) {
+Tensor dropout(const Tensor& given, double p, kernels::Seed seed) {
   require_number("dropout", given);
   require(p >= 0 && p < 1, "dropout: p must be in [0, 1), given ", p);
   if (p == 0) return given;
@@ -213,7 +213,7 @@ Tensor dropout(const Tensor& given, double p, uint64_t seed) {
     launch("dropout", x, [&]<class T>() {
       return kernels::Dropout<T>{.n = x.count(),
                                  .p = static_cast<float>(p),
-                                 .seed = {seed, nullptr},
+                                 .seed = seed,
                                  .x = x.data<T>(),
                                  .y = y.data<T>()};
     });
@@ -228,7 +228,7 @@ Tensor dropout(const Tensor& given, double p, uint64_t seed) {
 
 Tensor dropout(const Tensor& x, double p) {
   Tape* const tape = Tape::current();
-  return tape && p != 0 ? dropout(x, p, tape->random().split()) : x;
+  return tape && p != 0 ? dropout(x, p, tape->draw()) : x;
 }
 
 Tensor cast(const Tensor& given, Type type) {

@@ -43,7 +43,7 @@ Tensor gelu(const Tensor& x);   // the tanh form
 Tensor swish(const Tensor& x);  // x * sigmoid(x)
 
 // Zero with probability p, else x / (1 - p); the numbers drawn are a function of the seed alone.
-Tensor dropout(const Tensor& x, double p, uint64_t seed);
+Tensor dropout(const Tensor& x, double p, kernels::Seed seed);
 // The same in training, that is while a tape is open, with a seed drawn from the tape; else x.
 Tensor dropout(const Tensor& x, double p);
 

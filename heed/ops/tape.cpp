@@ -5,6 +5,7 @@
 #include "heed/ops/into.h"
 #include "heed/ops/ops.h"
 #include "heed/ops/weight.h"
+#include "heed/tensor/graph.h"
 
 namespace heed {
 namespace {
@@ -39,7 +40,12 @@ Tensor added(Tensor sum, Gradient grad) {
 }  // namespace
 
 Tape::Tape() : Tape(tapes_made + 1) {}
-Tape::Tape(uint64_t seed) : number_(++tapes_made), previous_(open_tape), random_(seed) {
+Tape::Tape(uint64_t seed)
+    : number_(++tapes_made),
+      previous_(open_tape),
+      seed_(seed),
+      random_(seed),
+      key_(static_cast<const uint64_t*>(graph_upload(&seed_, sizeof seed_))) {
   open_tape = this;
 }
 Tape::~Tape() {
@@ -52,6 +58,11 @@ void Tape::forget_weights() {
   weights_.clear();
 }
 Tape* Tape::current() { return open_tape; }
+
+kernels::Seed Tape::draw() {
+  const uint64_t n = drawn_.split();
+  return key_ ? kernels::Seed{n, key_} : kernels::Seed{n + seed_, nullptr};
+}
 
 NoTape::NoTape() : previous_(open_tape) { open_tape = nullptr; }
 NoTape::~NoTape() { open_tape = previous_; }

@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "heed/kernels/kernels.h"
 #include "heed/tensor/tensor.h"
 
 namespace heed {
@@ -63,6 +64,9 @@ class Tape {
   // The open tape of this thread, or null.
   static Tape* current();
   Random& random() { return random_; }
+  // A seed for a kernel that draws: the n-th of a tape and the tape's seed make it, and the latter
+  // is uploaded where the step is captured as a graph.
+  kernels::Seed draw();
   uint64_t number() const { return number_; }  // no two tapes of a process have the same
   // For ops/weight.h: this parameter's uses are to be settled and forgotten with the tape.
   void note_weight(const std::shared_ptr<Leaf>& leaf) { weights_.emplace_back(leaf, leaf->uses); }
@@ -86,7 +90,9 @@ class Tape {
 
   uint64_t number_;
   Tape* previous_;
-  Random random_;
+  uint64_t seed_;
+  Random random_, drawn_{0x7461706573656564};
+  const uint64_t* key_;  // the seed on a GPU, while a step is captured or replayed; else null
   std::vector<Record> records_;
   std::vector<std::pair<std::shared_ptr<Leaf>, std::shared_ptr<WeightUses>>> weights_;
 };

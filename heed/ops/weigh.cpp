@@ -17,7 +17,7 @@ Tensor limited(const Tensor& x, const Tensor& range, double outside) {
                              .range = range.data<Id>(),
                              .range_batch = range.size(0) == 1 ? 0 : range.stride(0),
                              .range_head = range.size(1) == 1 ? 0 : range.stride(1),
-                             .outside = static_cast<T>(outside),
+                             .outside = static_cast<kernels::Wide<T>>(outside),
                              .x = x.data<T>(),
                              .y = y.data<T>()};
   });

@@ -28,6 +28,11 @@ void cuda_free(void* block);
 void copy_to_cuda(const void* host, void* device, size_t bytes);    // `host` may change at once
 void copy_from_cuda(const void* device, void* host, size_t bytes);  // waits
 
+// Reading without waiting: what lies at `device` when all that was launched so far has run, at most
+// 256 bytes of it, for one of the next eight tickets to fetch.
+int64_t read_later(const void* device, size_t bytes);
+void read_now(int64_t ticket, void* host, size_t bytes);  // waits for that, and for nothing behind
+
 // f32 products in full f32 instead of tf32: for checks.
 void set_exact_products(bool on);
 

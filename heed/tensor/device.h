@@ -15,8 +15,13 @@ enum class Type : uint8_t { f32, f64, bf16, i32 };
 
 constexpr const char* name(Device d) { return d == Device::cpu ? "cpu" : "cuda"; }
 constexpr const char* name(Type t) {
-  constexpr const char* names[] = {"f32", "f64", "bf16", "i32"};
-  return names[static_cast<size_t>(t)];
+  switch (t) {
+    case Type::f32: return "f32";
+    case Type::f64: return "f64";
+    case Type::bf16: return "bf16";
+    case Type::i32: return "i32";
+  }
+  return "?";
 }
 constexpr size_t size_of(Type t) {
   constexpr size_t sizes[] = {4, 8, 2, 4};

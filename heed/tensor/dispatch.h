@@ -5,6 +5,7 @@
 
 #include "heed/kernels/kernels.h"
 #include "heed/tensor/cuda.h"
+#include "heed/tensor/graph.h"
 #include "heed/tensor/tensor.h"
 
 namespace heed {
@@ -29,7 +30,10 @@ void launch_on(const char* op, Device device, Type type, const Kernel& kernel) {
   if (device == Device::cpu) {
     if constexpr (RunsOnCpu<Kernel>) return kernels::run(kernels::Cpu{}, kernel);
   } else {
-    if constexpr (RunsOnCuda<Kernel>) return kernels::run(kernels::Cuda{cuda_stream()}, kernel);
+    if constexpr (RunsOnCuda<Kernel>) {
+      if (!kernels_left_out()) kernels::run(kernels::Cuda{cuda_stream()}, kernel);
+      return;
+    }
   }
   fail(op, ": no kernel for ", name(type), " on ", name(device), "; cast to f32 first");
 }
@@ -46,11 +50,11 @@ void launch(const char* op, const Tensor& like, Make&& make) {
     case Type::f64: return start.template operator()<double>();
     case Type::bf16:
       if constexpr (kBuiltWithCuda) return start.template operator()<bf16>();
-      break;
-    case Type::i32: break;
+      [[fallthrough]];
+    default:
+      fail(op, ": no kernel for ", name(like.type()), " on ", name(like.device()),
+           "; cast to f32 first");
   }
-  fail(op, ": no kernel for ", name(like.type()), " on ", name(like.device()),
-       "; cast to f32 first");
 }
 
 }  // namespace heed

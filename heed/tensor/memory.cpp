@@ -108,6 +108,7 @@ void* Arena::allocate(size_t bytes) {
   free_.erase(best);
   if (available > size) free_[begin + size] = available - size;
   held_[begin] = size;
+  course_ = (course_ ^ reinterpret_cast<uintptr_t>(begin) ^ size) * 0x100000001b3;
   used_ += static_cast<int64_t>(size);
   peak_ = std::max(peak_, used_);
   unpoison(device_, begin, bytes);
@@ -122,6 +123,7 @@ void Arena::release(void* block) {
   auto [begin, size] = *it;
   held_.erase(it);
   used_ -= static_cast<int64_t>(size);
+  course_ = (course_ ^ reinterpret_cast<uintptr_t>(begin)) * 0x100000001b3;
   poison(device_, begin, size);
   auto next = free_.lower_bound(begin);
   if (next != free_.end() && next->first == begin + size) {
@@ -136,6 +138,15 @@ void Arena::release(void* block) {
     }
   }
   free_[begin] = size;
+}
+
+void Arena::begin_course() {
+  const std::lock_guard lock(mutex_);
+  course_ = 0;
+}
+uint64_t Arena::course() const {
+  const std::lock_guard lock(mutex_);
+  return course_;
 }
 
 int64_t Arena::used() const {

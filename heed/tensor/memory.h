@@ -34,6 +34,11 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void* allocate(size_t bytes);
   void release(void* block);
 
+  // A hash of all that was asked for and given back since begin_course(): the same for two steps
+  // that took the same course.
+  void begin_course();
+  uint64_t course() const;
+
   int64_t used() const;  // bytes in blocks now
   int64_t peak() const;  // the most there were since the last reset_peak()
   void reset_peak();
@@ -53,6 +58,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::map<std::byte*, size_t> free_;  // begin -> size, no two adjacent
   std::map<std::byte*, size_t> held_;  // begin -> size
   int64_t used_ = 0, peak_ = 0;
+  uint64_t course_ = 0;
 };
 
 // The arena that new tensors of this thread come from: the one in use, else the process-wide one of

@@ -1,5 +1,6 @@
 #include "heed/base/check.h"
 #include "heed/tensor/cuda.h"
+#include "heed/tensor/graph.h"
 
 namespace heed {
 namespace {
@@ -18,6 +19,18 @@ void* cuda_allocate(size_t) { missing(); }
 void cuda_free(void*) {}
 void copy_to_cuda(const void*, void*, size_t) { missing(); }
 void copy_from_cuda(const void*, void*, size_t) { missing(); }
+int64_t read_later(const void*, size_t) { missing(); }
+void read_now(int64_t, void*, size_t) { missing(); }
 void set_exact_products(bool) {}
+
+struct StepGraphs::Inside {};
+StepGraphs::StepGraphs(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
+StepGraphs::~StepGraphs() = default;
+void StepGraphs::run(const Shape&, const std::function<void()>& body) {
+  const UseArena use(*arena_);
+  body();
+}
+bool kernels_left_out() { return false; }
+void* graph_upload(const void*, size_t) { return nullptr; }
 
 }  // namespace heed

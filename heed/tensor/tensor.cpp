@@ -123,8 +123,27 @@ void set_numbers(const Tensor& x, std::span<const std::byte> bytes) {
   require(x.contiguous() && bytes.size() == static_cast<size_t>(x.count()) * size_of(x.type()),
           "tensor: ", bytes.size(), " bytes for ", x.shape(), " of ", name(x.type()));
   if (bytes.empty()) return;
-  if (x.device() == Device::cuda) return copy_to_cuda(bytes.data(), x.raw(), bytes.size());
+  if (x.device() == Device::cuda) {
+    require(!graph_upload(nullptr, 0), "tensor: numbers cannot be set within a captured step");
+    return copy_to_cuda(bytes.data(), x.raw(), bytes.size());
+  }
   std::memcpy(x.raw(), bytes.data(), bytes.size());
+}
+
+Tensor uploaded(std::span<const std::byte> bytes, const Shape& shape, Type type) {
+  // A captured step has a place of its own for what it uploads.
+  void* const place = current_arena().device() == Device::cuda && !bytes.empty()
+                          ? graph_upload(bytes.data(), bytes.size())
+                          : nullptr;
+  if (place) {
+    Tensor y;
+    y.storage_ = std::shared_ptr<void>(place, [](void*) {});
+    y.shape_ = shape, y.stride_ = row_major(shape), y.type_ = type, y.device_ = Device::cuda;
+    return y;
+  }
+  Tensor y(shape, type);
+  set_numbers(y, bytes);
+  return y;
 }
 
 Tensor to(const Tensor& x, Device device) {
@@ -163,9 +182,7 @@ template <class T>
 Tensor filled(std::span<const T> values, const Shape& shape) {
   require(static_cast<int64_t>(values.size()) == shape.count(), "tensor: shape ", shape, " wants ",
           shape.count(), " numbers, given ", values.size());
-  Tensor y(shape, type_of<T>());
-  set_numbers(y, std::as_bytes(values));
-  return y;
+  return uploaded(std::as_bytes(values), shape, type_of<T>());
 }
 
 Tensor drawn(const Shape& shape, Type type, auto draw) {

@@ -107,6 +107,7 @@ class Tensor {
 
  private:
   friend Tensor ids(std::span<const Id> values, const Shape& shape);
+  friend Tensor uploaded(std::span<const std::byte> bytes, const Shape& shape, Type type);
 
   std::shared_ptr<void> storage_;
   std::shared_ptr<const std::vector<Id>> host_;  // on a GPU: what ids() was given
@@ -124,6 +125,9 @@ Shape row_major(const Shape& shape);
 // The same numbers on another device, with the same strides; x itself if it lives there. Not
 // recorded.
 Tensor to(const Tensor& x, Device device);
+
+// A tensor on the current device from the host's bytes.
+Tensor uploaded(std::span<const std::byte> bytes, const Shape& shape, Type type);
 
 // Overwrites the numbers of a contiguous tensor by as many bytes of the host's memory.
 void set_numbers(const Tensor& x, std::span<const std::byte> bytes);

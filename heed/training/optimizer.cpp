@@ -22,8 +22,7 @@ void in_runs(size_t n, Body body) {
 Adam::Adam(Params params, const AdamOptions& options)
     : params_(std::move(params)),
       options_(options),
-      squares_(tensor(std::vector<double>{0}, {1}, Type::f64)),
-      numbers_({static_cast<int64_t>(sizeof(kernels::AdamNumbers) / sizeof(double))}, Type::f64) {
+      squares_(tensor(std::vector<double>{0}, {1}, Type::f64)) {
   for (const Parameter& p : params_.all()) {
     m_.push_back(zeros(p.value.shape(), p.value.type()));
     v_.push_back(zeros(p.value.shape(), p.value.type()));
@@ -55,7 +54,8 @@ void Adam::step(double rate, const RunningMean& mean) {
                                      .clip = options_.clip_norm,
                                      .average = mean.factor,
                                      .step = steps_};
-  set_numbers(numbers_, std::as_bytes(std::span(&numbers, 1)));
+  const Tensor there = uploaded(std::as_bytes(std::span(&numbers, 1)),
+                                {static_cast<int64_t>(sizeof numbers / sizeof(double))}, Type::f64);
   in_runs(moved.size(), [&](size_t first, int count) {
     launch("gradient norm", grads[first], [&]<class T>() {
       kernels::SumSquares<T> k{
@@ -67,7 +67,7 @@ void Adam::step(double rate, const RunningMean& mean) {
   });
   in_runs(moved.size(), [&](size_t first, int count) {
     launch("adam", grads[first], [&]<class T>() {
-      kernels::Adam<T> k{.numbers = reinterpret_cast<const kernels::AdamNumbers*>(numbers_.raw()),
+      kernels::Adam<T> k{.numbers = reinterpret_cast<const kernels::AdamNumbers*>(there.raw()),
                          .squares = squares_.data<double>(),
                          .count = count,
                          .part = {}};

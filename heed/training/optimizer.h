@@ -30,7 +30,8 @@ class Adam {
   // norm is not finite; the caller asks for it where it wants to know, which on a GPU means to
   // wait.
   void step(double rate, const RunningMean& mean = {});
-  double gradient_norm() const;  // at the last step, before clipping
+  double gradient_norm() const;                       // at the last step, before clipping
+  const Tensor& squares() const { return squares_; }  // its square
 
   // For checkpoints: steps made, and the moments of each parameter in order.
   int64_t steps() const { return steps_; }
@@ -44,7 +45,6 @@ class Adam {
   int64_t steps_ = 0;
   std::vector<Tensor> m_, v_;
   Tensor squares_;  // the sum of the squares of all gradients: one double
-  Tensor numbers_;  // kernels::AdamNumbers
 };
 
 }  // namespace heed

@@ -78,14 +78,16 @@ void UseAverage::swap() {
 
 Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Corpus> corpus,
                  const TrainConfig& config, std::filesystem::path folder)
-    : model_(model),
+    : model_((check(config), model)),
       params_(std::move(params)),
       corpus_(std::move(corpus)),
       config_(config),
       folder_(std::move(folder)),
       adam_(params_, {.decay = config.decay, .clip_norm = config.clip}),
-      arena_(Arena::make(current_arena().device())) {
-  check(config_);
+      arena_(Arena::make(current_arena().device())),
+      graphs_(arena_),
+      losses_(
+          tensor(std::vector<float>(static_cast<size_t>(config.accumulate)), {config.accumulate})) {
   if (config_.average > 0)
     for (const Parameter& p : params_.all()) {
       average_.push_back(empty_like(p.value));
@@ -95,56 +97,83 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Corpus> corp
 
 // ---- one update
 
-// Of the sum of the batches' losses; returns the losses by word.
-std::vector<Tensor> Trainer::gradients(const std::vector<Batch>& now) {
-  const UseArena use(*arena_);
-  std::vector<Tensor> losses;
+// Of the sum of the batches' losses, which go into losses_, by word.
+void Trainer::gradients(const std::vector<Batch>& now) {
   for (size_t i = 0; i < now.size(); ++i) {
-    const Batch& batch = now[i];
     // What is drawn is a function of the seed, the update and the batch within it.
     Tape tape(config_.seed * 0x9E3779B97F4A7C15ull +
               static_cast<uint64_t>(state_.step * config_.accumulate) + i);
     const BatchLoss loss =
-        batch_loss(model_, batch, {.smoothing = config_.smoothing, .guided = config_.guided});
+        batch_loss(model_, now[i], {.smoothing = config_.smoothing, .guided = config_.guided});
     tape.backward(config_.accumulate == 1 ? loss.total
                                           : loss.total * (1 / double(config_.accumulate)));
-    losses.push_back(loss.cross_entropy);
+    const int64_t at = static_cast<int64_t>(i);
+    copy_into(loss.cross_entropy.view({1}, {1}), slice(losses_, 0, at, at + 1));
   }
-  return losses;
+}
+
+// On a GPU sizes are rounded up, so that few shapes come back often (heed/tensor/graph.h).
+Batch Trainer::next(Batches& batches) const {
+  Batch batch = batches.next();
+  if (losses_.device() == Device::cpu) return batch;
+  const TokenizerPair& tokenizers = corpus_->tokenizers();
+  return rounded_up(batch, 16, 4, tokenizers.source->special().pad,
+                    tokenizers.target->special().pad);
 }
 
 void Trainer::update(Batches& batches, Window& window) {
-  std::vector<Batch> now;
-  for (int64_t i = 0; i < config_.accumulate; ++i) now.push_back(batches.next());
-  const std::vector<Tensor> losses = gradients(now);
+  Update now{.step = state_.step + 1, .batches = {}};
+  StepGraphs::Shape shape{};
+  for (int64_t i = 0; i < config_.accumulate; ++i) {
+    const Batch& b = now.batches.emplace_back(next(batches));
+    shape[0] = shape[0] * 131 + b.rows, shape[1] = shape[1] * 131 + b.source_width;
+    shape[2] = shape[2] * 131 + b.target_width, shape[3] += b.links.empty() ? 0 : 1;
+  }
   const Schedule schedule{.kind = config_.schedule,
                           .rate = config_.rate,
                           .warmup = config_.warmup,
                           .steps = config_.steps,
                           .factor = state_.rate_factor};
   // At first the mean is of few steps: a factor that grows up to the one asked for.
-  const double t = double(state_.step + 1), factor = std::min(config_.average, (1 + t) / (10 + t));
-  adam_.step(rate_at(schedule, state_.step + 1),
-             {.of = average_.empty() ? nullptr : &average_, .factor = factor});
-  // Everything is under way; from here on a GPU is waited for.
+  const double t = double(now.step), factor = std::min(config_.average, (1 + t) / (10 + t));
+  graphs_.run(shape, [&] {
+    gradients(now.batches);
+    adam_.step(rate_at(schedule, now.step),
+               {.of = average_.empty() ? nullptr : &average_, .factor = factor});
+  });
+  state_.position = now.batches.back().after;
+  state_.step = now.step;
+  now.report = StepReport::take(losses_, adam_.squares());
+  settle(window);  // what was launched before: a GPU is never waited for without work
+  under_way_ = std::move(now);
+  if (losses_.device() == Device::cpu) settle(window);
+}
+
+// Reads what the last update came to.
+void Trainer::settle(Window& window) {
+  if (!under_way_) return;
+  const Update done = std::move(*under_way_);
+  under_way_.reset();
   const char* const advice =
       " The last checkpoint is whole. Try a lower --rate, a longer --warmup or a smaller --clip";
-  for (size_t i = 0; i < now.size(); ++i) {
-    const double loss = losses[i].item();
-    if (!std::isfinite(loss))
-      fail("training: the loss is no longer a number at step ", state_.step + 1, " (lines ",
-           now[i].lines.front(), " and others).", advice);
-    window.loss += loss * double(now[i].target_tokens());
-    window.words += now[i].target_tokens();
+  const StepReport::Numbers found = StepReport::read(done.report);
+  for (size_t i = 0; i < done.batches.size(); ++i) {
+    const Batch& b = done.batches[i];
+    if (!std::isfinite(found.losses[i]))
+      fail("training: the loss is no longer a number at step ", done.step, " (lines ",
+           b.lines.front(), " and others).", advice);
+    window.loss += found.losses[i] * double(b.target_tokens());
+    window.words += b.target_tokens();
   }
-  const double norm = adam_.gradient_norm();
+  const double norm = std::sqrt(found.squares);
   if (!std::isfinite(norm)) {
-    gradients(now);  // nothing has moved: they come out as before
-    fail("training: a gradient is no longer a number at step ", state_.step + 1,
+    const UseArena use(*arena_);
+    params_.clear_gradients();
+    --state_.step;  // Adam moved nothing: the gradients come out as before
+    gradients(done.batches);
+    fail("training: a gradient is no longer a number at step ", done.step,
          "; the first is that of '", worst_gradient(params_), "'.", advice);
   }
-  state_.position = now.back().after;
-  ++state_.step;
   ++window.updates;
   window.norm += norm;
 }
@@ -196,6 +225,7 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     window = {.since = Clock::now()};
   };
   const auto look = [&] {
+    settle(window);
     Progress p = progress(window);
     validate(hooks, p);
     tell(p);
@@ -210,9 +240,10 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     if (state_.step % config_.validate_every == 0)
       look();
     else if (state_.step % config_.save_every == 0)
-      save();
-    if (seconds_since(window.since) >= kSecondsALine) tell(progress(window));
+      settle(window), save();
+    if (seconds_since(window.since) >= kSecondsALine) settle(window), tell(progress(window));
     if (hooks.stop && hooks.stop()) {
+      settle(window);
       save();
       return End::stopped;
     }

@@ -15,10 +15,12 @@
 
 #include "heed/data/batch.h"
 #include "heed/models/model.h"
+#include "heed/tensor/graph.h"
 #include "heed/tensor/memory.h"
 #include "heed/training/checkpoint.h"
 #include "heed/training/loss.h"
 #include "heed/training/optimizer.h"
+#include "heed/training/report.h"
 #include "heed/training/schedule.h"
 
 namespace heed {
@@ -128,8 +130,16 @@ class Trainer {
     std::chrono::steady_clock::time_point since;
   };
 
-  std::vector<Tensor> gradients(const std::vector<Batch>& now);
+  struct Update {  // one that was launched, and will be looked at
+    int64_t step = 0;
+    std::vector<Batch> batches;
+    StepReport::Ticket report = {};
+  };
+
+  Batch next(Batches& batches) const;
+  void gradients(const std::vector<Batch>& now);
   void update(Batches& batches, Window& window);
+  void settle(Window& window);
   void validate(const Hooks& hooks, Progress& progress);
   TensorsByName checkpoint_tensors() const;
   void save() const;
@@ -149,6 +159,9 @@ class Trainer {
   Adam adam_;
   std::vector<Tensor> average_;
   std::shared_ptr<Arena> arena_;
+  StepGraphs graphs_;
+  Tensor losses_;  // of the batches of an update, by word
+  std::optional<Update> under_way_;
   RunState state_;
 };
 

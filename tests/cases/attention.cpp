@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <type_traits>
 
 #include "heed/base/random.h"
+#include "heed/ops/into.h"
 
 namespace heed::cases {
 namespace {
@@ -40,8 +40,7 @@ struct Parts {
 
 // Lets a parameter stand for x: the same numbers, and one place where their gradients gather.
 void stand_for(const Tensor& parameter, const Tensor& x) {
-  const Tensor from = contiguous(x.detached());
-  std::memcpy(parameter.raw(), from.raw(), static_cast<size_t>(x.count()) * size_of(x.type()));
+  copy_into(x.detached(), parameter.detached());
   if (x.leaf() && !x.leaf()->grad)
     x.leaf()->grad = std::make_shared<Tensor>(zeros(x.shape(), x.type()));
   parameter.leaf()->grad = x.leaf() ? x.leaf()->grad : nullptr;

@@ -324,7 +324,7 @@ Case dropout_case(int64_t n) {
   const double p = 0.3;
   const uint64_t seed = 0x123456789abcdef0;
   return make(
-      "dropout", {{{n}}}, [=](const std::vector<Tensor>& x) { return dropout(x[0], p, seed); },
+      "dropout", {{{n}}}, [=](const std::vector<Tensor>& x) { return dropout(x[0], p, {seed, nullptr}); },
       [=](const auto& in) {
         auto y = in[0];
         for (size_t i = 0; i < y.size(); ++i) {

@@ -1,0 +1,52 @@
+// A step of work on a GPU as one graph. Launching kernels one by one takes the host longer than
+// small models take the GPU; a graph of all of them is launched at once.
+//
+//   StepGraphs graphs(arena);
+//   graphs.run({rows, width}, [&] { forward, backward, update });
+//
+// The first time that a shape comes its step just runs, the second time it is captured, and from
+// then on it is replayed: the same host code runs and takes the same memory from the arena, but its
+// kernels are left out, since the graph has them; only what it uploads (ids, random keys, rates) is
+// new. That asks three things of a step: the same shapes make the same requests of memory, nothing
+// is read back within it, and everything it took from the arena is given back at its end. A step
+// that took another course than when it was captured is an Error, never a wrong result.
+//
+// On a CPU a step simply runs.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "heed/tensor/memory.h"
+
+namespace heed {
+
+class StepGraphs {
+ public:
+  using Shape = std::array<int64_t, 4>;  // all that the step's sizes depend on
+
+  explicit StepGraphs(std::shared_ptr<Arena> arena);
+  ~StepGraphs();
+
+  // New tensors of `body` come from the arena.
+  void run(const Shape& shape, const std::function<void()>& body);
+
+ private:
+  struct Captured;
+  struct Inside;
+  std::shared_ptr<Arena> arena_;
+  std::unique_ptr<Inside> inside_;  // none on a CPU
+};
+
+// ---- for tensors, the tape and dispatch.h
+
+// Is the step that is under way a replayed one, whose kernels are left out?
+bool kernels_left_out();
+// While a step is captured or replayed: where `bytes` of the host are going to lie on the GPU when
+// the graph runs. Null otherwise.
+void* graph_upload(const void* host, size_t bytes);
+
+}  // namespace heed
