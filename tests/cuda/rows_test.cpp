@@ -56,10 +56,17 @@ struct Array {
 };
 
 std::mt19937 engine(7);
+// Normal numbers from a pool that is drawn once, from anywhere in it on.
 std::vector<double> normal(int64_t n, double scale = 1, double mean = 0) {
-  std::normal_distribution<double> d(mean, scale);
+  static const std::vector<double> pool = [] {
+    std::normal_distribution<double> d;
+    std::vector<double> drawn(1 << 20);
+    for (double& v : drawn) v = d(engine);
+    return drawn;
+  }();
   std::vector<double> x(static_cast<size_t>(std::clamp<int64_t>(n, 1, 1 << 20)));
-  for (double& v : x) v = d(engine);
+  const size_t first = engine();
+  for (size_t i = 0; i < x.size(); ++i) x[i] = mean + scale * pool[(first + i) % pool.size()];
   return x;
 }
 Array in(int64_t n, double scale = 1, double mean = 0) {
