@@ -504,7 +504,14 @@ void elementwise() {
         both_cases(std::string("zip ") + names[int(f)] + " " + z.name + shape({n}),
                    {in(a), in_positive(b), out(n)},
                    [=](auto& m) {
-                     Zip<TYPE(m)> k{.f = f, .rank = z.rank, .a = m.t(0), .b = m.t(1), .c = m.t(2)};
+                     Zip<TYPE(m)> k{.f = f,
+                                    .rank = z.rank,
+                                    .size = {},
+                                    .a_stride = {},
+                                    .b_stride = {},
+                                    .a = m.t(0),
+                                    .b = m.t(1),
+                                    .c = m.t(2)};
                      std::copy_n(z.size, kMaxRank, k.size);
                      std::copy_n(z.a, kMaxRank, k.a_stride);
                      std::copy_n(z.b, kMaxRank, k.b_stride);
@@ -567,7 +574,13 @@ void elementwise() {
         both_cases(std::string(add ? "copy add " : "copy ") + c.name + shape({n}),
                    {in(x), changed(in(y))},
                    [=](auto& m) {
-                     Copy<TYPE(m)> k{.add = add, .rank = c.rank, .x = m.t(0), .y = m.t(1)};
+                     Copy<TYPE(m)> k{.add = add,
+                                     .rank = c.rank,
+                                     .size = {},
+                                     .x_stride = {},
+                                     .y_stride = {},
+                                     .x = m.t(0),
+                                     .y = m.t(1)};
                      std::copy_n(c.size, kMaxRank, k.size);
                      std::copy_n(c.x, kMaxRank, k.x_stride);
                      std::copy_n(c.y, kMaxRank, k.y_stride);
