@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(kThreads) step(const __grid_constant__ CellSte
   if (k.live && !k.live[i]) {
     *h_new = *h;
     if constexpr (cell == Cell::lstm) k.c_new[i * k.c_new_row + j] = k.c[i * k.c_row + j];
-    for (int gate = 0; gate < kept_gates(cell); ++gate) kept[gate * n] = 0;
+    constexpr int kKept = kept_gates(cell);
+    for (int gate = 0; gate < kKept; ++gate) kept[gate * n] = 0;
     return;
   }
   if constexpr (cell == Cell::rnn) {
@@ -78,7 +79,8 @@ __global__ void __launch_bounds__(kThreads)
   if (k.live && !k.live[i]) {
     *dh = dy;
     if (dc) *dc = dc_new;
-    for (int gate = 0; gate < gate_count(cell); ++gate) both(0, gate);
+    constexpr int kGates = gate_count(cell);
+    for (int gate = 0; gate < kGates; ++gate) both(0, gate);
     return;
   }
   if constexpr (cell == Cell::rnn) {

@@ -1,0 +1,233 @@
+// Layer norm and RMS norm on a GPU.
+#include <algorithm>
+
+#include "heed/kernels/cuda/rows.cuh"
+
+namespace heed::kernels {
+namespace {
+
+template <int V, class T>
+__device__ void normalize(const Norm<T>& k, int64_t j, float mean, float r, float (&v)[V]) {
+  float gain[V], bias[V] = {};
+  load<V>(k.gain + j, gain);
+  if (k.centered) load<V>(k.bias + j, bias);
+#pragma unroll
+  for (int i = 0; i < V; ++i) v[i] = fmaf((v[i] - mean) * r, gain[i], bias[i]);
+}
+
+template <int V, int P, class T>
+__global__ void __launch_bounds__(kThreads) norm_warp(const __grid_constant__ Norm<T> k) {
+  const int64_t row = int64_t{blockIdx.x} * kWarps + warp();
+  if (row >= k.rows) return;
+  const int n = static_cast<int>(k.n);
+  float v[P][V];
+  load_row(k.x + row * n, n, 0, v);
+  float mean = 0;
+  if (k.centered) {
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+#pragma unroll
+      for (int i = 0; i < V; ++i) mean += v[p][i];
+    mean = warp_sum(mean) / static_cast<float>(n);
+  }
+  float squares = 0;
+#pragma unroll
+  for (int p = 0; p < P; ++p) {
+    if (column<V>(p) >= n) continue;
+#pragma unroll
+    for (int i = 0; i < V; ++i) squares = fmaf(v[p][i] - mean, v[p][i] - mean, squares);
+  }
+  const float r = 1 / sqrtf(warp_sum(squares) / static_cast<float>(n) + k.epsilon);
+#pragma unroll
+  for (int p = 0; p < P; ++p)
+    if (column<V>(p) < n) normalize(k, column<V>(p), mean, r, v[p]);
+  store_row(v, n, k.y + row * n);
+  if (lane() == 0) k.mean[row] = mean, k.r[row] = r;
+}
+
+template <int V, class T>
+__global__ void __launch_bounds__(1024) norm_block(const __grid_constant__ Norm<T> k) {
+  __shared__ float room[kWarp];
+  const T* x = k.x + blockIdx.x * k.n;
+  T* y = k.y + blockIdx.x * k.n;
+  float mean = 0, squares = 0;
+  if (k.centered) {
+    for_columns<V>(x, k.n, [&](int64_t, const float(&v)[V]) {
+#pragma unroll
+      for (int i = 0; i < V; ++i) mean += v[i];
+    });
+    mean = block_sum(mean, room) / static_cast<float>(k.n);
+  }
+  for_columns<V>(x, k.n, [&](int64_t, const float(&v)[V]) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) squares = fmaf(v[i] - mean, v[i] - mean, squares);
+  });
+  const float r = 1 / sqrtf(block_sum(squares, room) / static_cast<float>(k.n) + k.epsilon);
+  for_columns<V>(x, k.n, [&](int64_t j, float(&v)[V]) {
+    normalize(k, j, mean, r, v);
+    store<V>(v, y + j);
+  });
+  if (threadIdx.x == 0) k.mean[blockIdx.x] = mean, k.r[blockIdx.x] = r;
+}
+
+template <class T>
+void launch(Cuda device, const Norm<T>& k) {
+  if (k.rows == 0 || k.n == 0) return;
+  const cudaStream_t stream = stream_of(device);
+  const bool packed = aligned_to_4(k.x, k.y) && aligned_to_4(k.gain, k.bias);
+  const bool held = in_warp(k.n, packed, [&](auto V, auto P) {
+    norm_warp<V(), P(), T><<<warp_blocks(k.rows), kThreads, 0, stream>>>(k);
+  });
+  if (!held) {
+    const auto kernel = packed && k.n % 4 == 0 ? norm_block<4, T> : norm_block<1, T>;
+    kernel<<<static_cast<unsigned>(k.rows), row_threads(k.n), 0, stream>>>(k);
+  }
+  launched("norm");
+}
+
+// With xh = (x - mean) r and g = dy gain:  dx = r (g - mean(g) - xh mean(g xh)); RMS norm has no
+// mean(g). dgain = sum over rows of dy xh, dbias of dy: every block leaves a partial row of both,
+// [dgain | dbias], which column_sums then adds up. Block b takes rows b kWarps + warp, + all warps,
+// ...
+template <int V, int P, class T>
+__global__ void __launch_bounds__(kThreads)
+    norm_grad_warp(const __grid_constant__ NormGrad<T> k, float* partial) {
+  __shared__ float room[kWarps][kWarp * V * P];
+  const int n = static_cast<int>(k.n);
+  float gain[P][V], dgain[P][V] = {}, dbias[P][V] = {};
+  load_row(k.gain, n, 0, gain);
+  for (int64_t row = int64_t{blockIdx.x} * kWarps + warp(); row < k.rows;
+       row += int64_t{gridDim.x} * kWarps) {
+    float x[P][V], dy[P][V];
+    load_row(k.x + row * n, n, 0, x);
+    load_row(k.dy + row * n, n, 0, dy);
+    const float mean = k.mean[row], r = k.r[row];
+    float a = 0, b = 0;
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const float xh = (x[p][i] - mean) * r, g = dy[p][i] * gain[p][i];
+        a += g;
+        b = fmaf(g, xh, b);
+        dgain[p][i] = fmaf(dy[p][i], xh, dgain[p][i]);
+        dbias[p][i] += dy[p][i];
+        x[p][i] = xh;
+        dy[p][i] = g;
+      }
+    a = k.centered ? warp_sum(a) / static_cast<float>(n) : 0;
+    b = warp_sum(b) / static_cast<float>(n);
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+#pragma unroll
+      for (int i = 0; i < V; ++i) x[p][i] = r * fmaf(-x[p][i], b, dy[p][i] - a);
+    store_row(x, n, k.dx + row * n);
+  }
+  const auto leave = [&](const float(&sum)[P][V], float* to) {
+    __syncthreads();
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+#pragma unroll
+      for (int i = 0; i < V; ++i) room[warp()][column<V>(p) + i] = sum[p][i];
+    __syncthreads();
+    for (int j = threadIdx.x; j < n; j += kThreads) {
+      float total = 0;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) total += room[w][j];
+      to[j] = total;
+    }
+  };
+  partial += int64_t{blockIdx.x} * (k.dbias ? 2 : 1) * n;
+  leave(dgain, partial);
+  if (k.dbias) leave(dbias, partial + n);
+}
+
+// Long rows: a block takes a row after the other, and a thread adds to its own columns of
+// `partial`.
+template <int V, class T>
+__global__ void __launch_bounds__(1024)
+    norm_grad_block(const __grid_constant__ NormGrad<T> k, float* partial) {
+  __shared__ float room[kWarp];
+  float* dgain = partial + int64_t{blockIdx.x} * (k.dbias ? 2 : 1) * k.n;
+  for (int64_t row = blockIdx.x; row < k.rows; row += gridDim.x) {
+    const T *x = k.x + row * k.n, *dy = k.dy + row * k.n;
+    T* dx = k.dx + row * k.n;
+    const float mean = k.mean[row], r = k.r[row];
+    const bool first = row == blockIdx.x;
+    float a = 0, b = 0;
+    for_columns<V>(x, k.n, [&](int64_t j, const float(&v)[V]) {
+      float dv[V], gain[V], dg[V] = {}, db[V] = {};
+      load<V>(dy + j, dv);
+      load<V>(k.gain + j, gain);
+      if (!first) load<V>(dgain + j, dg);
+      if (!first && k.dbias) load<V>(dgain + k.n + j, db);
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const float xh = (v[i] - mean) * r, g = dv[i] * gain[i];
+        a += g;
+        b = fmaf(g, xh, b);
+        dg[i] = fmaf(dv[i], xh, dg[i]);
+        db[i] += dv[i];
+      }
+      store<V>(dg, dgain + j);
+      if (k.dbias) store<V>(db, dgain + k.n + j);
+    });
+    a = block_sum(a, room);
+    b = block_sum(b, room) / static_cast<float>(k.n);
+    a = k.centered ? a / static_cast<float>(k.n) : 0;
+    for_columns<V>(x, k.n, [&](int64_t j, float(&v)[V]) {
+      float dv[V], gain[V];
+      load<V>(dy + j, dv);
+      load<V>(k.gain + j, gain);
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const float xh = (v[i] - mean) * r;
+        v[i] = r * fmaf(-xh, b, fmaf(dv[i], gain[i], -a));
+      }
+      store<V>(v, dx + j);
+    });
+  }
+}
+
+template <class T>
+void launch(Cuda device, const NormGrad<T>& k) {
+  if (k.n == 0) return;
+  const cudaStream_t stream = stream_of(device);
+  const int64_t width = (k.dbias ? 2 : 1) * k.n;
+  const auto room = [&](int64_t count) {
+    return static_cast<float*>(cuda_scratch(std::max<int64_t>(1, count) * width * sizeof(float)));
+  };
+  const bool packed = aligned_to_4(k.x, k.dy, k.dx) && aligned_to_4(k.gain);
+  int64_t blocks = 0;
+  float* partial = nullptr;
+  const bool held = in_warp(k.n, packed, [&](auto V, auto P) {
+    blocks = std::min<int64_t>(ceil_div(k.rows, kWarps), V() * P() > 16 ? 132 : 264);
+    partial = room(blocks);
+    if (blocks > 0)
+      norm_grad_warp<V(), P(), T>
+          <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(k, partial);
+  });
+  if (!held) {
+    blocks = std::min<int64_t>(k.rows, 264);
+    partial = room(blocks);
+    const auto kernel = packed && k.n % 4 == 0 ? norm_grad_block<4, T> : norm_grad_block<1, T>;
+    if (blocks > 0)
+      kernel<<<static_cast<unsigned>(blocks), row_threads(k.n), 0, stream>>>(k, partial);
+  }
+  launched("norm_grad");
+  launch_column_sums<1, kWarp>(device, 1, blocks, width, 1, blocks,
+                               static_cast<const float*>(partial), k.dgain, k.n, k.dbias);
+}
+
+}  // namespace
+
+// ---- run
+
+#define HEED_RUN(Name)                                               \
+  void run(Cuda device, const Name<float>& k) { launch(device, k); } \
+  void run(Cuda device, const Name<bf16>& k) { launch(device, k); }
+HEED_RUN(Norm)
+HEED_RUN(NormGrad)
+#undef HEED_RUN
+
+}  // namespace heed::kernels
