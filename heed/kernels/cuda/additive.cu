@@ -1,5 +1,5 @@
-// Additive attention on the GPU: score = v . tanh(q + k), softmax, the mean of the values, in tiles;
-// nothing of size Tq x Tk x n is ever held, and of Tq x Tk no more than kSlopes numbers.
+// Additive attention on the GPU: score = v . tanh(q + k), softmax, the mean of the values, in
+// tiles; nothing of size Tq x Tk x n is ever held, and of Tq x Tk no more than kSlopes numbers.
 //
 // tanh(q + k) = 1 - 2 r with r = 1 / (1 + e^(2q) e^(2k)): the exponentials are taken once for each
 // query and each key (prepare), and what is left for each pair is
@@ -7,9 +7,9 @@
 // for two features at a time with one reciprocal: v / a + w / b = (v b + w a) / (a b). For two
 // elements that is 6 operations of the FMA units and one of the unit for reciprocals, which is 8
 // times slower: 7 issued in 8 clocks, against 6 in 16 without the pairs. The products of
-// exponentials fit into a float while |2q| + |2k| <= 86 and, without a limit that costs 2 operations
-// more, those of two while it is <= 43; beyond, tanh itself is computed. That is decided for each
-// pair and leaves the others' bits alone.
+// exponentials fit into a float while |2q| + |2k| <= 86 and, without a limit that costs 2
+// operations more, those of two while it is <= 43; beyond, tanh itself is computed. That is decided
+// for each pair and leaves the others' bits alone.
 //
 // The way back, with ds = d score:  b = ds (1 - t^2),  dq = v sum_j b,  dk = v sum_i b,
 // dv = sum_ij ds t. `slopes` computes ds for some keys (scores once more, g . value, and d value on
@@ -115,13 +115,13 @@ __device__ void store4(T* to, float4 x, int count) {
 template <class T>
 struct Prepare {
   Attention<T> a;
-  int width, value_width;    // rows of results, with what they are padded by
-  float *e, *e_most;         // e^(2q) [B, H, Tq, width], and the largest |2q| of each row
-  float *f, *f_most;         // the same of keys [B, G, Tk, width]
-  float* value;              // values as floats [B, G, Tk, value_width], or null
-  uint8_t* odd;              // [B, G, Tk]: 1 where values are not all numbers; or null
-  Heads<const T> g;          // backward: d context, or null
-  float *g_copy, *mean;      // as floats, or null; g . context
+  int width, value_width;  // rows of results, with what they are padded by
+  float *e, *e_most;       // e^(2q) [B, H, Tq, width], and the largest |2q| of each row
+  float *f, *f_most;       // the same of keys [B, G, Tk, width]
+  float* value;            // values as floats [B, G, Tk, value_width], or null
+  uint8_t* odd;            // [B, G, Tk]: 1 where values are not all numbers; or null
+  Heads<const T> g;        // backward: d context, or null
+  float *g_copy, *mean;    // as floats, or null; g . context
 };
 
 // Ones behind the end. An infinite maximum where there is anything but numbers.
@@ -206,7 +206,8 @@ struct Side {  // rows of exponentials, one after the other
   int count;
 };
 
-// Which pairs a thread has: rows `own` + 8 a of the own ones, and `pass` + 4 b of those passed over.
+// Which pairs a thread has: rows `own` + 8 a of the own ones, and `pass` + 4 b of those passed
+// over.
 struct Place {
   int own, pass;
 };
@@ -224,7 +225,7 @@ __device__ inline void add_scores(const float* own, const float* pass, const flo
     return fmaf(fmaf(v0, y, v1 * x), reciprocal(x * y), before);
   };
   float part[4][4] = {};
-#pragma unroll 2
+#pragma unroll 1
   for (int x = 0; x < kChunk; x += 4) {
     float4 e[4], f[4];
     const float4 w = *reinterpret_cast<const float4*>(v + x);
@@ -281,12 +282,34 @@ __device__ inline bool tile_scores(const Side& own, float own_top, const Side& p
   return top <= kFit;
 }
 
-// The score itself, with tanh. A function of its own: it is hardly ever called.
+// In units of log2(e).
+__device__ inline void put_scores(const float (&sum)[4][4], float v_sum, float* tile) {
+  const Place at = place();
+#pragma unroll
+  for (int a = 0; a < 4; ++a)
+#pragma unroll
+    for (int b = 0; b < 4; ++b)
+      tile[(at.own + 8 * a) * kTileRow + at.pass + 4 * b] = (v_sum - 2 * sum[a][b]) * kLog2E;
+}
+
+// tile = score(own, pass) for the warp's pairs that are `wanted`, one by one: those whose
+// exponentials do not fit. Hardly ever called.
+template <class Wanted, class Score>
+__device__ inline void score_again(float* tile, Wanted wanted, Score score) {
+  __syncwarp();
+#pragma unroll 1
+  for (int u = threadIdx.x % kWarp; u < kOwn * kWarpPass; u += kWarp) {
+    const int r = u / kWarpPass, i = threadIdx.x / kWarp * kWarpPass + u % kWarpPass;
+    if (wanted(r, i)) tile[r * kTileRow + i] = score(r, i);
+  }
+  __syncwarp();
+}
 template <class T>
-__device__ __noinline__ float far_score(const T* q, const T* k, const float* v, int n) {
+__device__ inline float far_score(const T* q, const T* k, const float* v, int n) {
   float sum = 0;
+#pragma unroll 1
   for (int x = 0; x < n; ++x) sum = fmaf(v[x], tanh_of(wide(q[x]) + wide(k[x])), sum);
-  return sum;
+  return sum * kLog2E;
 }
 
 // v of a head into shared memory, zeros behind the end; the sum of it.
@@ -301,8 +324,8 @@ __device__ inline float take_v(const float* from, int n, int width, float* v) {
 // ---- a tile of weights times rows
 
 // acc [own][column] += sum_p tile[own][p] rows[p][column], p in [first, last): a thread has 8 rows
-// and 4 columns of each 256. Where `careful`, only pairs that sees(own, p) says yes to: 0 times what
-// is not a number is not 0.
+// and 4 columns of each 256. Where `careful`, only pairs that sees(own, p) says yes to: 0 times
+// what is not a number is not 0.
 template <int kParts, class Valid, class Sees>
 __device__ inline void add_products(const float* tile, int first, int last, const float* rows,
                                     int64_t row, int width, Valid valid, bool careful, Sees sees,
@@ -358,8 +381,7 @@ size_t tile_shared(int width) {
 
 // A block has 32 queries, and 256 or 512 columns of the values from blockIdx.y's on.
 template <class T, int kParts>
-__global__ void __launch_bounds__(kThreads, 3 - kParts)
-    attend(const __grid_constant__ Given<T> p) {
+__global__ void __launch_bounds__(kThreads, 3 - kParts) attend(const __grid_constant__ Given<T> p) {
   extern __shared__ __align__(16) float memory[];
   float *stages = memory, *tile = stages + 2 * kStage, *scale = tile + kOwn * kTileRow,
         *v = scale + kOwn;
@@ -391,7 +413,6 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
   float most[2] = {-INFINITY, -INFINITY}, sums[2] = {0, 0}, log_sum[2];
   float acc[8][4 * kParts] = {};
   const int column0 = blockIdx.y * kColumns * kParts;
-  const Place at = place();
 
   const int passes = a.weights.data && blockIdx.y == 0 ? 2 : 1;
   for (int pass = 0; pass < passes; ++pass) {
@@ -405,20 +426,18 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
         const Side others{p.f + (key_row0 + key) * p.width, p.f_most + key_row0 + key,
                           min(kPass, keys - key)};
         const bool fit = tile_scores(own, own_top, others, p.width, v, busy, stages, sum);
-        if (busy)
-#pragma unroll
-          for (int x = 0; x < 4; ++x) {
-            const int r = at.own + 8 * x;
-            const Seen row = fit ? Seen{0, 0} : seen_of(r);
-#pragma unroll
-            for (int y = 0; y < 4; ++y) {
-              const int j = at.pass + 4 * y;
-              float score = v_sum - 2 * sum[x][y];
-              if (!fit && row.has(key + j) && own.most[r] + others.most[j] > kFit)
-                score = far_score(row_at(a.q, b, h, q0 + r), row_at(a.k, b, g, key + j), v, n);
-              tile[r * kTileRow + j] = score * kLog2E;
-            }
-          }
+        if (busy) {
+          put_scores(sum, v_sum, tile);
+          if (!fit)
+            score_again(
+                tile,
+                [&](int r, int j) {
+                  return ranges[r].has(key + j) && own.most[r] + others.most[j] > kFit;
+                },
+                [&](int r, int j) {
+                  return far_score(row_at(a.q, b, h, q0 + r), row_at(a.k, b, g, key + j), v, n);
+                });
+        }
         __syncthreads();
       }
 #pragma unroll
@@ -481,9 +500,8 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
         careful = __any_sync(~0u, odd);
       }
       add_products<kParts>(
-          tile, max(0, low - key), min(count, high - key),
-          row_at(p.value, b, g, key) + column0, p.value.row, p.value_width - column0,
-          [](int) { return true; }, careful,
+          tile, max(0, low - key), min(count, high - key), row_at(p.value, b, g, key) + column0,
+          p.value.row, p.value_width - column0, [](int) { return true; }, careful,
           [&](int r, int j) { return ranges[r].has(key + j); }, stages, acc);
     }
     if (pass == 1) break;
@@ -542,8 +560,7 @@ struct Back {
 
 // d score for 32 keys of a block and its share of the queries, and d value.
 template <class T, int kParts>
-__global__ void __launch_bounds__(kThreads, 3 - kParts)
-    slopes(const __grid_constant__ Back<T> p) {
+__global__ void __launch_bounds__(kThreads, 3 - kParts) slopes(const __grid_constant__ Back<T> p) {
   extern __shared__ __align__(16) float memory[];
   float *stages = memory, *tile = stages + 2 * kStage, *v = tile + kOwn * kTileRow + kOwn;
   __shared__ Seen ranges[kPass];
@@ -590,13 +607,27 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
             slope[x / kPass * static_cast<int64_t>(p.slope_row) + q0 + x % kPass] = 0;
       continue;
     }
-    const bool busy = __any_sync(
-        ~0u, lane < kWarpPass && ranges[warp * kWarpPass + lane % kWarpPass].meets(key, key + kOwn));
+    const bool busy =
+        __any_sync(~0u, lane < kWarpPass &&
+                            ranges[warp * kWarpPass + lane % kWarpPass].meets(key, key + kOwn));
 
-    float sum[4][4], dot[4][4] = {};
     const int64_t number0 = head * a.queries + q0;
     const Side others{given.e + number0 * given.width, given.e_most + number0, count};
-    const bool fit = tile_scores(own, own_top, others, given.width, v, busy, stages, sum);
+    {
+      float sum[4][4];
+      const bool fit = tile_scores(own, own_top, others, given.width, v, busy, stages, sum);
+      if (busy) put_scores(sum, v_sum, tile);
+      if (busy && !fit)
+        score_again(
+            tile,
+            [&](int r, int i) {
+              return ranges[i].has(key + r) && own.most[r] + others.most[i] > kFit;
+            },
+            [&](int r, int i) {
+              return far_score(row_at(a.q, b, h, q0 + i), row_at(a.k, b, g, key + r), v, n);
+            });
+    }
+    float dot[4][4] = {};
     const float* g_rows = row_at(p.g, b, h, q0);
     const auto sees_any = [&](int r) { return !ranges[r].none(); };
     in_turn(
@@ -610,7 +641,7 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
         [&](int, const float* stage) {
           if (!busy) return;
           const float *from = stage + at.own * kRow, *to = stage + (kOwn + at.pass) * kRow;
-#pragma unroll 2
+#pragma unroll 1
           for (int x = 0; x < kChunk; x += 4) {
             float4 e[4], f[4];
 #pragma unroll
@@ -629,7 +660,6 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
               }
           }
         });
-
 #pragma unroll
     for (int z = 0; z < 4; ++z) {
       const int i = at.pass + 4 * z;  // of the tile
@@ -645,17 +675,15 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
         mean = p.mean[number];
         extra = extra_of(a, b, h, q0 + i);
         if (drop.on)
-          words[0] = drop.words(number, key + at.own), words[1] = drop.words(number, key + at.own + 8);
+          words[0] = drop.words(number, key + at.own),
+          words[1] = drop.words(number, key + at.own + 8);
       }
 #pragma unroll
       for (int y = 0; y < 4; ++y) {
         const int r = at.own + 8 * y, j = key + r;
         float weight = 0, ds = 0;
         if (live && seen.has(j)) {
-          float score = v_sum - 2 * sum[y][z];
-          if (!fit && own.most[r] + others.most[i] > kFit)
-            score = far_score(row_at(a.q, b, h, q0 + i), row_at(a.k, b, g, j), v, n);
-          const float w = exp2f(extra(score * kLog2E, j) - from);
+          const float w = exp2f(extra(tile[r * kTileRow + i], j) - from);
           const float factor = drop.on ? drop.factor(words[y % 2], j) : 1.0f;
           weight = w * factor;
           if (w != 0) ds = w * (dot[y][z] * factor - mean);
@@ -680,8 +708,9 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
       const int c = column0 + part * kColumns + threadIdx.x % 64 * 4;
       float* from = acc[x] + 4 * part;
       if (p.value_parts) {
-        const int64_t row = (blockIdx.y * static_cast<int64_t>(p.batch) * a.key_heads + group) *
-                                p.keys + key - p.key0 + r;
+        const int64_t row =
+            (blockIdx.y * static_cast<int64_t>(p.batch) * a.key_heads + group) * p.keys + key -
+            p.key0 + r;
         store4(p.value_parts + row * given.value_width + c,
                make_float4(from[0], from[1], from[2], from[3]), given.value_width - c);
         continue;
@@ -695,6 +724,11 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
   }
 }
 
+template <class T>
+__device__ __noinline__ float far_tanh(const T* q, const T* k) {
+  return tanh_of(wide(*q) + wide(*k));
+}
+
 // dq, dk and dv of 32 features. A thread has one feature of 32 queries, whose exponentials and sums
 // stay in registers while the keys pass; a block has up to 8 times 32 queries, whose shares of dk
 // it adds up.
@@ -704,8 +738,8 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
   const Given<T>& given = p.given;
   const Attention<T>& a = given.a;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-  const int mine = warps * kWarp;                   // queries of the block
-  const int stage_size = kBatch * (kWarp + mine);   // keys, and below them slopes
+  const int mine = warps * kWarp;                             // queries of the block
+  const int stage_size = kBatch * (kWarp + mine);             // keys, and below them slopes
   float *stages = memory, *shares = stages + 2 * stage_size;  // [warps, kBatch, 32]
   __shared__ int lows[kThreads / kWarp], highs[kThreads / kWarp];
 
@@ -764,16 +798,14 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
       first, last, stages, stage_size,
       [&](int c, float* stage) {
         const int j0 = c * kBatch;
-        const float* keys =
-            given.f + (key_row0 + p.key0 + j0) * given.width + blockIdx.y * kWarp;
+        const float* keys = given.f + (key_row0 + p.key0 + j0) * given.width + blockIdx.y * kWarp;
         for (int u = threadIdx.x; u < kBatch * kWarp / 4; u += blockDim.x) {
           const int r = u / (kWarp / 4), x = u % (kWarp / 4) * 4;
           const bool there = j0 + r < p.keys;
-          copy16(stage + r * kWarp + x, there ? keys + r * static_cast<int64_t>(given.width) + x : given.f,
-                 there);
+          copy16(stage + r * kWarp + x,
+                 there ? keys + r * static_cast<int64_t>(given.width) + x : given.f, there);
         }
-        const float* slope =
-            p.slope + (head_here * p.slope_keys + j0) * p.slope_row + chunk * mine;
+        const float* slope = p.slope + (head_here * p.slope_keys + j0) * p.slope_row + chunk * mine;
         for (int u = threadIdx.x; u < kBatch * mine / 4; u += blockDim.x) {
           const int r = u / (mine / 4), x = u % (mine / 4) * 4;
           const bool there = chunk * mine + x < p.slope_row;
@@ -788,13 +820,14 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
 #pragma unroll
           for (int j = 0; j < kBatch; ++j) share[j * kWarp] = 0;
         } else {
-          const float far =
-              lane < kBatch && key + lane < end_of_keys ? given.f_most[key_row0 + key + lane] : 0.0f;
+          const float far = lane < kBatch && key + lane < end_of_keys
+                                ? given.f_most[key_row0 + key + lane]
+                                : 0.0f;
           const float* keys = stage + lane;
           const float* slope = stage + kBatch * kWarp + warp * kWarp;
           float dv_batch = 0;
           if (top + warp_max(far) <= kFit) {
-#pragma unroll 2
+#pragma unroll 1
             for (int j = 0; j < kBatch; ++j) {
               const float k = keys[j * kWarp];
               float dk = 0, dv_key = 0;
@@ -816,16 +849,15 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
 #pragma unroll 1
             for (int j = 0; j < kBatch; ++j) {
               const float k = keys[j * kWarp], k_most = __shfl_sync(~0u, far, j);
+              const T *q_at = row_at(a.q, b, h, i0) + f, *k_at = row_at(a.k, b, g, key + j) + f;
               float dk = 0, dv_key = 0;
 #pragma unroll
-              for (int u = 0; u < kWarp; ++u) {
+              for (int u = 0; u < kWarp; ++u, q_at += a.q.row) {
                 const float ds = slope[j * mine + u];
                 const bool fit = __shfl_sync(~0u, my_most, u) + k_most <= kFit;
                 if (!fit && ds == 0) continue;  // the same for all lanes
                 float t = fmaf(-2.0f, reciprocal(fmaf(e[u], k, 1.0f)), 1.0f);
-                if (!fit && real)
-                  t = tanh_of(wide(row_at(a.q, b, h, i0 + u)[f]) +
-                              wide(row_at(a.k, b, g, key + j)[f]));
+                if (!fit) t = real ? far_tanh(q_at, k_at) : 0.0f;
                 const float y = ds * t, z = fmaf(-y, t, ds);
                 dv_key += y, dk += z, dq[u] += z;
               }
@@ -1031,9 +1063,15 @@ Given<T> launch(cudaStream_t stream, const Prepare<T>& p) {
   const int64_t rows = queries * (p.g.data ? 2 : 1) + keys * (p.value || p.odd ? 2 : 1);
   prepare<T><<<grid_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(p);
   launched("additive attention, exponentials");
-  return {a,        p.width, p.value_width,
-          p.e,      p.e_most, p.f,
-          p.f_most, as_floats(a.value, p.value, a.key_heads, a.keys, p.value_width), p.odd};
+  return {a,
+          p.width,
+          p.value_width,
+          p.e,
+          p.e_most,
+          p.f,
+          p.f_most,
+          as_floats(a.value, p.value, a.key_heads, a.keys, p.value_width),
+          p.odd};
 }
 
 template <class Kernel>
@@ -1048,9 +1086,9 @@ void launch_attend(cudaStream_t stream, const Given<T>& given) {
   const Attention<T>& a = given.a;
   const size_t shared = tile_shared(given.width);
   allow_shared(attend<T, kParts>, shared);
-  const dim3 grid(static_cast<unsigned>(a.batch * a.heads * ceil_div(a.queries, kOwn)),
-                  static_cast<unsigned>(std::max<int64_t>(
-                      1, ceil_div(a.value_size, kColumns * kParts))));
+  const dim3 grid(
+      static_cast<unsigned>(a.batch * a.heads * ceil_div(a.queries, kOwn)),
+      static_cast<unsigned>(std::max<int64_t>(1, ceil_div(a.value_size, kColumns * kParts))));
   attend<T, kParts><<<grid, kThreads, shared, stream>>>(given);
   launched("additive attention");
 }
@@ -1060,10 +1098,10 @@ void launch_slopes(cudaStream_t stream, const Back<T>& p) {
   const Attention<T>& a = p.given.a;
   const size_t shared = tile_shared(p.given.width);
   allow_shared(slopes<T, kParts>, shared);
-  const dim3 grid(static_cast<unsigned>(p.batch * a.key_heads * ceil_div(p.keys, kOwn)),
-                  static_cast<unsigned>(p.splits),
-                  static_cast<unsigned>(std::max<int64_t>(
-                      1, ceil_div(a.value_size, kColumns * kParts))));
+  const dim3 grid(
+      static_cast<unsigned>(p.batch * a.key_heads * ceil_div(p.keys, kOwn)),
+      static_cast<unsigned>(p.splits),
+      static_cast<unsigned>(std::max<int64_t>(1, ceil_div(a.value_size, kColumns * kParts))));
   slopes<T, kParts><<<grid, kThreads, shared, stream>>>(p);
   launched("gradient of additive attention, d score");
 }
@@ -1100,7 +1138,7 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
   p.slope_row = static_cast<int>(rounded_up(a.queries, kWarp));
   const int64_t all_keys = rounded_up(a.keys, kOwn);
   const int64_t item = std::max<int64_t>(1, a.heads * p.slope_row * all_keys);
-  int64_t batch = 1, keys = all_keys;
+  int64_t batch = 1, keys = std::max<int64_t>(kOwn, all_keys);
   if (item <= kSlopes)
     batch = std::min(a.batch, kSlopes / item);
   else
@@ -1108,8 +1146,7 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
                     std::max<int64_t>(kPass, kSlopes / (a.heads * p.slope_row) / kPass * kPass));
   const int64_t heads = a.heads / a.key_heads;
   p.slope_keys = static_cast<int>(keys);
-  const int64_t warps =
-      std::clamp<int64_t>(ceil_div(a.queries, kWarp), 1, kThreads / kWarp);
+  const int64_t warps = std::clamp<int64_t>(ceil_div(a.queries, kWarp), 1, kThreads / kWarp);
   p.chunks = static_cast<int>(std::max<int64_t>(1, ceil_div(a.queries, warps * kWarp)));
   // Blocks of `slopes`: two on each of the 132 processors, if the keys alone do not fill them.
   const int64_t blocks = std::max<int64_t>(1, batch * a.key_heads * (keys / kOwn));
@@ -1120,8 +1157,7 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
     count(room, prepared, false);
     room.wants(p.slope, batch * a.heads * p.slope_keys * p.slope_row);
     if (p.splits > 1)
-      room.wants(p.value_parts,
-                 p.splits * batch * a.key_heads * keys * prepared.value_width);
+      room.wants(p.value_parts, p.splits * batch * a.key_heads * keys * prepared.value_width);
     if (heads * p.chunks > 1)
       room.wants(p.key_parts, heads * p.chunks * batch * a.key_heads * keys * prepared.width);
     if (keys < a.keys) room.wants(p.query_sums, a.batch * a.heads * a.queries * prepared.width);
@@ -1157,8 +1193,8 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
       const bool end = b + p.batch >= a.batch && p.last;
       const int64_t rows = p.key_parts || p.value_parts ? p.batch * a.key_heads * p.keys : 0;
       if (rows > 0 || end) {
-        collect<T><<<grid_for(rows + (end ? a.heads : 0), 1, 132 * 64), kThreads, 0, stream>>>(p,
-                                                                                               end);
+        collect<T>
+            <<<grid_for(rows + (end ? a.heads : 0), 1, 132 * 64), kThreads, 0, stream>>>(p, end);
         launched("gradient of additive attention, sums");
       }
       if (k.dbias.data && p.keys > 0 && a.queries > 0) {
@@ -1170,8 +1206,8 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
         launched("gradient of additive attention, bias");
       }
       if (k.dplace && a.queries > 0) {
-        take_place<T><<<grid_for(p.batch * a.heads * a.queries, kThreads), kThreads, 0, stream>>>(
-            p);
+        take_place<T>
+            <<<grid_for(p.batch * a.heads * a.queries, kThreads), kThreads, 0, stream>>>(p);
         launched("gradient of additive attention, places");
       }
     }
