@@ -33,6 +33,7 @@ namespace heed::kernels {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr size_t kMostShared = 225 << 10;   // of a block
 constexpr float kFit = 86, kPairsFit = 43;  // what |2q| + |2k| may be
 constexpr float kLimit = 9e18f;             // beyond e^43; its square is a float
 
@@ -197,6 +198,7 @@ struct Given {
   const float *e, *e_most, *f, *f_most;
   Heads<const float> value;  // value_width long, aligned to 16 bytes
   const uint8_t* odd;
+  int parts;  // of 256 columns, that a block has
 };
 
 // ---- a tile of scores
@@ -323,68 +325,90 @@ __device__ inline float take_v(const float* from, int n, int width, float* v) {
 
 // ---- a tile of weights times rows
 
-// acc [own][column] += sum_p tile[own][p] rows[p][column], p in [first, last): a thread has 8 rows
-// and 4 columns of each 256. Where `careful`, only pairs that sees(own, p) says yes to: 0 times
-// what is not a number is not 0.
-template <int kParts, class Valid, class Sees>
+// sums [own][column] = scale[own] * sums + sum_p tile[own][p] rows[p][column], p in [first, last).
+// A thread has 8 rows and 4 columns of each 256, its sums in shared memory: a tile's sum is made in
+// registers, which the scores need at other times, and errors stay those of short sums. Where
+// `careful`, only pairs that sees(own, p) says yes to: 0 times what is not a number is not 0.
+template <class Scale, class Valid, class Sees>
 __device__ inline void add_products(const float* tile, int first, int last, const float* rows,
-                                    int64_t row, int width, Valid valid, bool careful, Sees sees,
-                                    float* stages, float (&acc)[8][4 * kParts]) {
-  constexpr int kSteps = kProduct / kParts, kWide = kColumns * kParts;
-  static_assert(kSteps % 4 == 0);
+                                    int64_t row, int width, Scale scale, Valid valid, bool careful,
+                                    Sees sees, float* stages, float* sums, int sums_row) {
   const int column = threadIdx.x % 64 * 4, own = threadIdx.x / 64 * 8;
-  in_turn(
-      first / kSteps, (last + kSteps - 1) / kSteps, stages, kStage,
-      [&](int c, float* stage) {
-#pragma unroll 4
-        for (int u = threadIdx.x; u < kSteps * kWide / 4; u += kThreads) {
-          const int r = u / (kWide / 4), x = u % (kWide / 4) * 4, p = c * kSteps + r;
-          const bool there = p < last && valid(p) && x < width;
-          copy16(stage + r * kWide + x, there ? rows + p * row + x : rows, there);
-        }
-      },
-      [&](int c, const float* stage) {
-        if (column >= width) return;
+  for (int part = 0; part < width; part += kColumns) {
+    const bool busy = part + column < width;
+    float acc[8][4] = {};
+    in_turn(
+        first / kProduct, (last + kProduct - 1) / kProduct, stages, kStage,
+        [&](int c, float* stage) {
 #pragma unroll
-        for (int p = 0; p < kSteps; p += 4) {
-          float w[8][4];
-#pragma unroll
-          for (int a = 0; a < 8; ++a) {
-            const float4 all =
-                *reinterpret_cast<const float4*>(tile + (own + a) * kTileRow + c * kSteps + p);
-            w[a][0] = all.x, w[a][1] = all.y, w[a][2] = all.z, w[a][3] = all.w;
+          for (int u = 0; u < kProduct * kColumns / 4; u += kThreads) {
+            const int r = (u + threadIdx.x) / (kColumns / 4),
+                      x = (u + threadIdx.x) % (kColumns / 4) * 4;
+            const int i = c * kProduct + r;
+            const bool there = i < last && valid(i) && part + x < width;
+            copy16(stage + r * kColumns + x, there ? rows + i * row + part + x : rows, there);
           }
+        },
+        [&](int c, const float* stage) {
+          if (!busy) return;
 #pragma unroll
-          for (int u = 0; u < 4; ++u)
+          for (int i = 0; i < kProduct; i += 4) {
+            float w[8][4];
 #pragma unroll
-            for (int part = 0; part < kParts; ++part) {
-              const float4 x = *reinterpret_cast<const float4*>(stage + (p + u) * kWide +
-                                                                part * kColumns + column);
+            for (int a = 0; a < 8; ++a) {
+              const float4 all =
+                  *reinterpret_cast<const float4*>(tile + (own + a) * kTileRow + c * kProduct + i);
+              w[a][0] = all.x, w[a][1] = all.y, w[a][2] = all.z, w[a][3] = all.w;
+            }
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+              const float4 x =
+                  *reinterpret_cast<const float4*>(stage + (i + u) * kColumns + column);
 #pragma unroll
               for (int a = 0; a < 8; ++a) {
-                if (careful && !sees(own + a, c * kSteps + p + u)) continue;
-                float* to = acc[a] + 4 * part;
-                to[0] = fmaf(w[a][u], x.x, to[0]), to[1] = fmaf(w[a][u], x.y, to[1]);
-                to[2] = fmaf(w[a][u], x.z, to[2]), to[3] = fmaf(w[a][u], x.w, to[3]);
+                if (careful && !sees(own + a, c * kProduct + i + u)) continue;
+                acc[a][0] = fmaf(w[a][u], x.x, acc[a][0]),
+                acc[a][1] = fmaf(w[a][u], x.y, acc[a][1]);
+                acc[a][2] = fmaf(w[a][u], x.z, acc[a][2]),
+                acc[a][3] = fmaf(w[a][u], x.w, acc[a][3]);
               }
             }
-        }
-      });
+          }
+        });
+    if (!busy) continue;
+#pragma unroll
+    for (int a = 0; a < 8; ++a) {
+      float4* to = reinterpret_cast<float4*>(sums + (own + a) * sums_row + part + column);
+      const float factor = scale(own + a);
+      const float4 old = *to;
+      *to = make_float4(fmaf(old.x, factor, acc[a][0]), fmaf(old.y, factor, acc[a][1]),
+                        fmaf(old.z, factor, acc[a][2]), fmaf(old.w, factor, acc[a][3]));
+    }
+  }
+}
+// Each thread those that it will add to.
+__device__ inline void clear_sums(float* sums, int sums_row) {
+  for (int x = threadIdx.x % 64 * 4; x < sums_row; x += kColumns)
+#pragma unroll
+    for (int a = 0; a < 8; ++a)
+      *reinterpret_cast<float4*>(sums + (threadIdx.x / 64 * 8 + a) * sums_row + x) =
+          make_float4(0, 0, 0, 0);
 }
 
-// Floats of shared memory for tiles: stages, a tile, a number for each own row, v.
-size_t tile_shared(int width) {
-  return (2 * kStage + kOwn * kTileRow + kOwn + width) * sizeof(float);
+// Shared memory for tiles: stages, a tile, sums, a number for each own row, v.
+size_t tile_shared(int width, int parts) {
+  return (2 * kStage + kOwn * kTileRow + kOwn * kColumns * parts + kOwn + width) * sizeof(float);
 }
 
 // ---- forward
 
-// A block has 32 queries, and 256 or 512 columns of the values from blockIdx.y's on.
-template <class T, int kParts>
-__global__ void __launch_bounds__(kThreads, 3 - kParts) attend(const __grid_constant__ Given<T> p) {
+// A block has 32 queries, and of the values' columns p.parts times 256.
+template <class T>
+__global__ void __launch_bounds__(kThreads, 2) attend(const __grid_constant__ Given<T> p) {
   extern __shared__ __align__(16) float memory[];
-  float *stages = memory, *tile = stages + 2 * kStage, *scale = tile + kOwn * kTileRow,
-        *v = scale + kOwn;
+  const int columns = kColumns * p.parts;
+  float *stages = memory, *tile = stages + 2 * kStage, *sums = tile + kOwn * kTileRow,
+        *scale = sums + kOwn * columns, *v = scale + kOwn;
   const Attention<T>& a = p.a;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int64_t tiles = (a.queries + kOwn - 1) / kOwn, head = blockIdx.x / tiles;
@@ -410,9 +434,9 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts) attend(const __grid_cons
 
   // For the softmax 16 lanes have a row, and of it the keys of one call of Philox.
   const int call = lane % 16;
-  float most[2] = {-INFINITY, -INFINITY}, sums[2] = {0, 0}, log_sum[2];
-  float acc[8][4 * kParts] = {};
-  const int column0 = blockIdx.y * kColumns * kParts;
+  float most[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0}, log_sum[2];
+  const int column0 = blockIdx.y * columns, width = min(columns, p.value_width - column0);
+  clear_sums(sums, columns);
 
   const int passes = a.weights.data && blockIdx.y == 0 ? 2 : 1;
   for (int pass = 0; pass < passes; ++pass) {
@@ -474,7 +498,7 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts) attend(const __grid_cons
         for (int x = 0; x < 8; ++x) s[x] = exp2f(s[x] - base), sum += s[x];
 #pragma unroll
         for (int x = 8; x > 0; x /= 2) sum += __shfl_xor_sync(~0u, sum, x);
-        most[u] = top, sums[u] = sums[u] * factor + sum;
+        most[u] = top, total[u] = total[u] * factor + sum;
         if (drop.on) {
           const uint4 words = drop.words(number0 + r, key + call);
 #pragma unroll
@@ -486,12 +510,6 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts) attend(const __grid_cons
       }
       __syncthreads();
       if (pass == 1) continue;
-#pragma unroll
-      for (int x = 0; x < 8; ++x) {
-        const float factor = scale[threadIdx.x / 64 * 8 + x];
-#pragma unroll
-        for (int y = 0; y < 4 * kParts; ++y) acc[x][y] *= factor;
-      }
       const int count = min(kPass, keys - key);
       bool careful = false;
       if (p.odd && !__all_sync(~0u, seen.begin <= key && seen.end >= key + count)) {
@@ -499,35 +517,33 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts) attend(const __grid_cons
         for (int j = lane; j < count; j += kWarp) odd |= p.odd[key_row0 + key + j] != 0;
         careful = __any_sync(~0u, odd);
       }
-      add_products<kParts>(
+      add_products(
           tile, max(0, low - key), min(count, high - key), row_at(p.value, b, g, key) + column0,
-          p.value.row, p.value_width - column0, [](int) { return true; }, careful,
-          [&](int r, int j) { return ranges[r].has(key + j); }, stages, acc);
+          p.value.row, width, [&](int r) { return scale[r]; }, [](int) { return true; }, careful,
+          [&](int r, int j) { return ranges[r].has(key + j); }, stages, sums, columns);
+      __syncthreads();  // scale is written again
     }
     if (pass == 1) break;
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
       const int r = 4 * warp + 2 * u + lane / 16;
       const bool none = most[u] == -INFINITY;
-      log_sum[u] = none ? -INFINITY : most[u] + log2f(sums[u]);
+      log_sum[u] = none ? -INFINITY : most[u] + log2f(total[u]);
       if (call == 0) {
-        scale[r] = none ? 0.0f : 1.0f / sums[u];
+        scale[r] = none ? 0.0f : 1.0f / total[u];
         if (r < rows && blockIdx.y == 0) a.log_sum[number0 + r] = log_sum[u];
       }
     }
     __syncthreads();
-#pragma unroll
     for (int x = 0; x < 8; ++x) {
       const int r = threadIdx.x / 64 * 8 + x;
       if (r >= rows) break;
       const float share = scale[r];
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        const int c = column0 + part * kColumns + threadIdx.x % 64 * 4;
-        const float* from = acc[x] + 4 * part;
-        store4(row_at(a.context, b, h, q0 + r) + c,
-               make_float4(from[0] * share, from[1] * share, from[2] * share, from[3] * share),
-               static_cast<int>(a.value_size) - c);
+      for (int c = threadIdx.x % 64 * 4; c < width; c += kColumns) {
+        const float4 sum = *reinterpret_cast<const float4*>(sums + r * columns + c);
+        store4(row_at(a.context, b, h, q0 + r) + column0 + c,
+               make_float4(sum.x * share, sum.y * share, sum.z * share, sum.w * share),
+               static_cast<int>(a.value_size) - column0 - c);
       }
     }
   }
@@ -559,10 +575,12 @@ struct Back {
 };
 
 // d score for 32 keys of a block and its share of the queries, and d value.
-template <class T, int kParts>
-__global__ void __launch_bounds__(kThreads, 3 - kParts) slopes(const __grid_constant__ Back<T> p) {
+template <class T>
+__global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Back<T> p) {
   extern __shared__ __align__(16) float memory[];
-  float *stages = memory, *tile = stages + 2 * kStage, *v = tile + kOwn * kTileRow + kOwn;
+  const int columns = kColumns * p.given.parts;
+  float *stages = memory, *tile = stages + 2 * kStage, *sums = tile + kOwn * kTileRow,
+        *v = sums + kOwn * columns;
   __shared__ Seen ranges[kPass];
   const Given<T>& given = p.given;
   const Attention<T>& a = given.a;
@@ -579,9 +597,9 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts) slopes(const __grid_cons
   const Side own{given.f + key_row0 * given.width, given.f_most + key_row0, rows};
   const float own_top = warp_max(lane < rows ? own.most[lane] : 0.0f);
   const Drop drop = drop_of(a);
-  const int column0 = blockIdx.z * kColumns * kParts;
+  const int column0 = blockIdx.z * columns, width = min(columns, given.value_width - column0);
   const Place at = place();
-  float acc[8][4 * kParts] = {};
+  clear_sums(sums, columns);
   float v_sum = 0;
 
   const int64_t total = static_cast<int64_t>(heads) * query_tiles;
@@ -590,6 +608,7 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts) slopes(const __grid_cons
   for (int t = begin; t < end; ++t) {
     const int64_t h = g * heads + t / query_tiles, head = b * a.heads + h;
     const int q0 = t % query_tiles * kPass, count = min(kPass, queries - q0);
+    __syncthreads();  // ranges and v are written again
     if (t == begin || q0 == 0) v_sum = take_v(a.v + h * a.size, n, given.width, v);
     bool some = false;
     if (threadIdx.x < kPass) {
@@ -693,33 +712,33 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts) slopes(const __grid_cons
           slope[r * static_cast<int64_t>(p.slope_row) + q0 + i] = ds;
       }
     }
-    add_products<kParts>(
-        tile, 0, count, g_rows + column0, p.g.row, given.value_width - column0, sees_any, false,
-        [](int, int) { return true; }, stages, acc);
+    add_products(
+        tile, 0, count, g_rows + column0, p.g.row, width, [](int) { return 1.0f; }, sees_any, false,
+        [](int, int) { return true; }, stages, sums, columns);
   }
 
   const int m = static_cast<int>(a.value_size);
-#pragma unroll
   for (int x = 0; x < 8; ++x) {
     const int r = threadIdx.x / 64 * 8 + x;
     if (r >= rows) break;
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      const int c = column0 + part * kColumns + threadIdx.x % 64 * 4;
-      float* from = acc[x] + 4 * part;
+    for (int c = threadIdx.x % 64 * 4; c < width; c += kColumns) {
+      float4 sum = *reinterpret_cast<const float4*>(sums + r * columns + c);
+      const int at_column = column0 + c;
       if (p.value_parts) {
         const int64_t row =
             (blockIdx.y * static_cast<int64_t>(p.batch) * a.key_heads + group) * p.keys + key -
             p.key0 + r;
-        store4(p.value_parts + row * given.value_width + c,
-               make_float4(from[0], from[1], from[2], from[3]), given.value_width - c);
+        store4(p.value_parts + row * given.value_width + at_column, sum, 4);
         continue;
       }
-      T* to = row_at(p.k.dvalue, b, g, key + r) + c;
-#pragma unroll
-      for (int u = 0; u < 4; ++u)
-        if (p.k.add && c + u < m) from[u] += wide(to[u]);
-      store4(to, make_float4(from[0], from[1], from[2], from[3]), m - c);
+      T* to = row_at(p.k.dvalue, b, g, key + r) + at_column;
+      if (p.k.add) {
+        if (at_column < m) sum.x += wide(to[0]);
+        if (at_column + 1 < m) sum.y += wide(to[1]);
+        if (at_column + 2 < m) sum.z += wide(to[2]);
+        if (at_column + 3 < m) sum.w += wide(to[3]);
+      }
+      store4(to, sum, m - at_column);
     }
   }
 }
@@ -1063,6 +1082,8 @@ Given<T> launch(cudaStream_t stream, const Prepare<T>& p) {
   const int64_t rows = queries * (p.g.data ? 2 : 1) + keys * (p.value || p.odd ? 2 : 1);
   prepare<T><<<grid_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(p);
   launched("additive attention, exponentials");
+  int parts = static_cast<int>(std::clamp<int64_t>(ceil_div(a.value_size, kColumns), 1, 4));
+  while (parts > 1 && tile_shared(p.width, parts) > kMostShared) --parts;
   return {a,
           p.width,
           p.value_width,
@@ -1071,7 +1092,8 @@ Given<T> launch(cudaStream_t stream, const Prepare<T>& p) {
           p.f,
           p.f_most,
           as_floats(a.value, p.value, a.key_heads, a.keys, p.value_width),
-          p.odd};
+          p.odd,
+          parts};
 }
 
 template <class Kernel>
@@ -1081,29 +1103,11 @@ void allow_shared(Kernel kernel, size_t bytes) {
                          static_cast<int>(bytes));
 }
 
-template <class T, int kParts>
-void launch_attend(cudaStream_t stream, const Given<T>& given) {
-  const Attention<T>& a = given.a;
-  const size_t shared = tile_shared(given.width);
-  allow_shared(attend<T, kParts>, shared);
-  const dim3 grid(
-      static_cast<unsigned>(a.batch * a.heads * ceil_div(a.queries, kOwn)),
-      static_cast<unsigned>(std::max<int64_t>(1, ceil_div(a.value_size, kColumns * kParts))));
-  attend<T, kParts><<<grid, kThreads, shared, stream>>>(given);
-  launched("additive attention");
-}
-
-template <class T, int kParts>
-void launch_slopes(cudaStream_t stream, const Back<T>& p) {
-  const Attention<T>& a = p.given.a;
-  const size_t shared = tile_shared(p.given.width);
-  allow_shared(slopes<T, kParts>, shared);
-  const dim3 grid(
-      static_cast<unsigned>(p.batch * a.key_heads * ceil_div(p.keys, kOwn)),
-      static_cast<unsigned>(p.splits),
-      static_cast<unsigned>(std::max<int64_t>(1, ceil_div(a.value_size, kColumns * kParts))));
-  slopes<T, kParts><<<grid, kThreads, shared, stream>>>(p);
-  launched("gradient of additive attention, d score");
+// Blocks for all columns of the values: more than one only where shared memory does not hold them.
+template <class T>
+unsigned column_blocks(const Given<T>& given) {
+  return static_cast<unsigned>(
+      std::max<int64_t>(1, ceil_div(given.a.value_size, kColumns * given.parts)));
 }
 
 }  // namespace
@@ -1118,10 +1122,12 @@ void additive_attention(Cuda device, const Attention<T>& a) {
   room.take();
   count(room, p, a.range != nullptr);
   const Given<T> given = launch(stream_of(device), p);
-  if (a.value_size <= kColumns)
-    launch_attend<T, 1>(stream_of(device), given);
-  else
-    launch_attend<T, 2>(stream_of(device), given);
+  const size_t shared = tile_shared(given.width, given.parts);
+  allow_shared(attend<T>, shared);
+  const dim3 grid(static_cast<unsigned>(a.batch * a.heads * ceil_div(a.queries, kOwn)),
+                  column_blocks(given));
+  attend<T><<<grid, kThreads, shared, stream_of(device)>>>(given);
+  launched("additive attention");
 }
 
 template <class T>
@@ -1173,16 +1179,18 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
   const size_t spread_shared =
       static_cast<size_t>(kBatch * kWarp * (2 * (1 + warps) + warps)) * sizeof(float);
   allow_shared(spread<T>, spread_shared);
+  const size_t slopes_shared = tile_shared(p.given.width, p.given.parts);
+  allow_shared(slopes<T>, slopes_shared);
   for (int64_t b = 0; b < a.batch; b += batch)
     for (int64_t key = 0; key == 0 || key < a.keys; key += keys) {
       p.b0 = static_cast<int>(b), p.batch = static_cast<int>(std::min(batch, a.batch - b));
       p.key0 = static_cast<int>(key), p.keys = static_cast<int>(std::min(keys, a.keys - key));
       p.first = key == 0, p.last = key + keys >= a.keys;
       if (p.keys > 0) {
-        if (a.value_size <= kColumns)
-          launch_slopes<T, 1>(stream, p);
-        else
-          launch_slopes<T, 2>(stream, p);
+        const dim3 grid(static_cast<unsigned>(p.batch * a.key_heads * ceil_div(p.keys, kOwn)),
+                        static_cast<unsigned>(p.splits), column_blocks(p.given));
+        slopes<T><<<grid, kThreads, slopes_shared, stream>>>(p);
+        launched("gradient of additive attention, d score");
       }
       if (a.size > 0) {
         spread<T><<<dim3(static_cast<unsigned>(p.batch * a.heads * p.chunks),
