@@ -1,5 +1,5 @@
-// Additive attention on the GPU: score = v . tanh(q + k), softmax, the mean of the values, in tiles;
-// nothing of size Tq x Tk x n is ever held, and of Tq x Tk no more than kSlopes numbers.
+// Additive attention on the GPU: score = v . tanh(q + k), softmax, the mean of the values, in
+// tiles; nothing of size Tq x Tk x n is ever held, and of Tq x Tk no more than kSlopes numbers.
 //
 // tanh(q + k) = 1 - 2 r with r = 1 / (1 + e^(2q) e^(2k)): the exponentials are taken once for each
 // query and each key (prepare), and what is left for each pair is
@@ -7,9 +7,9 @@
 // for two features at a time with one reciprocal: v / a + w / b = (v b + w a) / (a b). For two
 // elements that is 6 operations of the FMA units and one of the unit for reciprocals, which is 8
 // times slower: 7 issued in 8 clocks, against 6 in 16 without the pairs. The products of
-// exponentials fit into a float while |2q| + |2k| <= 86 and, without a limit that costs 2 operations
-// more, those of two while it is <= 43; beyond, tanh itself is computed. That is decided for each
-// pair and leaves the others' bits alone.
+// exponentials fit into a float while |2q| + |2k| <= 86 and, without a limit that costs 2
+// operations more, those of two while it is <= 43; beyond, tanh itself is computed. That is decided
+// for each pair and leaves the others' bits alone.
 //
 // The way back, with ds = d score:  b = ds (1 - t^2),  dq = v sum_j b,  dk = v sum_i b,
 // dv = sum_ij ds t. `slopes` computes ds for some keys (scores once more, g . value, and d value on
@@ -33,6 +33,7 @@ namespace heed::kernels {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr size_t kMostShared = 225 << 10;   // of a block
 constexpr float kFit = 86, kPairsFit = 43;  // what |2q| + |2k| may be
 constexpr float kLimit = 9e18f;             // beyond e^43; its square is a float
 
@@ -115,13 +116,13 @@ __device__ void store4(T* to, float4 x, int count) {
 template <class T>
 struct Prepare {
   Attention<T> a;
-  int width, value_width;    // rows of results, with what they are padded by
-  float *e, *e_most;         // e^(2q) [B, H, Tq, width], and the largest |2q| of each row
-  float *f, *f_most;         // the same of keys [B, G, Tk, width]
-  float* value;              // values as floats [B, G, Tk, value_width], or null
-  uint8_t* odd;              // [B, G, Tk]: 1 where values are not all numbers; or null
-  Heads<const T> g;          // backward: d context, or null
-  float *g_copy, *mean;      // as floats, or null; g . context
+  int width, value_width;  // rows of results, with what they are padded by
+  float *e, *e_most;       // e^(2q) [B, H, Tq, width], and the largest |2q| of each row
+  float *f, *f_most;       // the same of keys [B, G, Tk, width]
+  float* value;            // values as floats [B, G, Tk, value_width], or null
+  uint8_t* odd;            // [B, G, Tk]: 1 where values are not all numbers; or null
+  Heads<const T> g;        // backward: d context, or null
+  float *g_copy, *mean;    // as floats, or null; g . context
 };
 
 // Ones behind the end. An infinite maximum where there is anything but numbers.
@@ -197,6 +198,7 @@ struct Given {
   const float *e, *e_most, *f, *f_most;
   Heads<const float> value;  // value_width long, aligned to 16 bytes
   const uint8_t* odd;
+  int parts;  // of 256 columns, that a block has
 };
 
 // ---- a tile of scores
@@ -206,7 +208,8 @@ struct Side {  // rows of exponentials, one after the other
   int count;
 };
 
-// Which pairs a thread has: rows `own` + 8 a of the own ones, and `pass` + 4 b of those passed over.
+// Which pairs a thread has: rows `own` + 8 a of the own ones, and `pass` + 4 b of those passed
+// over.
 struct Place {
   int own, pass;
 };
@@ -224,7 +227,7 @@ __device__ inline void add_scores(const float* own, const float* pass, const flo
     return fmaf(fmaf(v0, y, v1 * x), reciprocal(x * y), before);
   };
   float part[4][4] = {};
-#pragma unroll 2
+#pragma unroll 1
   for (int x = 0; x < kChunk; x += 4) {
     float4 e[4], f[4];
     const float4 w = *reinterpret_cast<const float4*>(v + x);
@@ -281,12 +284,34 @@ __device__ inline bool tile_scores(const Side& own, float own_top, const Side& p
   return top <= kFit;
 }
 
-// The score itself, with tanh. A function of its own: it is hardly ever called.
+// In units of log2(e).
+__device__ inline void put_scores(const float (&sum)[4][4], float v_sum, float* tile) {
+  const Place at = place();
+#pragma unroll
+  for (int a = 0; a < 4; ++a)
+#pragma unroll
+    for (int b = 0; b < 4; ++b)
+      tile[(at.own + 8 * a) * kTileRow + at.pass + 4 * b] = (v_sum - 2 * sum[a][b]) * kLog2E;
+}
+
+// tile = score(own, pass) for the warp's pairs that are `wanted`, one by one: those whose
+// exponentials do not fit. Hardly ever called.
+template <class Wanted, class Score>
+__device__ inline void score_again(float* tile, Wanted wanted, Score score) {
+  __syncwarp();
+#pragma unroll 1
+  for (int u = threadIdx.x % kWarp; u < kOwn * kWarpPass; u += kWarp) {
+    const int r = u / kWarpPass, i = threadIdx.x / kWarp * kWarpPass + u % kWarpPass;
+    if (wanted(r, i)) tile[r * kTileRow + i] = score(r, i);
+  }
+  __syncwarp();
+}
 template <class T>
-__device__ __noinline__ float far_score(const T* q, const T* k, const float* v, int n) {
+__device__ inline float far_score(const T* q, const T* k, const float* v, int n) {
   float sum = 0;
+#pragma unroll 1
   for (int x = 0; x < n; ++x) sum = fmaf(v[x], tanh_of(wide(q[x]) + wide(k[x])), sum);
-  return sum;
+  return sum * kLog2E;
 }
 
 // v of a head into shared memory, zeros behind the end; the sum of it.
@@ -300,69 +325,90 @@ __device__ inline float take_v(const float* from, int n, int width, float* v) {
 
 // ---- a tile of weights times rows
 
-// acc [own][column] += sum_p tile[own][p] rows[p][column], p in [first, last): a thread has 8 rows
-// and 4 columns of each 256. Where `careful`, only pairs that sees(own, p) says yes to: 0 times what
-// is not a number is not 0.
-template <int kParts, class Valid, class Sees>
+// sums [own][column] = scale[own] * sums + sum_p tile[own][p] rows[p][column], p in [first, last).
+// A thread has 8 rows and 4 columns of each 256, its sums in shared memory: a tile's sum is made in
+// registers, which the scores need at other times, and errors stay those of short sums. Where
+// `careful`, only pairs that sees(own, p) says yes to: 0 times what is not a number is not 0.
+template <class Scale, class Valid, class Sees>
 __device__ inline void add_products(const float* tile, int first, int last, const float* rows,
-                                    int64_t row, int width, Valid valid, bool careful, Sees sees,
-                                    float* stages, float (&acc)[8][4 * kParts]) {
-  constexpr int kSteps = kProduct / kParts, kWide = kColumns * kParts;
-  static_assert(kSteps % 4 == 0);
+                                    int64_t row, int width, Scale scale, Valid valid, bool careful,
+                                    Sees sees, float* stages, float* sums, int sums_row) {
   const int column = threadIdx.x % 64 * 4, own = threadIdx.x / 64 * 8;
-  in_turn(
-      first / kSteps, (last + kSteps - 1) / kSteps, stages, kStage,
-      [&](int c, float* stage) {
-#pragma unroll 4
-        for (int u = threadIdx.x; u < kSteps * kWide / 4; u += kThreads) {
-          const int r = u / (kWide / 4), x = u % (kWide / 4) * 4, p = c * kSteps + r;
-          const bool there = p < last && valid(p) && x < width;
-          copy16(stage + r * kWide + x, there ? rows + p * row + x : rows, there);
-        }
-      },
-      [&](int c, const float* stage) {
-        if (column >= width) return;
+  for (int part = 0; part < width; part += kColumns) {
+    const bool busy = part + column < width;
+    float acc[8][4] = {};
+    in_turn(
+        first / kProduct, (last + kProduct - 1) / kProduct, stages, kStage,
+        [&](int c, float* stage) {
 #pragma unroll
-        for (int p = 0; p < kSteps; p += 4) {
-          float w[8][4];
-#pragma unroll
-          for (int a = 0; a < 8; ++a) {
-            const float4 all =
-                *reinterpret_cast<const float4*>(tile + (own + a) * kTileRow + c * kSteps + p);
-            w[a][0] = all.x, w[a][1] = all.y, w[a][2] = all.z, w[a][3] = all.w;
+          for (int u = 0; u < kProduct * kColumns / 4; u += kThreads) {
+            const int r = (u + threadIdx.x) / (kColumns / 4),
+                      x = (u + threadIdx.x) % (kColumns / 4) * 4;
+            const int i = c * kProduct + r;
+            const bool there = i < last && valid(i) && part + x < width;
+            copy16(stage + r * kColumns + x, there ? rows + i * row + part + x : rows, there);
           }
+        },
+        [&](int c, const float* stage) {
+          if (!busy) return;
 #pragma unroll
-          for (int u = 0; u < 4; ++u)
+          for (int i = 0; i < kProduct; i += 4) {
+            float w[8][4];
 #pragma unroll
-            for (int part = 0; part < kParts; ++part) {
-              const float4 x = *reinterpret_cast<const float4*>(stage + (p + u) * kWide +
-                                                                part * kColumns + column);
+            for (int a = 0; a < 8; ++a) {
+              const float4 all =
+                  *reinterpret_cast<const float4*>(tile + (own + a) * kTileRow + c * kProduct + i);
+              w[a][0] = all.x, w[a][1] = all.y, w[a][2] = all.z, w[a][3] = all.w;
+            }
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+              const float4 x =
+                  *reinterpret_cast<const float4*>(stage + (i + u) * kColumns + column);
 #pragma unroll
               for (int a = 0; a < 8; ++a) {
-                if (careful && !sees(own + a, c * kSteps + p + u)) continue;
-                float* to = acc[a] + 4 * part;
-                to[0] = fmaf(w[a][u], x.x, to[0]), to[1] = fmaf(w[a][u], x.y, to[1]);
-                to[2] = fmaf(w[a][u], x.z, to[2]), to[3] = fmaf(w[a][u], x.w, to[3]);
+                if (careful && !sees(own + a, c * kProduct + i + u)) continue;
+                acc[a][0] = fmaf(w[a][u], x.x, acc[a][0]),
+                acc[a][1] = fmaf(w[a][u], x.y, acc[a][1]);
+                acc[a][2] = fmaf(w[a][u], x.z, acc[a][2]),
+                acc[a][3] = fmaf(w[a][u], x.w, acc[a][3]);
               }
             }
-        }
-      });
+          }
+        });
+    if (!busy) continue;
+#pragma unroll
+    for (int a = 0; a < 8; ++a) {
+      float4* to = reinterpret_cast<float4*>(sums + (own + a) * sums_row + part + column);
+      const float factor = scale(own + a);
+      const float4 old = *to;
+      *to = make_float4(fmaf(old.x, factor, acc[a][0]), fmaf(old.y, factor, acc[a][1]),
+                        fmaf(old.z, factor, acc[a][2]), fmaf(old.w, factor, acc[a][3]));
+    }
+  }
+}
+// Each thread those that it will add to.
+__device__ inline void clear_sums(float* sums, int sums_row) {
+  for (int x = threadIdx.x % 64 * 4; x < sums_row; x += kColumns)
+#pragma unroll
+    for (int a = 0; a < 8; ++a)
+      *reinterpret_cast<float4*>(sums + (threadIdx.x / 64 * 8 + a) * sums_row + x) =
+          make_float4(0, 0, 0, 0);
 }
 
-// Floats of shared memory for tiles: stages, a tile, a number for each own row, v.
-size_t tile_shared(int width) {
-  return (2 * kStage + kOwn * kTileRow + kOwn + width) * sizeof(float);
+// Shared memory for tiles: stages, a tile, sums, a number for each own row, v.
+size_t tile_shared(int width, int parts) {
+  return (2 * kStage + kOwn * kTileRow + kOwn * kColumns * parts + kOwn + width) * sizeof(float);
 }
 
 // ---- forward
 
-// A block has 32 queries, and 256 or 512 columns of the values from blockIdx.y's on.
-template <class T, int kParts>
-__global__ void __launch_bounds__(kThreads, 3 - kParts)
-    attend(const __grid_constant__ Given<T> p) {
+// A block has 32 queries, and of the values' columns p.parts times 256.
+template <class T>
+__global__ void __launch_bounds__(kThreads, 2) attend(const __grid_constant__ Given<T> p) {
   extern __shared__ __align__(16) float memory[];
-  float *stages = memory, *tile = stages + 2 * kStage, *scale = tile + kOwn * kTileRow,
-        *v = scale + kOwn;
+  const int columns = kColumns * p.parts;
+  float *stages = memory, *tile = stages + 2 * kStage, *sums = tile + kOwn * kTileRow,
+        *scale = sums + kOwn * columns, *v = scale + kOwn;
   const Attention<T>& a = p.a;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int64_t tiles = (a.queries + kOwn - 1) / kOwn, head = blockIdx.x / tiles;
@@ -388,10 +434,9 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
 
   // For the softmax 16 lanes have a row, and of it the keys of one call of Philox.
   const int call = lane % 16;
-  float most[2] = {-INFINITY, -INFINITY}, sums[2] = {0, 0}, log_sum[2];
-  float acc[8][4 * kParts] = {};
-  const int column0 = blockIdx.y * kColumns * kParts;
-  const Place at = place();
+  float most[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0}, log_sum[2];
+  const int column0 = blockIdx.y * columns, width = min(columns, p.value_width - column0);
+  clear_sums(sums, columns);
 
   const int passes = a.weights.data && blockIdx.y == 0 ? 2 : 1;
   for (int pass = 0; pass < passes; ++pass) {
@@ -405,20 +450,18 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
         const Side others{p.f + (key_row0 + key) * p.width, p.f_most + key_row0 + key,
                           min(kPass, keys - key)};
         const bool fit = tile_scores(own, own_top, others, p.width, v, busy, stages, sum);
-        if (busy)
-#pragma unroll
-          for (int x = 0; x < 4; ++x) {
-            const int r = at.own + 8 * x;
-            const Seen row = fit ? Seen{0, 0} : seen_of(r);
-#pragma unroll
-            for (int y = 0; y < 4; ++y) {
-              const int j = at.pass + 4 * y;
-              float score = v_sum - 2 * sum[x][y];
-              if (!fit && row.has(key + j) && own.most[r] + others.most[j] > kFit)
-                score = far_score(row_at(a.q, b, h, q0 + r), row_at(a.k, b, g, key + j), v, n);
-              tile[r * kTileRow + j] = score * kLog2E;
-            }
-          }
+        if (busy) {
+          put_scores(sum, v_sum, tile);
+          if (!fit)
+            score_again(
+                tile,
+                [&](int r, int j) {
+                  return ranges[r].has(key + j) && own.most[r] + others.most[j] > kFit;
+                },
+                [&](int r, int j) {
+                  return far_score(row_at(a.q, b, h, q0 + r), row_at(a.k, b, g, key + j), v, n);
+                });
+        }
         __syncthreads();
       }
 #pragma unroll
@@ -455,7 +498,7 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
         for (int x = 0; x < 8; ++x) s[x] = exp2f(s[x] - base), sum += s[x];
 #pragma unroll
         for (int x = 8; x > 0; x /= 2) sum += __shfl_xor_sync(~0u, sum, x);
-        most[u] = top, sums[u] = sums[u] * factor + sum;
+        most[u] = top, total[u] = total[u] * factor + sum;
         if (drop.on) {
           const uint4 words = drop.words(number0 + r, key + call);
 #pragma unroll
@@ -467,12 +510,6 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
       }
       __syncthreads();
       if (pass == 1) continue;
-#pragma unroll
-      for (int x = 0; x < 8; ++x) {
-        const float factor = scale[threadIdx.x / 64 * 8 + x];
-#pragma unroll
-        for (int y = 0; y < 4 * kParts; ++y) acc[x][y] *= factor;
-      }
       const int count = min(kPass, keys - key);
       bool careful = false;
       if (p.odd && !__all_sync(~0u, seen.begin <= key && seen.end >= key + count)) {
@@ -480,36 +517,33 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
         for (int j = lane; j < count; j += kWarp) odd |= p.odd[key_row0 + key + j] != 0;
         careful = __any_sync(~0u, odd);
       }
-      add_products<kParts>(
-          tile, max(0, low - key), min(count, high - key),
-          row_at(p.value, b, g, key) + column0, p.value.row, p.value_width - column0,
-          [](int) { return true; }, careful,
-          [&](int r, int j) { return ranges[r].has(key + j); }, stages, acc);
+      add_products(
+          tile, max(0, low - key), min(count, high - key), row_at(p.value, b, g, key) + column0,
+          p.value.row, width, [&](int r) { return scale[r]; }, [](int) { return true; }, careful,
+          [&](int r, int j) { return ranges[r].has(key + j); }, stages, sums, columns);
+      __syncthreads();  // scale is written again
     }
     if (pass == 1) break;
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
       const int r = 4 * warp + 2 * u + lane / 16;
       const bool none = most[u] == -INFINITY;
-      log_sum[u] = none ? -INFINITY : most[u] + log2f(sums[u]);
+      log_sum[u] = none ? -INFINITY : most[u] + log2f(total[u]);
       if (call == 0) {
-        scale[r] = none ? 0.0f : 1.0f / sums[u];
+        scale[r] = none ? 0.0f : 1.0f / total[u];
         if (r < rows && blockIdx.y == 0) a.log_sum[number0 + r] = log_sum[u];
       }
     }
     __syncthreads();
-#pragma unroll
     for (int x = 0; x < 8; ++x) {
       const int r = threadIdx.x / 64 * 8 + x;
       if (r >= rows) break;
       const float share = scale[r];
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        const int c = column0 + part * kColumns + threadIdx.x % 64 * 4;
-        const float* from = acc[x] + 4 * part;
-        store4(row_at(a.context, b, h, q0 + r) + c,
-               make_float4(from[0] * share, from[1] * share, from[2] * share, from[3] * share),
-               static_cast<int>(a.value_size) - c);
+      for (int c = threadIdx.x % 64 * 4; c < width; c += kColumns) {
+        const float4 sum = *reinterpret_cast<const float4*>(sums + r * columns + c);
+        store4(row_at(a.context, b, h, q0 + r) + column0 + c,
+               make_float4(sum.x * share, sum.y * share, sum.z * share, sum.w * share),
+               static_cast<int>(a.value_size) - column0 - c);
       }
     }
   }
@@ -541,11 +575,12 @@ struct Back {
 };
 
 // d score for 32 keys of a block and its share of the queries, and d value.
-template <class T, int kParts>
-__global__ void __launch_bounds__(kThreads, 3 - kParts)
-    slopes(const __grid_constant__ Back<T> p) {
+template <class T>
+__global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Back<T> p) {
   extern __shared__ __align__(16) float memory[];
-  float *stages = memory, *tile = stages + 2 * kStage, *v = tile + kOwn * kTileRow + kOwn;
+  const int columns = kColumns * p.given.parts;
+  float *stages = memory, *tile = stages + 2 * kStage, *sums = tile + kOwn * kTileRow,
+        *v = sums + kOwn * columns;
   __shared__ Seen ranges[kPass];
   const Given<T>& given = p.given;
   const Attention<T>& a = given.a;
@@ -562,9 +597,9 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
   const Side own{given.f + key_row0 * given.width, given.f_most + key_row0, rows};
   const float own_top = warp_max(lane < rows ? own.most[lane] : 0.0f);
   const Drop drop = drop_of(a);
-  const int column0 = blockIdx.z * kColumns * kParts;
+  const int column0 = blockIdx.z * columns, width = min(columns, given.value_width - column0);
   const Place at = place();
-  float acc[8][4 * kParts] = {};
+  clear_sums(sums, columns);
   float v_sum = 0;
 
   const int64_t total = static_cast<int64_t>(heads) * query_tiles;
@@ -573,6 +608,7 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
   for (int t = begin; t < end; ++t) {
     const int64_t h = g * heads + t / query_tiles, head = b * a.heads + h;
     const int q0 = t % query_tiles * kPass, count = min(kPass, queries - q0);
+    __syncthreads();  // ranges and v are written again
     if (t == begin || q0 == 0) v_sum = take_v(a.v + h * a.size, n, given.width, v);
     bool some = false;
     if (threadIdx.x < kPass) {
@@ -590,13 +626,27 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
             slope[x / kPass * static_cast<int64_t>(p.slope_row) + q0 + x % kPass] = 0;
       continue;
     }
-    const bool busy = __any_sync(
-        ~0u, lane < kWarpPass && ranges[warp * kWarpPass + lane % kWarpPass].meets(key, key + kOwn));
+    const bool busy =
+        __any_sync(~0u, lane < kWarpPass &&
+                            ranges[warp * kWarpPass + lane % kWarpPass].meets(key, key + kOwn));
 
-    float sum[4][4], dot[4][4] = {};
     const int64_t number0 = head * a.queries + q0;
     const Side others{given.e + number0 * given.width, given.e_most + number0, count};
-    const bool fit = tile_scores(own, own_top, others, given.width, v, busy, stages, sum);
+    {
+      float sum[4][4];
+      const bool fit = tile_scores(own, own_top, others, given.width, v, busy, stages, sum);
+      if (busy) put_scores(sum, v_sum, tile);
+      if (busy && !fit)
+        score_again(
+            tile,
+            [&](int r, int i) {
+              return ranges[i].has(key + r) && own.most[r] + others.most[i] > kFit;
+            },
+            [&](int r, int i) {
+              return far_score(row_at(a.q, b, h, q0 + i), row_at(a.k, b, g, key + r), v, n);
+            });
+    }
+    float dot[4][4] = {};
     const float* g_rows = row_at(p.g, b, h, q0);
     const auto sees_any = [&](int r) { return !ranges[r].none(); };
     in_turn(
@@ -610,7 +660,7 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
         [&](int, const float* stage) {
           if (!busy) return;
           const float *from = stage + at.own * kRow, *to = stage + (kOwn + at.pass) * kRow;
-#pragma unroll 2
+#pragma unroll 1
           for (int x = 0; x < kChunk; x += 4) {
             float4 e[4], f[4];
 #pragma unroll
@@ -629,7 +679,6 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
               }
           }
         });
-
 #pragma unroll
     for (int z = 0; z < 4; ++z) {
       const int i = at.pass + 4 * z;  // of the tile
@@ -645,17 +694,15 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
         mean = p.mean[number];
         extra = extra_of(a, b, h, q0 + i);
         if (drop.on)
-          words[0] = drop.words(number, key + at.own), words[1] = drop.words(number, key + at.own + 8);
+          words[0] = drop.words(number, key + at.own),
+          words[1] = drop.words(number, key + at.own + 8);
       }
 #pragma unroll
       for (int y = 0; y < 4; ++y) {
         const int r = at.own + 8 * y, j = key + r;
         float weight = 0, ds = 0;
         if (live && seen.has(j)) {
-          float score = v_sum - 2 * sum[y][z];
-          if (!fit && own.most[r] + others.most[i] > kFit)
-            score = far_score(row_at(a.q, b, h, q0 + i), row_at(a.k, b, g, j), v, n);
-          const float w = exp2f(extra(score * kLog2E, j) - from);
+          const float w = exp2f(extra(tile[r * kTileRow + i], j) - from);
           const float factor = drop.on ? drop.factor(words[y % 2], j) : 1.0f;
           weight = w * factor;
           if (w != 0) ds = w * (dot[y][z] * factor - mean);
@@ -665,34 +712,40 @@ __global__ void __launch_bounds__(kThreads, 3 - kParts)
           slope[r * static_cast<int64_t>(p.slope_row) + q0 + i] = ds;
       }
     }
-    add_products<kParts>(
-        tile, 0, count, g_rows + column0, p.g.row, given.value_width - column0, sees_any, false,
-        [](int, int) { return true; }, stages, acc);
+    add_products(
+        tile, 0, count, g_rows + column0, p.g.row, width, [](int) { return 1.0f; }, sees_any, false,
+        [](int, int) { return true; }, stages, sums, columns);
   }
 
   const int m = static_cast<int>(a.value_size);
-#pragma unroll
   for (int x = 0; x < 8; ++x) {
     const int r = threadIdx.x / 64 * 8 + x;
     if (r >= rows) break;
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      const int c = column0 + part * kColumns + threadIdx.x % 64 * 4;
-      float* from = acc[x] + 4 * part;
+    for (int c = threadIdx.x % 64 * 4; c < width; c += kColumns) {
+      float4 sum = *reinterpret_cast<const float4*>(sums + r * columns + c);
+      const int at_column = column0 + c;
       if (p.value_parts) {
-        const int64_t row = (blockIdx.y * static_cast<int64_t>(p.batch) * a.key_heads + group) *
-                                p.keys + key - p.key0 + r;
-        store4(p.value_parts + row * given.value_width + c,
-               make_float4(from[0], from[1], from[2], from[3]), given.value_width - c);
+        const int64_t row =
+            (blockIdx.y * static_cast<int64_t>(p.batch) * a.key_heads + group) * p.keys + key -
+            p.key0 + r;
+        store4(p.value_parts + row * given.value_width + at_column, sum, 4);
         continue;
       }
-      T* to = row_at(p.k.dvalue, b, g, key + r) + c;
-#pragma unroll
-      for (int u = 0; u < 4; ++u)
-        if (p.k.add && c + u < m) from[u] += wide(to[u]);
-      store4(to, make_float4(from[0], from[1], from[2], from[3]), m - c);
+      T* to = row_at(p.k.dvalue, b, g, key + r) + at_column;
+      if (p.k.add) {
+        if (at_column < m) sum.x += wide(to[0]);
+        if (at_column + 1 < m) sum.y += wide(to[1]);
+        if (at_column + 2 < m) sum.z += wide(to[2]);
+        if (at_column + 3 < m) sum.w += wide(to[3]);
+      }
+      store4(to, sum, m - at_column);
     }
   }
+}
+
+template <class T>
+__device__ __noinline__ float far_tanh(const T* q, const T* k) {
+  return tanh_of(wide(*q) + wide(*k));
 }
 
 // dq, dk and dv of 32 features. A thread has one feature of 32 queries, whose exponentials and sums
@@ -704,8 +757,8 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
   const Given<T>& given = p.given;
   const Attention<T>& a = given.a;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-  const int mine = warps * kWarp;                   // queries of the block
-  const int stage_size = kBatch * (kWarp + mine);   // keys, and below them slopes
+  const int mine = warps * kWarp;                             // queries of the block
+  const int stage_size = kBatch * (kWarp + mine);             // keys, and below them slopes
   float *stages = memory, *shares = stages + 2 * stage_size;  // [warps, kBatch, 32]
   __shared__ int lows[kThreads / kWarp], highs[kThreads / kWarp];
 
@@ -764,16 +817,14 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
       first, last, stages, stage_size,
       [&](int c, float* stage) {
         const int j0 = c * kBatch;
-        const float* keys =
-            given.f + (key_row0 + p.key0 + j0) * given.width + blockIdx.y * kWarp;
+        const float* keys = given.f + (key_row0 + p.key0 + j0) * given.width + blockIdx.y * kWarp;
         for (int u = threadIdx.x; u < kBatch * kWarp / 4; u += blockDim.x) {
           const int r = u / (kWarp / 4), x = u % (kWarp / 4) * 4;
           const bool there = j0 + r < p.keys;
-          copy16(stage + r * kWarp + x, there ? keys + r * static_cast<int64_t>(given.width) + x : given.f,
-                 there);
+          copy16(stage + r * kWarp + x,
+                 there ? keys + r * static_cast<int64_t>(given.width) + x : given.f, there);
         }
-        const float* slope =
-            p.slope + (head_here * p.slope_keys + j0) * p.slope_row + chunk * mine;
+        const float* slope = p.slope + (head_here * p.slope_keys + j0) * p.slope_row + chunk * mine;
         for (int u = threadIdx.x; u < kBatch * mine / 4; u += blockDim.x) {
           const int r = u / (mine / 4), x = u % (mine / 4) * 4;
           const bool there = chunk * mine + x < p.slope_row;
@@ -788,13 +839,14 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
 #pragma unroll
           for (int j = 0; j < kBatch; ++j) share[j * kWarp] = 0;
         } else {
-          const float far =
-              lane < kBatch && key + lane < end_of_keys ? given.f_most[key_row0 + key + lane] : 0.0f;
+          const float far = lane < kBatch && key + lane < end_of_keys
+                                ? given.f_most[key_row0 + key + lane]
+                                : 0.0f;
           const float* keys = stage + lane;
           const float* slope = stage + kBatch * kWarp + warp * kWarp;
           float dv_batch = 0;
           if (top + warp_max(far) <= kFit) {
-#pragma unroll 2
+#pragma unroll 1
             for (int j = 0; j < kBatch; ++j) {
               const float k = keys[j * kWarp];
               float dk = 0, dv_key = 0;
@@ -816,16 +868,15 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
 #pragma unroll 1
             for (int j = 0; j < kBatch; ++j) {
               const float k = keys[j * kWarp], k_most = __shfl_sync(~0u, far, j);
+              const T *q_at = row_at(a.q, b, h, i0) + f, *k_at = row_at(a.k, b, g, key + j) + f;
               float dk = 0, dv_key = 0;
 #pragma unroll
-              for (int u = 0; u < kWarp; ++u) {
+              for (int u = 0; u < kWarp; ++u, q_at += a.q.row) {
                 const float ds = slope[j * mine + u];
                 const bool fit = __shfl_sync(~0u, my_most, u) + k_most <= kFit;
                 if (!fit && ds == 0) continue;  // the same for all lanes
                 float t = fmaf(-2.0f, reciprocal(fmaf(e[u], k, 1.0f)), 1.0f);
-                if (!fit && real)
-                  t = tanh_of(wide(row_at(a.q, b, h, i0 + u)[f]) +
-                              wide(row_at(a.k, b, g, key + j)[f]));
+                if (!fit) t = real ? far_tanh(q_at, k_at) : 0.0f;
                 const float y = ds * t, z = fmaf(-y, t, ds);
                 dv_key += y, dk += z, dq[u] += z;
               }
@@ -1031,9 +1082,18 @@ Given<T> launch(cudaStream_t stream, const Prepare<T>& p) {
   const int64_t rows = queries * (p.g.data ? 2 : 1) + keys * (p.value || p.odd ? 2 : 1);
   prepare<T><<<grid_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(p);
   launched("additive attention, exponentials");
-  return {a,        p.width, p.value_width,
-          p.e,      p.e_most, p.f,
-          p.f_most, as_floats(a.value, p.value, a.key_heads, a.keys, p.value_width), p.odd};
+  int parts = static_cast<int>(std::clamp<int64_t>(ceil_div(a.value_size, kColumns), 1, 4));
+  while (parts > 1 && tile_shared(p.width, parts) > kMostShared) --parts;
+  return {a,
+          p.width,
+          p.value_width,
+          p.e,
+          p.e_most,
+          p.f,
+          p.f_most,
+          as_floats(a.value, p.value, a.key_heads, a.keys, p.value_width),
+          p.odd,
+          parts};
 }
 
 template <class Kernel>
@@ -1043,29 +1103,11 @@ void allow_shared(Kernel kernel, size_t bytes) {
                          static_cast<int>(bytes));
 }
 
-template <class T, int kParts>
-void launch_attend(cudaStream_t stream, const Given<T>& given) {
-  const Attention<T>& a = given.a;
-  const size_t shared = tile_shared(given.width);
-  allow_shared(attend<T, kParts>, shared);
-  const dim3 grid(static_cast<unsigned>(a.batch * a.heads * ceil_div(a.queries, kOwn)),
-                  static_cast<unsigned>(std::max<int64_t>(
-                      1, ceil_div(a.value_size, kColumns * kParts))));
-  attend<T, kParts><<<grid, kThreads, shared, stream>>>(given);
-  launched("additive attention");
-}
-
-template <class T, int kParts>
-void launch_slopes(cudaStream_t stream, const Back<T>& p) {
-  const Attention<T>& a = p.given.a;
-  const size_t shared = tile_shared(p.given.width);
-  allow_shared(slopes<T, kParts>, shared);
-  const dim3 grid(static_cast<unsigned>(p.batch * a.key_heads * ceil_div(p.keys, kOwn)),
-                  static_cast<unsigned>(p.splits),
-                  static_cast<unsigned>(std::max<int64_t>(
-                      1, ceil_div(a.value_size, kColumns * kParts))));
-  slopes<T, kParts><<<grid, kThreads, shared, stream>>>(p);
-  launched("gradient of additive attention, d score");
+// Blocks for all columns of the values: more than one only where shared memory does not hold them.
+template <class T>
+unsigned column_blocks(const Given<T>& given) {
+  return static_cast<unsigned>(
+      std::max<int64_t>(1, ceil_div(given.a.value_size, kColumns * given.parts)));
 }
 
 }  // namespace
@@ -1080,10 +1122,12 @@ void additive_attention(Cuda device, const Attention<T>& a) {
   room.take();
   count(room, p, a.range != nullptr);
   const Given<T> given = launch(stream_of(device), p);
-  if (a.value_size <= kColumns)
-    launch_attend<T, 1>(stream_of(device), given);
-  else
-    launch_attend<T, 2>(stream_of(device), given);
+  const size_t shared = tile_shared(given.width, given.parts);
+  allow_shared(attend<T>, shared);
+  const dim3 grid(static_cast<unsigned>(a.batch * a.heads * ceil_div(a.queries, kOwn)),
+                  column_blocks(given));
+  attend<T><<<grid, kThreads, shared, stream_of(device)>>>(given);
+  launched("additive attention");
 }
 
 template <class T>
@@ -1100,7 +1144,7 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
   p.slope_row = static_cast<int>(rounded_up(a.queries, kWarp));
   const int64_t all_keys = rounded_up(a.keys, kOwn);
   const int64_t item = std::max<int64_t>(1, a.heads * p.slope_row * all_keys);
-  int64_t batch = 1, keys = all_keys;
+  int64_t batch = 1, keys = std::max<int64_t>(kOwn, all_keys);
   if (item <= kSlopes)
     batch = std::min(a.batch, kSlopes / item);
   else
@@ -1108,8 +1152,7 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
                     std::max<int64_t>(kPass, kSlopes / (a.heads * p.slope_row) / kPass * kPass));
   const int64_t heads = a.heads / a.key_heads;
   p.slope_keys = static_cast<int>(keys);
-  const int64_t warps =
-      std::clamp<int64_t>(ceil_div(a.queries, kWarp), 1, kThreads / kWarp);
+  const int64_t warps = std::clamp<int64_t>(ceil_div(a.queries, kWarp), 1, kThreads / kWarp);
   p.chunks = static_cast<int>(std::max<int64_t>(1, ceil_div(a.queries, warps * kWarp)));
   // Blocks of `slopes`: two on each of the 132 processors, if the keys alone do not fill them.
   const int64_t blocks = std::max<int64_t>(1, batch * a.key_heads * (keys / kOwn));
@@ -1120,8 +1163,7 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
     count(room, prepared, false);
     room.wants(p.slope, batch * a.heads * p.slope_keys * p.slope_row);
     if (p.splits > 1)
-      room.wants(p.value_parts,
-                 p.splits * batch * a.key_heads * keys * prepared.value_width);
+      room.wants(p.value_parts, p.splits * batch * a.key_heads * keys * prepared.value_width);
     if (heads * p.chunks > 1)
       room.wants(p.key_parts, heads * p.chunks * batch * a.key_heads * keys * prepared.width);
     if (keys < a.keys) room.wants(p.query_sums, a.batch * a.heads * a.queries * prepared.width);
@@ -1137,16 +1179,18 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
   const size_t spread_shared =
       static_cast<size_t>(kBatch * kWarp * (2 * (1 + warps) + warps)) * sizeof(float);
   allow_shared(spread<T>, spread_shared);
+  const size_t slopes_shared = tile_shared(p.given.width, p.given.parts);
+  allow_shared(slopes<T>, slopes_shared);
   for (int64_t b = 0; b < a.batch; b += batch)
     for (int64_t key = 0; key == 0 || key < a.keys; key += keys) {
       p.b0 = static_cast<int>(b), p.batch = static_cast<int>(std::min(batch, a.batch - b));
       p.key0 = static_cast<int>(key), p.keys = static_cast<int>(std::min(keys, a.keys - key));
       p.first = key == 0, p.last = key + keys >= a.keys;
       if (p.keys > 0) {
-        if (a.value_size <= kColumns)
-          launch_slopes<T, 1>(stream, p);
-        else
-          launch_slopes<T, 2>(stream, p);
+        const dim3 grid(static_cast<unsigned>(p.batch * a.key_heads * ceil_div(p.keys, kOwn)),
+                        static_cast<unsigned>(p.splits), column_blocks(p.given));
+        slopes<T><<<grid, kThreads, slopes_shared, stream>>>(p);
+        launched("gradient of additive attention, d score");
       }
       if (a.size > 0) {
         spread<T><<<dim3(static_cast<unsigned>(p.batch * a.heads * p.chunks),
@@ -1157,8 +1201,8 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
       const bool end = b + p.batch >= a.batch && p.last;
       const int64_t rows = p.key_parts || p.value_parts ? p.batch * a.key_heads * p.keys : 0;
       if (rows > 0 || end) {
-        collect<T><<<grid_for(rows + (end ? a.heads : 0), 1, 132 * 64), kThreads, 0, stream>>>(p,
-                                                                                               end);
+        collect<T>
+            <<<grid_for(rows + (end ? a.heads : 0), 1, 132 * 64), kThreads, 0, stream>>>(p, end);
         launched("gradient of additive attention, sums");
       }
       if (k.dbias.data && p.keys > 0 && a.queries > 0) {
@@ -1170,8 +1214,8 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
         launched("gradient of additive attention, bias");
       }
       if (k.dplace && a.queries > 0) {
-        take_place<T><<<grid_for(p.batch * a.heads * a.queries, kThreads), kThreads, 0, stream>>>(
-            p);
+        take_place<T>
+            <<<grid_for(p.batch * a.heads * a.queries, kThreads), kThreads, 0, stream>>>(p);
         launched("gradient of additive attention, places");
       }
     }

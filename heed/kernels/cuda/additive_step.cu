@@ -9,7 +9,7 @@ namespace heed::kernels {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / kWarp;
-constexpr int kStepKeys = 512;    // keys at a time; a multiple of what dropout counts in
+constexpr int kStepKeys = 512;  // keys at a time; a multiple of what dropout counts in
 constexpr int64_t kFewQueries = 4;
 constexpr size_t kMostShared = 200 << 10;
 
@@ -36,8 +36,7 @@ __global__ void __launch_bounds__(kThreads, 1) step(const __grid_constant__ Atte
   const Extra extra = extra_of(a, b, h, i);
   const Drop drop = drop_of(a);
   const T* given = row_at(a.q, b, h, i);
-  for (int x = threadIdx.x; x < n; x += kThreads)
-    q[x] = wide(given[x]), v[x] = a.v[h * a.size + x];
+  for (int x = threadIdx.x; x < n; x += kThreads) q[x] = wide(given[x]), v[x] = a.v[h * a.size + x];
   for (int c = threadIdx.x; c < m; c += kThreads) sums[c] = 0;
   __syncthreads();
 
@@ -58,9 +57,8 @@ __global__ void __launch_bounds__(kThreads, 1) step(const __grid_constant__ Atte
     for (int j = low + lane; j < high; j += kWarp) top = fmaxf(top, score[j - key]);
     const float now = fmaxf(most, warp_max(top)), from = now == -INFINITY ? 0.0f : now;
     const float factor = most == -INFINITY ? 1.0f : exp2f(most - now);
-    sum = sum * factor + lanes_sum(high - low, [&](int x) {
-            return exp2f(score[low - key + x] - from);
-          });
+    sum = sum * factor +
+          lanes_sum(high - low, [&](int x) { return exp2f(score[low - key + x] - from); });
     most = now;
     const int j = key + threadIdx.x;
     if (j >= low && j < high) {
@@ -271,12 +269,13 @@ void additive_step_grad(Cuda device, const AttentionGrad<T>& k) {
   StepGrad<T> p{k, 0, nullptr, nullptr};
   p.group = static_cast<int>(a.batch <= 16 * kMostGroups ? 16 : ceil_div(a.batch, kMostGroups));
   const int64_t parts = a.batch * a.heads * a.size;
-  p.parts = static_cast<float*>(cuda_scratch(
-      static_cast<size_t>(parts + a.heads * kMostGroups * a.size) * sizeof(float)));
+  p.parts = static_cast<float*>(
+      cuda_scratch(static_cast<size_t>(parts + a.heads * kMostGroups * a.size) * sizeof(float)));
   p.sums = p.parts + parts;
   const size_t shared = shared_of(a, true);
   allow_shared(step_grad<T>, shared);
-  step_grad<T><<<static_cast<unsigned>(a.batch * a.heads), kThreads, shared, stream_of(device)>>>(p);
+  step_grad<T>
+      <<<static_cast<unsigned>(a.batch * a.heads), kThreads, shared, stream_of(device)>>>(p);
   launched("gradient of additive attention, one query");
 }
 
