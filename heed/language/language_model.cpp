@@ -62,7 +62,8 @@ std::vector<double> LanguageModel::log_probabilities(const std::vector<Row>& row
   }
   const int64_t B = static_cast<int64_t>(rows.size()), T = static_cast<int64_t>(longest);
   const Forced forced = model_->model->force(no_source(B), ids(in, {B, T}), false);
-  const Tensor all = contiguous(log_softmax(linear(forced.hidden, model_->model->output_weight())));
+  const Tensor all = to(
+      contiguous(log_softmax(linear(forced.hidden, model_->model->output_weight()))), Device::cpu);
   const float* at = all.data<float>();
   std::vector<double> out;
   for (const Row& r : rows) {
@@ -206,7 +207,8 @@ ReadText LanguageModel::read(const std::string& text, bool want_weights) const {
   r.in.insert(r.in.end(), r.out.begin(), r.out.end() - 1);
   const int64_t T = static_cast<int64_t>(r.in.size());
   Forced forced = model_->model->force(no_source(1), ids(r.in, {1, T}), want_weights);
-  const Tensor all = contiguous(log_softmax(linear(forced.hidden, model_->model->output_weight())));
+  const Tensor all = to(
+      contiguous(log_softmax(linear(forced.hidden, model_->model->output_weight()))), Device::cpu);
   for (int64_t t = 0; t < T; ++t)
     r.log_probability.push_back(
         double(all.data<float>()[t * all.size(2) + r.out[static_cast<size_t>(t)]]));

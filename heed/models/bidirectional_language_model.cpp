@@ -10,7 +10,7 @@ namespace {
 // [B, T] with -1 from `lengths` less `less` on.
 Tensor counted(const Tensor& words, std::span<const Id> lengths, int64_t less) {
   const int64_t B = words.size(0), T = words.size(1);
-  const Tensor in = contiguous(words);
+  const Tensor in = to(contiguous(words), Device::cpu);
   std::vector<Id> out(in.data<Id>(), in.data<Id>() + B * T);
   for (int64_t b = 0; b < B; ++b)
     for (int64_t t = std::max<int64_t>(0, lengths[static_cast<size_t>(b)] - less); t < T; ++t)
@@ -92,10 +92,11 @@ Forced BidirectionalLanguageModel::force(const Source& source, const Tensor& tar
 
 WordLayers BidirectionalLanguageModel::word_layers(const Source& source, Id begin) const {
   const int64_t B = source.ids.size(0), T = source.ids.size(1);
+  const Tensor words = to(source.ids, Device::cpu);
   std::vector<Id> in;
   for (int64_t b = 0; b < B; ++b) {
     in.push_back(begin);
-    const Id* row = source.ids.data<Id>() + b * T;
+    const Id* row = words.data<Id>() + b * T;
     in.insert(in.end(), row, row + T - 1);
   }
   const std::vector<Tensor> before = layers(forward_, ids(in, {B, T}), {});
