@@ -8,6 +8,8 @@ void add_commands(CLI::App& app) {
   add_translate(app);
   add_align(app);
   add_view(app);
+  add_lm(app);
+  add_embed(app);
   add_score(app);
   add_bench(app);
 }

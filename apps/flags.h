@@ -23,7 +23,10 @@ class Flags {
       std::replace(flag.begin(), flag.end(), '_', '-');
       auto given = std::make_shared<std::optional<T>>();
       if constexpr (std::is_same_v<T, bool>)
-        app.add_flag("--" + flag + ",!--no-" + flag, *given, what)->group(group);
+        // By function: bound to a variable, a flag that is not given would set it to false.
+        app.add_flag_function(
+               "--" + flag + ",!--no-" + flag, [given](int64_t count) { *given = count > 0; }, what)
+            ->group(group);
       else
         app.add_option("--" + flag, *given, what)->group(group);
       set_.push_back([given, wanted = std::string(name)](Config& config) {

@@ -39,18 +39,22 @@ std::optional<std::string> misspelt(const CLI::App& command) {
 
 // What is said of arguments that do not fit.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error,
-                        const std::string& first) {
-  const auto commands = app.get_subcommands();  // those that were recognized
-  if (!commands.empty())
-    return "heed: " + misspelt(*commands.front()).value_or(error.what()) + "\nRun 'heed " +
-           commands.front()->get_name() + " --help' for what can be given.\n";
-  std::string trouble = error.what();
-  if (dynamic_cast<const CLI::RequiredError*>(&error)) {
-    std::vector<std::string> known;
-    for (const CLI::App* command : app.get_subcommands({})) known.push_back(command->get_name());
-    trouble = first.empty() ? "a command is wanted" : heed::unknown_name("command", first, known);
+                        const std::vector<std::string>& arguments) {
+  const CLI::App* command = &app;  // the innermost that was recognized
+  std::string called = "heed";
+  size_t depth = 0;
+  for (auto inner = app.get_subcommands(); !inner.empty(); inner = command->get_subcommands()) {
+    command = inner.front();
+    called += " " + command->get_name();
+    ++depth;
   }
-  return "heed: " + trouble + "\nRun 'heed --help' for what can be given.\n";
+  std::vector<std::string> known;
+  for (const CLI::App* inner : command->get_subcommands({})) known.push_back(inner->get_name());
+  std::string trouble = misspelt(*command).value_or(error.what());
+  if (!known.empty() && dynamic_cast<const CLI::RequiredError*>(&error))
+    trouble = arguments.size() <= depth ? "a command is wanted"
+                                        : heed::unknown_name("command", arguments[depth], known);
+  return "heed: " + trouble + "\nRun '" + called + " --help' for what can be given.\n";
 }
 
 }  // namespace
@@ -61,7 +65,8 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  heed train --source a.en --target a.de --model m    a translator of your own\n"
       "  heed translate --model m < text.en > text.de\n"
-      "  heed score -r ref.txt hyp.txt  BLEU of a translation, as sacreBLEU gives it\n",
+      "  heed score -r ref.txt hyp.txt  BLEU of a translation, as sacreBLEU gives it\n"
+      "  heed lm train --text book.txt --model m             a language model\n",
       "heed"};
   app.require_subcommand(1);
   app.set_version_flag("--version", version);
@@ -73,7 +78,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& e) {  // --help, --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    std::cerr << usage_error(app, e, argc > 1 ? argv[1] : "");
+    std::cerr << usage_error(app, e, {argv + 1, argv + argc});
     return 2;
   } catch (const std::exception& e) {
     std::cerr << "heed: " << e.what() << '\n';

@@ -1,12 +1,9 @@
 // heed train: from two text files to a model's folder.
-#include <csignal>
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/training.h"
 #include "heed/attention/score.h"
 #include "heed/attention/weigh.h"
 #include "heed/base/check.h"
@@ -30,9 +27,6 @@ struct Options {
   int64_t samples = 2;
   Machine machine;
 };
-
-volatile std::sig_atomic_t stop_asked = 0;
-void ask_to_stop(int) { stop_asked = 1; }
 
 TokenizerPair learn_tokenizers(const Options& o) {
   const auto learn = [&](Side side, const std::string& given) {
@@ -123,47 +117,6 @@ Validation validate(const Options& o, const ModelFolder& model, const ValidSet& 
   return out;
 }
 
-// The line that can be trusted.
-std::string line(const Progress& p) {
-  char text[256];
-  std::snprintf(
-      text, sizeof text,
-      "epoch %lld  step %lld  loss %.3f  ppl %.2f  %.0f words/s  rate %.2e  norm %.2f  %s",
-      static_cast<long long>(p.epoch), static_cast<long long>(p.step), p.loss, std::exp(p.loss),
-      p.words_a_second, p.rate, p.gradient_norm, duration(p.seconds).c_str());
-  std::string out = text;
-  if (p.left) out += ", " + duration(*p.left) + " left";
-  return out;
-}
-
-std::string json_line(const Progress& p) {
-  nlohmann::ordered_json out{{"epoch", p.epoch},    {"step", p.step},
-                             {"loss", p.loss},      {"words_a_second", p.words_a_second},
-                             {"rate", p.rate},      {"gradient_norm", p.gradient_norm},
-                             {"seconds", p.seconds}};
-  if (p.validation) {
-    out["valid_loss"] = p.validation->loss;
-    if (p.validation->bleu) out["valid_bleu"] = *p.validation->bleu;
-    out["best"] = p.best;
-  }
-  return out.dump();
-}
-
-void tell(const Progress& p, StatusLine& status) {
-  if (!p.validation) {
-    if (stderr_is_terminal())
-      status.show(line(p));
-    else
-      std::fprintf(stderr, "%s\n", line(p).c_str());
-    return;
-  }
-  status.clear();
-  std::fprintf(stderr, "%s\n  valid: loss %.3f  ppl %.2f", line(p).c_str(), p.validation->loss,
-               std::exp(p.validation->loss));
-  if (p.validation->bleu) std::fprintf(stderr, "  BLEU %.1f", *p.validation->bleu);
-  std::fprintf(stderr, "%s\n", p.best ? "  (best so far, saved)" : "");
-}
-
 void print_tables() {
   std::printf("scores:\n");
   for (const ScoreRow& row : score_table()) std::printf("  %-16s %s\n", row.name, row.formula);
@@ -171,25 +124,17 @@ void print_tables() {
   std::printf("weigh:\n");
   for (const WeighRow& row : weigh_table()) std::printf("  %-16s %s\n", row.name, row.formula);
   std::printf("presets:\n");
-  for (const std::string& name : preset_names()) std::printf("  %s\n", name.c_str());
+  for (const std::string& name : preset_names(ModelKind::translator))
+    std::printf("  %s\n", name.c_str());
 }
 
 ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainConfig& training) {
-  const std::filesystem::path folder = o.folder;
-  if (o.resume) {
-    require(std::filesystem::exists(folder / "checkpoint" / "last.safetensors"), o.folder,
-            ": nothing to resume: no checkpoint in it; leave --resume out to begin");
-    ModelFolder model = open_model(folder, Parameters::leave);
-    return model;
-  }
-  require(!std::filesystem::exists(folder / "checkpoint" / "last.safetensors") &&
-              !std::filesystem::exists(folder / "model.safetensors"),
-          o.folder,
-          ": there is a model in it already; --resume goes on with it, or choose another folder");
+  if (o.resume) return resumed_model(o.folder);
+  want_no_model(o.folder);
   require(PairReader(o.corpus).next().has_value(), o.corpus.source,
           o.corpus.target.empty() ? "" : " or " + o.corpus.target, ": has no text");
   std::fprintf(stderr, "learning the vocabulary (%s) ...\n", o.tokenizer.kind.c_str());
-  return create_model(folder, config, training, learn_tokenizers(o));
+  return create_model(o.folder, config, training, learn_tokenizers(o));
 }
 
 // Either two files or one TSV file, which `files` gets.
@@ -212,6 +157,9 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
   choose_files(o.valid, o.valid_tsv, "--valid-");
   want(!o.corpus.source.empty(), "--source and --target (or --tsv) are required");
   want(!o.folder.empty(), "--model is required, the folder to write to");
+  want(!is_language_model(config),
+       "a translator wants at least one of --encoder-layers; 'heed lm train' trains language "
+       "models");
   want(training.guided == 0 || !o.corpus.alignment.empty(), "--guided wants --alignment, a file");
   want(o.resume || training.patience == 0 || !o.valid.source.empty(),
        "--patience wants --valid-source and --valid-target");
@@ -228,16 +176,9 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
   }
 }
 
-ModelConfig chosen_preset(const std::string& name) {
-  const std::vector<std::string> names = preset_names();
-  if (std::find(names.begin(), names.end(), name) == names.end())
-    want(false, unknown_name("preset", name, names));
-  return preset(name);
-}
-
 void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConfig>& train_flags) {
   if (o.list) return print_tables();
-  ModelConfig config = chosen_preset(o.preset);
+  ModelConfig config = chosen_preset(o.preset, ModelKind::translator);
   model_flags.apply(config);
   TrainConfig training;
   train_flags.apply(training);
@@ -272,38 +213,11 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
                double(model.params.count()) / 1e6, model.tokenizers.source->size(),
                model.tokenizers.target->size());
   Trainer trainer(*model.model, model.params, corpus, training, model.path);
-  if (o.resume && trainer.resume())
-    std::fprintf(stderr, "going on from step %lld\n", static_cast<long long>(trainer.steps()));
-  std::ofstream log;
-  if (!o.log.empty()) {
-    log.open(o.log, std::ios::app);
-    require(log.good(), o.log, ": cannot be written to");
-  }
-  std::signal(SIGINT, ask_to_stop);
-  std::signal(SIGTERM, ask_to_stop);
-  StatusLine status;
+  if (o.resume) trainer.resume();
   int round = 0;
-  Trainer::Hooks hooks;
-  hooks.stop = [] { return stop_asked != 0; };
-  hooks.log = [&](const Progress& p) {
-    tell(p, status);
-    if (log.is_open()) log << json_line(p) << std::endl;
-  };
-  if (valid)
-    hooks.validate = [&] {
-      status.clear();
-      return validate(o, model, *valid, round++);
-    };
-  const Trainer::End end = trainer.run(hooks);
-  status.clear();
-  if (end == Trainer::End::stopped) {
-    std::fprintf(stderr, "stopped at step %lld; the checkpoint is saved, --resume goes on\n",
-                 static_cast<long long>(trainer.steps()));
-    return;
-  }
-  std::fprintf(stderr, "done after %lld steps%s; the model is in %s\n",
-               static_cast<long long>(trainer.steps()),
-               end == Trainer::End::patience ? " (no better model came)" : "", o.folder.c_str());
+  std::function<Validation()> look;
+  if (valid) look = [&] { return validate(o, model, *valid, round++); };
+  run_training(trainer, {.folder = o.folder, .log = o.log, .validate = look});
 }
 
 }  // namespace

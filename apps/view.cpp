@@ -1,4 +1,4 @@
-// heed view: what a translation attended to, drawn.
+// heed view: what a translation attended to, or a language model while it read, drawn.
 #include <cstdio>
 #include <iostream>
 
@@ -7,6 +7,7 @@
 #include "heed/base/check.h"
 #include "heed/files/atomic_file.h"
 #include "heed/files/lines.h"
+#include "heed/language/language_model.h"
 #include "heed/translation/translator.h"
 #include "heed/view/heatmap.h"
 #include "heed/view/page.h"
@@ -38,7 +39,27 @@ Heatmap map_of(const ModelFolder& model, const Translation& t) {
   return map;
 }
 
-// Every layer's and head's weights of a translation: the model reads both sides once more.
+// Every layer's and head's weights [1, H, rows, columns], the first so many of each.
+std::vector<AttentionPage::Layer> page_layers(const std::vector<Weights>& weights, int64_t rows,
+                                              int64_t columns) {
+  std::vector<AttentionPage::Layer> out;
+  for (const Weights& w : weights) {
+    const std::vector<double> all = w.values.values();
+    const int64_t Tt = w.values.size(2), Ts = w.values.size(3);
+    AttentionPage::Layer layer;
+    for (int64_t h = 0; h < w.values.size(1); ++h) {
+      std::vector<double> head;
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < columns; ++j)
+          head.push_back(all[static_cast<size_t>((h * Tt + i) * Ts + j)]);
+      layer.heads.push_back(std::move(head));
+    }
+    out.push_back(std::move(layer));
+  }
+  return out;
+}
+
+// A translation with all its weights: the model reads both sides once more.
 AttentionPage::Sentence page_sentence(const ModelFolder& model, const Translation& t) {
   const SpecialIds source = model.tokenizers.source->special();
   const SpecialIds target = model.tokenizers.target->special();
@@ -48,44 +69,61 @@ AttentionPage::Sentence page_sentence(const ModelFolder& model, const Translatio
   const int64_t Ts = static_cast<int64_t>(in.size()), Tt = static_cast<int64_t>(out.size());
   const Forced forced = model.model->force({ids(in, {1, Ts}), {static_cast<Id>(Ts)}},
                                            ids(out, {1, Tt}), /*want_weights=*/true);
-  AttentionPage::Sentence page;
-  page.source = pieces(*model.tokenizers.source, t.source.ids);
-  page.target = pieces(*model.tokenizers.target, t.best().target.ids);
-  page.note = t.best().text;
-  for (const Weights& w : forced.weights) {
-    const std::vector<double> all = w.values.values();  // [1, H, Tt, Ts]
-    AttentionPage::Layer layer;
-    for (int64_t h = 0; h < w.values.size(1); ++h) {
-      std::vector<double> head;
-      for (int64_t i = 0; i + 1 < Tt; ++i)  // without the ends
-        for (int64_t j = 0; j + 1 < Ts; ++j)
-          head.push_back(all[static_cast<size_t>((h * Tt + i) * Ts + j)]);
-      layer.heads.push_back(std::move(head));
-    }
-    page.layers.push_back(std::move(layer));
+  return {.source = pieces(*model.tokenizers.source, t.source.ids),
+          .target = pieces(*model.tokenizers.target, t.best().target.ids),
+          .layers = page_layers(forced.weights, Tt - 1, Ts - 1),  // without the ends
+          .note = t.best().text};
+}
+
+// What a language model attended to as it read each line: rows are the pieces it was to say,
+// columns those it had read.
+void view_language_model(const Options& o, const LanguageModel& model, Ink ink,
+                         const std::function<void(const Heatmap&)>& draw) {
+  AttentionPage page{.title = "Attention", .sentences = {}};
+  for (const std::string& line : read_lines("-")) {
+    if (line.empty()) continue;
+    const ReadText r = model.read(line, /*want_weights=*/true);
+    const auto T = static_cast<int64_t>(r.in.size());
+    const Tensor chosen =
+        chosen_weights(r.weights, o.translate.search.layer, o.translate.search.head);
+    Heatmap map{pieces(model.tokenizer(), r.out), pieces(model.tokenizer(), r.in), chosen.values()};
+    std::printf("%s\n%s\n", line.c_str(), draw_terminal(map, ink, o.width).c_str());
+    draw(map);
+    if (!o.html.empty())
+      page.sentences.push_back({.source = map.columns,
+                                .target = map.rows,
+                                .layers = page_layers(r.weights, T, T),
+                                .note = line});
   }
-  return page;
+  if (!o.html.empty()) write_file(o.html, draw_html(page));
 }
 
 void view(Options o) {
   require(!o.folder.empty(), "view: wants --model, a folder that 'heed train' made");
   use(o.machine);
-  const Translator translator(o.folder);
-  require(translator.model().config.score != "none", o.folder,
+  const ModelFolder model = open_model(o.folder);
+  require(model.config.score != "none", o.folder,
           ": a model without attention; there is nothing to show");
   o.translate.search.want_weights = true;
   const bool color = o.color == "always" || (o.color == "auto" && stdout_is_terminal());
-  AttentionPage page{.title = "Attention", .sentences = {}};
+  const Ink ink = color ? Ink::color : Ink::plain;
+  // A picture is of one sentence, the first; the page has them all.
   bool first = true;
+  const auto draw = [&](const Heatmap& map) {
+    if (first && !o.svg.empty()) write_file(o.svg, draw_svg(map));
+    if (first && !o.png.empty()) write_file(o.png, draw_png(map));
+    first = false;
+  };
+  if (is_language_model(model.config))
+    return view_language_model(o, LanguageModel(model), ink, draw);
+  const Translator translator(model);
+  AttentionPage page{.title = "Attention", .sentences = {}};
   for (const Translation& t : translator.translate(read_lines("-"), o.translate)) {
     if (t.source.ids.empty()) continue;
     const Heatmap map = map_of(translator.model(), t);
     std::printf("%s\n-> %s\n%s\n", t.source.text.c_str(), t.best().text.c_str(),
-                draw_terminal(map, color ? Ink::color : Ink::plain, o.width).c_str());
-    // A picture is of one sentence, the first; the page has them all.
-    if (first && !o.svg.empty()) write_file(o.svg, draw_svg(map));
-    if (first && !o.png.empty()) write_file(o.png, draw_png(map));
-    first = false;
+                draw_terminal(map, ink, o.width).c_str());
+    draw(map);
     if (!o.html.empty()) page.sentences.push_back(page_sentence(translator.model(), t));
   }
   if (!o.html.empty()) write_file(o.html, draw_html(page));
@@ -97,7 +135,7 @@ void add_view(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "view",
-      "show what translations attend to\n"
+      "show what translations attend to, and of language models what reading a text does\n"
       "Examples:\n"
       "  echo 'the black cat sleeps .' | heed view --model m\n"
       "  heed view --model m --html attention.html < text.en    a page with all layers and heads\n"

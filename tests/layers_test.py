@@ -8,6 +8,7 @@ BELOW = {
     "search": "base kernels tensor ops nn attention models",
     "training": "base data files kernels tensor ops nn attention models metrics",
     "translation": "base data files kernels tensor ops nn attention models search training",
+    "language": "base data files kernels tensor ops nn attention models search training translation",
     "files": "base", "data": "base files", "metrics": "base", "view": "base files",
 }
 root = pathlib.Path(__file__).parent.parent / "heed"

@@ -409,15 +409,19 @@ TEST(Models, ASentenceLongerThanTheLearnedPositionsIsAnError) {
 // ---- configurations
 
 TEST(ModelConfig, PresetsCanBeMade) {
-  for (const std::string& name : preset_names()) {
-    SCOPED_TRACE(name);
-    const ModelConfig c = preset(name);
-    EXPECT_NO_THROW(check(c));
-    EXPECT_EQ(to_json(model_config(to_json(c), "here")), to_json(c));
-  }
+  for (const ModelKind kind : {ModelKind::translator, ModelKind::language_model})
+    for (const std::string& name : preset_names(kind)) {
+      SCOPED_TRACE(name);
+      const ModelConfig c = preset(name);
+      EXPECT_NO_THROW(check(c));
+      EXPECT_EQ(is_language_model(c), kind == ModelKind::language_model);
+      EXPECT_EQ(to_json(model_config(to_json(c), "here")), to_json(c));
+    }
   const std::vector<std::string> wanted{"rnn-small", "rnn", "transformer-tiny", "transformer-small",
                                         "transformer-base"};
-  EXPECT_EQ(preset_names(), wanted);
+  EXPECT_EQ(preset_names(ModelKind::translator), wanted);
+  const std::vector<std::string> language_models{"lm-rnn", "lm-transformer", "elmo"};
+  EXPECT_EQ(preset_names(ModelKind::language_model), language_models);
   const ModelConfig tiny = preset("transformer-tiny");
   EXPECT_EQ(tiny.size, 128);
   EXPECT_EQ(tiny.encoder_layers, 4);
@@ -435,7 +439,7 @@ TEST(ModelConfig, EveryFieldGoesToJsonAndBack) {
   c.dropout = 0.25, c.tied = true, c.score = "bilinear", c.weigh = "entmax", c.temperature = 1.5;
   c.heads = 6, c.key_heads = 3, c.rank = 2, c.positions = 77, c.attention_dropout = 0.125;
   c.cell = "lstm", c.bidirectional = false, c.wiring = "after", c.input_feeding = true;
-  c.inner = 99, c.norm = "post", c.position = "rotary";
+  c.inner = 99, c.norm = "post", c.position = "rotary", c.reads = "lines";
   const ModelConfig back = model_config(to_json(c), "here");
   ModelConfig defaults;
   std::vector<std::string> same_as_default;

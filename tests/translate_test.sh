@@ -71,7 +71,13 @@ grep -q 'the checkpoint is saved' err || wrong "SIGTERM: $(cat err)"
 paste corpus/train.en corpus/train.fr | gzip >pairs.tsv.gz
 expect 0 "done after 2 steps" train --tsv pairs.tsv.gz --alignment corpus/train.align --guided 0.5 --model t \
   --preset transformer-tiny --size 32 --inner 32 --tokens bpe --vocabulary 200 --joint --steps 2 --batch-tokens 300
+grep -q '"tied": true' t/config.json || wrong "a preset's tied was lost: $(grep tied t/config.json)"
 expect 0 "done after 1 steps" train --tsv pairs.tsv.gz --model one --steps 1 --size 16 --tokens characters
+grep -q '"bidirectional": true' one/config.json || wrong "a preset's bidirectional was lost"
+expect 0 "done after 1 steps" train --tsv pairs.tsv.gz --model way --steps 1 --size 16 --tokens characters \
+  --no-bidirectional --tied
+grep -q '"bidirectional": false' way/config.json || wrong "--no-bidirectional"
+grep -q '"tied": true' way/config.json || wrong "--tied"
 expect 0 "" train --list
 for name in additive sparsemax transformer-base; do
   grep -q "$name" out || wrong "train --list: no $name"

@@ -17,6 +17,12 @@ Mask Mask::causal() {
   return mask;
 }
 
+Mask Mask::past() {
+  Mask mask;
+  mask.past_ = true;
+  return mask;
+}
+
 Mask Mask::window(int64_t before, int64_t after) {
   require(before >= 0 && after >= 0, "mask: a window of ", before, " before and ", after,
           " behind; wants 0 or more");
@@ -45,6 +51,7 @@ Mask Mask::operator&(const Mask& other) const {
       (*both.lengths_)[b] = std::min((*lengths_)[b], (*other.lengths_)[b]);
   }
   both.causal_ = causal_ || other.causal_;
+  both.past_ = past_ || other.past_;
   if (other.before_) {
     both.before_ = std::min(before_.value_or(*other.before_), *other.before_);
     both.after_ = std::min(after_.value_or(*other.after_), *other.after_);
@@ -57,7 +64,7 @@ Mask Mask::operator&(const Mask& other) const {
 }
 
 std::optional<Tensor> Mask::ranges(const Sizes& s) const {
-  if (!lengths_ && !causal_ && !before_ && !places_) return std::nullopt;
+  if (!lengths_ && !causal_ && !past_ && !before_ && !places_) return std::nullopt;
   if (lengths_) {
     require(static_cast<int64_t>(lengths_->size()) == s.batch, "mask: ", lengths_->size(),
             " lengths for ", s.batch, " sentences");
@@ -81,6 +88,7 @@ std::optional<Tensor> Mask::ranges(const Sizes& s) const {
         const int64_t position = s.first + i;
         if (lengths_) end = (*lengths_)[static_cast<size_t>(b)];
         if (causal_) end = std::min(end, position + 1);
+        if (past_) end = std::min(end, position);
         if (before_) begin = std::max(begin, position - *before_);
         if (after_) end = std::min(end, position + *after_ + 1);
         if (places_) {

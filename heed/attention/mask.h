@@ -23,6 +23,8 @@ class Mask {
   static Mask padding(std::span<const Id> lengths);
   // Only keys up to the query's own position are.
   static Mask causal();
+  // Only keys before it are; the first query sees nothing.
+  static Mask past();
   // Only keys from `before` before to `after` behind the query's position (Luong et al., 2015,
   // local attention, monotonic).
   static Mask window(int64_t before, int64_t after);
@@ -43,7 +45,7 @@ class Mask {
 
  private:
   std::optional<std::vector<Id>> lengths_;
-  bool causal_ = false;
+  bool causal_ = false, past_ = false;
   std::optional<int64_t> before_, after_;
   std::optional<Tensor> places_;
   double reach_ = 0;

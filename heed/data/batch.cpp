@@ -12,6 +12,12 @@ namespace heed {
 namespace {
 
 int64_t width(size_t pieces) { return static_cast<int64_t>(pieces) + 1; }  // with end
+int64_t target_width(const PairView& pair) {
+  return width(pair.target.size()) - (pair.goes_on ? 1 : 0);
+}
+int64_t wider(const PairView& pair) {
+  return std::max(width(pair.source.size()), target_width(pair));
+}
 
 // A stream of random numbers for each epoch and window. The last word keeps it apart from the
 // streams of a plain Random with the same seed.
@@ -46,7 +52,7 @@ void sort_by_length(std::span<int64_t> pairs, const CorpusWindow& window,
   for (const int64_t i : pairs) {
     const PairView pair = window[i];
     keyed.push_back({pair.source.size(), pair.target.size(), i});
-    cells += static_cast<double>(std::max(width(pair.source.size()), width(pair.target.size())));
+    cells += static_cast<double>(wider(pair));
   }
   std::stable_sort(keyed.begin(), keyed.end(),
                    [](const Keyed& a, const Keyed& b) { return a.source < b.source; });
@@ -71,8 +77,7 @@ void cut(std::span<const int64_t> pairs, const CorpusWindow& window, const Batch
   int64_t widest = 0;
   std::vector<int64_t> batch;
   for (const int64_t i : pairs) {
-    const PairView pair = window[i];
-    const int64_t wide = std::max(width(pair.source.size()), width(pair.target.size()));
+    const int64_t wide = wider(window[i]);
     const int64_t rows = static_cast<int64_t>(batch.size()) + 1;
     const bool full = rows * std::max(widest, wide) > options.tokens ||
                       (options.sentences > 0 && rows > options.sentences);
@@ -87,22 +92,23 @@ void cut(std::span<const int64_t> pairs, const CorpusWindow& window, const Batch
   if (!batch.empty()) batches.push_back(std::move(batch));
 }
 
-Batch make_batch(const CorpusWindow& window, std::span<const int64_t> pairs, const Corpus& corpus) {
+Batch make_batch(const CorpusWindow& window, std::span<const int64_t> pairs,
+                 const Examples& examples) {
   std::vector<PairView> rows;
   rows.reserve(pairs.size());
   for (const int64_t i : pairs) rows.push_back(window[i]);
-  Batch batch = make_batch(rows, corpus.tokenizers().source->special(),
-                           corpus.tokenizers().target->special());
-  if (!corpus.has_links()) batch.links.clear();
+  Batch batch = make_batch(rows, examples.tokenizers().source->special(),
+                           examples.tokenizers().target->special());
+  if (!examples.has_links()) batch.links.clear();
   return batch;
 }
 
-void check(const Corpus& corpus, const BatchOptions& options) {
+void check(const Examples& examples, const BatchOptions& options) {
   require(options.sentences >= 0 && options.pool > 0 && options.ahead > 0, "batches: sentences (",
           options.sentences, ") must not be negative, pool (", options.pool, ") and ahead (",
           options.ahead, ") must be positive");
-  require(options.tokens > corpus.options().max_length, "batches: a batch of ", options.tokens,
-          " tokens does not hold the longest sentence allowed, ", corpus.options().max_length,
+  require(options.tokens > examples.longest(), "batches: a batch of ", options.tokens,
+          " tokens does not hold the longest sentence allowed, ", examples.longest(),
           " pieces and the end; allow larger batches or shorter sentences");
 }
 
@@ -129,7 +135,7 @@ Batch make_batch(std::span<const PairView> rows, const SpecialIds& source,
   batch.rows = static_cast<int64_t>(rows.size());
   for (const PairView& row : rows) {
     batch.source_width = std::max(batch.source_width, width(row.source.size()));
-    batch.target_width = std::max(batch.target_width, width(row.target.size()));
+    batch.target_width = std::max(batch.target_width, target_width(row));
   }
   batch.source.assign(static_cast<size_t>(batch.rows * batch.source_width), source.pad);
   batch.target.assign(static_cast<size_t>(batch.rows * batch.target_width), target.pad);
@@ -140,13 +146,14 @@ Batch make_batch(std::span<const PairView> rows, const SpecialIds& source,
     const auto from = batch.source.begin() + static_cast<int64_t>(b) * batch.source_width;
     *std::copy(row.source.begin(), row.source.end(), from) = source.end;
     const auto to = batch.target.begin() + static_cast<int64_t>(b) * batch.target_width;
-    *std::copy(row.target.begin(), row.target.end(), to) = target.end;
+    const auto after = std::copy(row.target.begin(), row.target.end(), to);
+    if (!row.goes_on) *after = target.end;
     const auto in = batch.target_in.begin() + static_cast<int64_t>(b) * batch.target_width;
     *in = target.begin;
-    std::copy(row.target.begin(), row.target.end(), in + 1);
+    std::copy(row.target.begin(), row.target.end() - (row.goes_on ? 1 : 0), in + 1);
 
     batch.source_lengths.push_back(static_cast<Id>(s + 1));
-    batch.target_lengths.push_back(static_cast<Id>(t + 1));
+    batch.target_lengths.push_back(static_cast<Id>(target_width(row)));
     batch.lines.push_back(row.line);
     batch.links.emplace_back(row.links.begin(), row.links.end());
     if (!row.links.empty())
@@ -197,32 +204,32 @@ Batch rounded_up(const Batch& b, int64_t row_unit, int64_t width_unit, Id source
   return out;
 }
 
-std::vector<Batch> batches_once(Corpus& corpus, const BatchOptions& options) {
-  check(corpus, options);
+std::vector<Batch> batches_once(Examples& examples, const BatchOptions& options) {
+  check(examples, options);
   std::vector<Batch> batches;
-  for (int64_t n = 0; n < corpus.windows(); ++n) {
-    const auto window = corpus.window(n);
+  for (int64_t n = 0; n < examples.windows(); ++n) {
+    const auto window = examples.window_of(0, n, false);
     std::vector<int64_t> pairs(static_cast<size_t>(window->size()));
     std::iota(pairs.begin(), pairs.end(), int64_t{0});
     sort_by_length(pairs, *window, options);
     std::reverse(pairs.begin(), pairs.end());
     std::vector<std::vector<int64_t>> plan;
     cut(pairs, *window, options, plan);
-    for (const auto& rows : plan) batches.push_back(make_batch(*window, rows, corpus));
+    for (const auto& rows : plan) batches.push_back(make_batch(*window, rows, examples));
   }
   return batches;
 }
 
 // ---- the thread
 
-Batches::Batches(std::shared_ptr<Corpus> corpus, BatchOptions options, DataPosition start)
-    : corpus_(std::move(corpus)), options_(options) {
-  require(corpus_ != nullptr, "batches: no corpus was given");
-  check(*corpus_, options_);
+Batches::Batches(std::shared_ptr<Examples> examples, BatchOptions options, DataPosition start)
+    : examples_(std::move(examples)), options_(options) {
+  require(examples_ != nullptr, "batches: no corpus was given");
+  check(*examples_, options_);
   require(start.epoch >= 0 && start.batch >= 0 && start.window >= 0 &&
-              start.window < corpus_->windows(),
+              start.window < examples_->windows(),
           "batches: cannot go on at epoch ", start.epoch, ", window ", start.window, ", batch ",
-          start.batch, ": the corpus has ", corpus_->windows(), " windows; is it the same one?");
+          start.batch, ": the corpus has ", examples_->windows(), " windows; is it the same one?");
   thread_ = std::thread([this, start] {
     try {
       work(start);
@@ -268,10 +275,11 @@ bool Batches::put(Batch batch) {
 
 void Batches::work(DataPosition at) {
   // The next window is read while this one is used.
-  const auto read = [this](int64_t n) {
-    return std::async(std::launch::async, [this, n] { return corpus_->window(n, stopping_); });
+  const auto read = [this](const DataPosition& p) {
+    return std::async(std::launch::async,
+                      [this, p] { return examples_->window_of(p.epoch, p.window, stopping_); });
   };
-  auto coming = read(at.window);
+  auto coming = read(at);
   int64_t empty_windows = 0;  // in a row
   while (true) {
     const auto window = coming.get();
@@ -282,15 +290,15 @@ void Batches::work(DataPosition at) {
             ", window ", at.window, ", which has ", count,
             "; corpus, tokenizers and batch size must be the same as before");
     empty_windows = count == 0 ? empty_windows + 1 : 0;
-    require(empty_windows < corpus_->windows(), "nothing is left to learn from:\n",
-            corpus_->report().text());
-    const bool last_window = at.window + 1 == corpus_->windows();
+    require(empty_windows < examples_->windows(), "nothing is left to learn from:\n",
+            examples_->summary());
+    const bool last_window = at.window + 1 == examples_->windows();
     const DataPosition following =
         last_window ? DataPosition{.epoch = at.epoch + 1, .window = 0, .batch = 0}
                     : DataPosition{.epoch = at.epoch, .window = at.window + 1, .batch = 0};
-    coming = read(following.window);
+    coming = read(following);
     while (at.batch < count) {
-      Batch batch = make_batch(*window, plan[static_cast<size_t>(at.batch)], *corpus_);
+      Batch batch = make_batch(*window, plan[static_cast<size_t>(at.batch)], *examples_);
       batch.position = at;
       ++at.batch;
       batch.after = at.batch < count ? at : following;

@@ -32,7 +32,8 @@ struct DataPosition {
 // Piece k of a sentence stands in column k, on both sides: a source row is its pieces, then end; of
 // a target there are two, shifted by one. The decoder reads `target_in` (begin, then the pieces)
 // and predicts `target` (the pieces, then end), so the weights in its row k are those that produced
-// piece k. The rest of a row is padding.
+// piece k. The rest of a row is padding. A target that goes on (PairView) has no end, neither in
+// the row nor in its length.
 struct Batch {
   int64_t rows = 0, source_width = 0, target_width = 0;  // B, Ts, Tt
   std::vector<Id> source;                                // [B, Ts]
@@ -71,14 +72,15 @@ std::vector<std::vector<int64_t>> plan_batches(const CorpusWindow& window,
                                                const BatchOptions& options, int64_t epoch,
                                                int64_t window_number);
 
-// Every pair of the corpus once, long ones first, unshuffled: for validation.
-std::vector<Batch> batches_once(Corpus& corpus, const BatchOptions& options);
+// Every pair once, as they are in the first epoch, long ones first, unshuffled: for validation.
+std::vector<Batch> batches_once(Examples& examples, const BatchOptions& options);
 
 // The batches of a corpus without end, epoch after epoch.
 class Batches {
  public:
-  // Starts the thread at `start`. The corpus may be shared; nothing else may be changed meanwhile.
-  Batches(std::shared_ptr<Corpus> corpus, BatchOptions options, DataPosition start = {});
+  // Starts the thread at `start`. The examples may be shared; nothing else may be changed
+  // meanwhile.
+  Batches(std::shared_ptr<Examples> examples, BatchOptions options, DataPosition start = {});
 
   // Stops the thread and waits for it.
   ~Batches();
@@ -94,7 +96,7 @@ class Batches {
   void work(DataPosition position);
   bool put(Batch batch);
 
-  const std::shared_ptr<Corpus> corpus_;
+  const std::shared_ptr<Examples> examples_;
   const BatchOptions options_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable filled_, taken_;

@@ -154,6 +154,7 @@ void CorpusWindow::add(const PairView& pair) {
   links_.insert(links_.end(), pair.links.begin(), pair.links.end());
   ends_.push_back({source_.size(), target_.size(), links_.size()});
   lines_.push_back(pair.line);
+  goes_on_.push_back(pair.goes_on);
 }
 
 PairView CorpusWindow::operator[](int64_t i) const {
@@ -166,7 +167,8 @@ PairView CorpusWindow::operator[](int64_t i) const {
   return {.source = part(source_, from.source, to.source),
           .target = part(target_, from.target, to.target),
           .links = part(links_, from.links, to.links),
-          .line = lines_[n]};
+          .line = lines_[n],
+          .goes_on = goes_on_[n]};
 }
 
 // ---- cleaning and encoding

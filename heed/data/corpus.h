@@ -106,6 +106,7 @@ struct PairView {
   std::span<const Id> source, target;
   std::span<const Link> links = {};
   int64_t line = 0;
+  bool goes_on = false;  // the target is cut out of a longer text: no end follows it
 };
 
 // The cleaned pairs of some consecutive lines, as ids.
@@ -123,29 +124,52 @@ class CorpusWindow {
   std::vector<Link> links_;
   std::vector<Ends> ends_ = {{}};  // of pair i: [i] to [i + 1]
   std::vector<int64_t> lines_;
+  std::vector<bool> goes_on_;
 };
 
-// Thread-safe.
-class Corpus {
+// What batches are made of: pairs of ids, window by window. Thread-safe.
+class Examples {
+ public:
+  virtual ~Examples() = default;
+
+  virtual int64_t windows() const = 0;
+  // Window n, from 0, as it is in this epoch: a function of the two. Null if `stop` becomes true
+  // meanwhile.
+  virtual std::shared_ptr<const CorpusWindow> window_of(int64_t epoch, int64_t n,
+                                                        const std::atomic<bool>& stop) = 0;
+  virtual const TokenizerPair& tokenizers() const = 0;
+  virtual int64_t longest() const = 0;  // pieces that a side may have, its end not counted
+  virtual bool has_links() const { return false; }
+  // What was read and what was left out, for people.
+  virtual std::string summary() const = 0;
+};
+
+class Corpus final : public Examples {
  public:
   // Reads every file through once to compare their lengths. A corpus of one window is encoded now,
   // on all threads. Throws Error if nothing is left of it.
   Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions options = {});
 
   int64_t lines() const { return lines_; }
-  int64_t windows() const { return (lines_ + options_.window - 1) / options_.window; }
+  int64_t windows() const override { return (lines_ + options_.window - 1) / options_.window; }
 
   // Window n, from 0; read now unless it is the only one. Null if `stop` becomes true meanwhile.
   std::shared_ptr<const CorpusWindow> window(int64_t n, const std::atomic<bool>& stop);
   std::shared_ptr<const CorpusWindow> window(int64_t n) { return window(n, false); }
+  std::shared_ptr<const CorpusWindow> window_of(int64_t /*epoch*/, int64_t n,
+                                                const std::atomic<bool>& stop) override {
+    return window(n, stop);
+  }
 
   // What was found so far. Windows that were not read yet, or out of turn, are not in it.
   CleaningReport report() const;
+  std::string summary() const override { return report().text(); }
 
-  const TokenizerPair& tokenizers() const { return tokenizers_; }
+  const TokenizerPair& tokenizers() const override { return tokenizers_; }
+  int64_t longest() const override { return options_.max_length; }
   const CorpusOptions& options() const { return options_; }
   const CorpusFiles& files() const { return files_; }
-  bool has_links() const { return !files_.alignment.empty(); }
+  bool has_links() const override { return !files_.alignment.empty(); }
 
  private:
   enum class Threads { one, all };

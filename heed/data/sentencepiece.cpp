@@ -43,16 +43,32 @@ class SentencePiece : public Tokenizer {
                 .unknown = or_new(processor_.unk_id()),
                 .begin = or_new(processor_.bos_id()),
                 .end = or_new(processor_.eos_id())};
+    const int line_end = processor_.PieceToId(kNewline);
+    if (!processor_.IsUnknown(line_end)) newline_ = static_cast<Id>(line_end);
   }
 
   Sentence encode(std::string_view text) const override {
-    const spm::ImmutableSentencePieceText pieces = processor_.EncodeAsImmutableProto(text);
     Sentence sentence{.text = std::string(text), .ids = {}, .word = {}};
     std::vector<size_t> offsets;
-    for (size_t i = 0; i < pieces.pieces_size(); ++i) {
-      const auto piece = pieces.pieces(static_cast<int>(i));
-      sentence.ids.push_back(static_cast<Id>(piece.id()));
-      offsets.push_back(piece.begin());
+    const auto encode_part = [&](std::string_view part) {
+      const size_t first = static_cast<size_t>(part.data() - text.data());
+      const spm::ImmutableSentencePieceText pieces = processor_.EncodeAsImmutableProto(part);
+      for (size_t i = 0; i < pieces.pieces_size(); ++i) {
+        const auto piece = pieces.pieces(static_cast<int>(i));
+        sentence.ids.push_back(static_cast<Id>(piece.id()));
+        offsets.push_back(first + piece.begin());
+      }
+    };
+    if (newline_) {
+      for (const std::string_view line : split_fields(text, '\n')) {
+        if (line.data() != text.data()) {
+          sentence.ids.push_back(*newline_);
+          offsets.push_back(static_cast<size_t>(line.data() - text.data()) - 1);
+        }
+        encode_part(line);
+      }
+    } else {
+      encode_part(text);
     }
     sentence.word = words_at(text, offsets);
     return sentence;
@@ -67,13 +83,27 @@ class SentencePiece : public Tokenizer {
       known.push_back(ids[i]);
       shown.push_back(i);
     }
-    const spm::ImmutableSentencePieceText pieces = processor_.DecodeIdsAsImmutableProto(known);
-    Sentence sentence{.text = pieces.text(),
-                      .ids = {ids.begin(), ids.end()},
-                      .word = std::vector<int32_t>(ids.size(), -1)};
+    Sentence sentence{
+        .text = {}, .ids = {ids.begin(), ids.end()}, .word = std::vector<int32_t>(ids.size(), -1)};
     std::vector<size_t> offsets;
-    for (size_t i = 0; i < pieces.pieces_size(); ++i)
-      offsets.push_back(pieces.pieces(static_cast<int>(i)).begin());
+    std::vector<int> line;
+    const auto decode_line = [&] {
+      const spm::ImmutableSentencePieceText pieces = processor_.DecodeIdsAsImmutableProto(line);
+      for (size_t i = 0; i < pieces.pieces_size(); ++i)
+        offsets.push_back(sentence.text.size() + pieces.pieces(static_cast<int>(i)).begin());
+      sentence.text += pieces.text();
+      line.clear();
+    };
+    for (const int id : known) {
+      if (newline_ != static_cast<Id>(id)) {
+        line.push_back(id);
+        continue;
+      }
+      decode_line();
+      offsets.push_back(sentence.text.size());
+      sentence.text += '\n';
+    }
+    decode_line();
     const std::vector<int32_t> words = words_at(sentence.text, offsets);
     for (size_t i = 0; i < std::min(shown.size(), words.size()); ++i)
       sentence.word[shown[i]] = words[i];
@@ -86,11 +116,13 @@ class SentencePiece : public Tokenizer {
     if (id == special_.unknown) return "<unk>";
     if (id == special_.begin) return "<s>";
     if (id == special_.end) return "</s>";
+    if (newline_ == id) return std::string(kShownNewline);
     return processor_.IdToPiece(id);
   }
 
   Id size() const override { return size_; }
   SpecialIds special() const override { return special_; }
+  std::optional<Id> newline() const override { return newline_; }
 
   void save(const std::filesystem::path& folder, const std::string& name) const override {
     write_file(folder / (name + ".spm"), model_);
@@ -105,6 +137,7 @@ class SentencePiece : public Tokenizer {
   spm::SentencePieceProcessor processor_;
   Id size_ = 0;  // the model's pieces, and special ones that it lacks
   SpecialIds special_;
+  std::optional<Id> newline_;
 };
 
 // Up to `count` of the lines, each with the same chance (Vitter's algorithm R).
@@ -150,7 +183,7 @@ std::shared_ptr<const Tokenizer> learn_sentencepiece(const TextStream& texts,
   require(!lines.empty(), "tokenizer: there is no text to learn '", options.kind, "' from");
 
   // A fixed number of threads, since the sums of "unigram" depend on it.
-  const std::unordered_map<std::string, std::string> arguments = {
+  std::unordered_map<std::string, std::string> arguments = {
       {"model_type", options.kind},
       {"vocab_size", std::to_string(options.size)},
       {"hard_vocab_limit", "false"},
@@ -162,6 +195,7 @@ std::shared_ptr<const Tokenizer> learn_sentencepiece(const TextStream& texts,
       {"unk_surface", "⁇"},
       {"num_threads", "4"},
       {"minloglevel", kLogOnlyErrors}};
+  if (options.newlines) arguments["user_defined_symbols"] = kNewline;
   Lines iterator(lines);
   std::string model;
   const spm::util::Status status = spm::SentencePieceTrainer::Train(arguments, &iterator, &model);

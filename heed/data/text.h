@@ -12,6 +12,9 @@
 
 namespace heed {
 
+// A newline as an entry of a vocabulary, and as it is shown.
+inline constexpr char kNewline[] = "<newline>", kShownNewline[] = "⏎";
+
 // The parts of `text` between the separators, empty ones included: "a\t\tb" has three.
 std::vector<std::string_view> split_fields(std::string_view text, char separator);
 

@@ -26,21 +26,62 @@ std::vector<std::string> characters_of(std::string_view text) {
   return characters;
 }
 
+// ---- running text: newlines count, and of characters every space
+
+struct Placed {
+  std::string piece;
+  size_t offset;  // in the text
+};
+
+std::vector<Placed> running_words(std::string_view text) {
+  std::vector<Placed> pieces;
+  for (const std::string_view line : split_fields(text, '\n')) {
+    if (line.data() != text.data())
+      pieces.push_back({std::string(kNewline), static_cast<size_t>(line.data() - text.data()) - 1});
+    for (const std::string_view word : split_words(line))
+      pieces.push_back({std::string(word), static_cast<size_t>(word.data() - text.data())});
+  }
+  return pieces;
+}
+
+std::vector<Placed> running_characters(std::string_view text) {
+  std::vector<Placed> pieces;
+  size_t offset = 0;
+  for (const std::string_view c : split_characters(text)) {
+    pieces.push_back({std::string(c == " " ? kSpace : c == "\n" ? kNewline : c), offset});
+    offset += c.size();
+  }
+  return pieces;
+}
+
 // Looks up whatever `split` makes of a text. Words are set apart by spaces; characters have
-// their spaces among themselves.
+// their spaces among themselves. A vocabulary that has the newline is one of running text.
 class LookUp : public Tokenizer {
  public:
   struct Manner {
     std::vector<std::string> (*split)(std::string_view);
+    std::vector<Placed> (*running)(std::string_view);
     std::string suffix;
     bool spaced;
   };
 
   LookUp(Vocabulary vocabulary, Manner manner)
-      : vocabulary_(std::move(vocabulary)), manner_(std::move(manner)) {}
+      : vocabulary_(std::move(vocabulary)), manner_(std::move(manner)) {
+    const Id id = vocabulary_.id(kNewline);
+    if (id != vocabulary_.special().unknown) newline_ = id;
+  }
 
   Sentence encode(std::string_view text) const override {
     Sentence sentence{.text = std::string(text), .ids = {}, .word = {}};
+    if (newline_) {
+      std::vector<size_t> offsets;
+      for (const Placed& p : manner_.running(text)) {
+        sentence.ids.push_back(vocabulary_.id(p.piece));
+        offsets.push_back(p.offset);
+      }
+      sentence.word = words_at(text, offsets);
+      return sentence;
+    }
     int32_t word = 0;
     for (const std::string& piece : manner_.split(text)) {
       sentence.ids.push_back(vocabulary_.id(piece));
@@ -60,10 +101,12 @@ class LookUp : public Tokenizer {
     for (size_t i = 0; i < ids.size(); ++i) {
       const std::string& piece = vocabulary_[ids[i]];
       if (ids[i] == none.pad || ids[i] == none.begin || ids[i] == none.end) continue;
-      if (manner_.spaced && !sentence.text.empty()) sentence.text += ' ';
+      const bool line_ends = newline_ == ids[i];
+      if (manner_.spaced && !line_ends && !sentence.text.empty() && sentence.text.back() != '\n')
+        sentence.text += ' ';
       offsets.push_back(sentence.text.size());
       shown.push_back(i);
-      sentence.text += !manner_.spaced && piece == kSpace ? " " : piece;
+      sentence.text += line_ends ? "\n" : !manner_.spaced && piece == kSpace ? " " : piece;
     }
     sentence.word.assign(ids.size(), -1);
     const std::vector<int32_t> words = words_at(sentence.text, offsets);
@@ -71,9 +114,12 @@ class LookUp : public Tokenizer {
     return sentence;
   }
 
-  std::string piece(Id id) const override { return vocabulary_[id]; }
+  std::string piece(Id id) const override {
+    return newline_ == id ? std::string(kShownNewline) : vocabulary_[id];
+  }
   Id size() const override { return vocabulary_.size(); }
   SpecialIds special() const override { return vocabulary_.special(); }
+  std::optional<Id> newline() const override { return newline_; }
 
   void save(const std::filesystem::path& folder, const std::string& name) const override {
     vocabulary_.save(folder / (name + manner_.suffix));
@@ -82,19 +128,28 @@ class LookUp : public Tokenizer {
  private:
   Vocabulary vocabulary_;
   Manner manner_;
+  std::optional<Id> newline_;
 };
 
-const LookUp::Manner kWords{.split = words_of, .suffix = ".words", .spaced = true};
-const LookUp::Manner kCharacters{.split = characters_of, .suffix = ".characters", .spaced = false};
+const LookUp::Manner kWords{
+    .split = words_of, .running = running_words, .suffix = ".words", .spaced = true};
+const LookUp::Manner kCharacters{.split = characters_of,
+                                 .running = running_characters,
+                                 .suffix = ".characters",
+                                 .spaced = false};
 
 using Made = std::shared_ptr<const Tokenizer>;
 
 Made learn_look_up(const LookUp::Manner& manner, const TextStream& texts,
                    const TokenizerOptions& options) {
   Vocabulary::Counts counts;
-  while (const auto line = texts())
-    if (is_utf8(*line))
+  while (const auto line = texts()) {
+    if (!is_utf8(*line)) continue;
+    if (options.newlines)
+      for (Placed& p : manner.running(*line + "\n")) ++counts[std::move(p.piece)];
+    else
       for (std::string& piece : manner.split(*line)) ++counts[std::move(piece)];
+  }
   require(!counts.empty(), "tokenizer: there is no text to learn '", options.kind, "' from");
   return std::make_shared<LookUp>(
       Vocabulary::learn(counts, {.size = options.size, .min_count = options.min_count}), manner);

@@ -4,6 +4,9 @@
 //   words          what stands between whitespace, the frequent ones
 //   characters     Unicode code points
 //
+// One that is learnt for running text (TokenizerOptions::newlines) has a piece for the newline, and
+// by characters every space counts; else whitespace only sets words apart.
+//
 // All are learnt from the corpus at the start of training and kept in the model's folder. To add a
 // kind: a class and a row of the table in tokenizer.cpp.
 #pragma once
@@ -44,12 +47,14 @@ class Tokenizer {
   virtual Sentence decode(std::span<const Id> ids) const = 0;
 
   // One piece to show to people: a space in it is shown as "▁", special ones as "<pad>", "<unk>",
-  // "<s>", "</s>".
+  // "<s>", "</s>", a newline as "⏎".
   virtual std::string piece(Id id) const = 0;
 
   // Ids are below it.
   virtual Id size() const = 0;
   virtual SpecialIds special() const = 0;
+  // What "\n" becomes, if this is a tokenizer of running text.
+  virtual std::optional<Id> newline() const = 0;
 
   // Writes `folder`/`name` with the suffix of the kind. The folder must exist.
   virtual void save(const std::filesystem::path& folder, const std::string& name) const = 0;
@@ -62,6 +67,7 @@ struct TokenizerOptions {
   double coverage = 1;            // subwords: share of the corpus' characters that must be known
   int64_t sentences = 2'000'000;  // subwords: learn from so many at most, drawn by `seed`
   uint64_t seed = 1;
+  bool newlines = false;  // of running text: newlines are pieces
 };
 
 // Gives one line of text after the other, then nothing.

@@ -47,6 +47,40 @@ std::vector<Preset> presets() {
         .score = "scaled_dot",
         .heads = 8,
         .inner = 2048}},
+      {"lm-rnn",
+       {.size = 256,
+        .encoder_layers = 0,
+        .dropout = 0.1,
+        .score = "bilinear",
+        .positions = 128,
+        .cell = "lstm",
+        .bidirectional = false,
+        .wiring = "after"}},
+      {"lm-transformer",
+       {.family = "transformer",
+        .size = 192,
+        .encoder_layers = 0,
+        .decoder_layers = 4,
+        .dropout = 0.1,
+        .tied = true,
+        .score = "scaled_dot",
+        .heads = 6,
+        .positions = 128,
+        .bidirectional = false,
+        .inner = 768,
+        .position = "rotary"}},
+      {"elmo",
+       {.size = 256,
+        .encoder_layers = 0,
+        .decoder_layers = 2,
+        .dropout = 0.2,
+        .tied = true,
+        .score = "none",
+        .positions = 128,
+        .cell = "lstm",
+        .bidirectional = true,
+        .wiring = "after",
+        .reads = "lines"}},
   };
 }
 
@@ -58,16 +92,21 @@ void one_of(const char* what, const std::string& given, const std::vector<std::s
 
 }  // namespace
 
-std::vector<std::string> preset_names() {
+std::vector<std::string> preset_names(ModelKind kind) {
   std::vector<std::string> names;
-  for (const Preset& p : presets()) names.emplace_back(p.name);
+  for (const Preset& p : presets())
+    if (is_language_model(p.config) == (kind == ModelKind::language_model))
+      names.emplace_back(p.name);
   return names;
 }
 
 ModelConfig preset(const std::string& name) {
   for (const Preset& p : presets())
     if (p.name == name) return p.config;
-  fail(unknown_name("preset", name, preset_names()));
+  std::vector<std::string> names = preset_names(ModelKind::translator);
+  for (std::string& more : preset_names(ModelKind::language_model))
+    names.push_back(std::move(more));
+  fail(unknown_name("preset", name, names));
 }
 
 void check(const ModelConfig& c) {
@@ -76,6 +115,7 @@ void check(const ModelConfig& c) {
   one_of("wiring", c.wiring, {"before", "after"});
   one_of("norm", c.norm, {"pre", "post"});
   one_of("position", c.position, {"sinusoidal", "learned", "rotary"});
+  one_of("reads", c.reads, {"stream", "lines"});
   std::vector<std::string> scores{"concat", "general"};
   for (const ScoreRow& row : score_table()) scores.emplace_back(row.name);
   if (c.family == "rnn") scores.emplace_back("none");
@@ -86,14 +126,14 @@ void check(const ModelConfig& c) {
   const auto positive = [](const char* name, int64_t value) {
     require(value > 0, "config: ", name, " wants a number above 0, given ", value);
   };
-  positive("size", c.size), positive("encoder_layers", c.encoder_layers);
+  positive("size", c.size);
   positive("decoder_layers", c.decoder_layers), positive("heads", c.heads);
   positive("inner", c.inner), positive("positions", c.positions);
   const auto not_negative = [](const char* name, int64_t value) {
     require(value >= 0, "config: ", name, " wants a number of at least 0, given ", value);
   };
   not_negative("embedding", c.embedding), not_negative("key_heads", c.key_heads);
-  not_negative("rank", c.rank);
+  not_negative("rank", c.rank), not_negative("encoder_layers", c.encoder_layers);
   require(c.size % c.heads == 0, "config: size ", c.size, " cannot be shared by ", c.heads,
           " heads evenly");
   require(c.family != "transformer" || c.size % 2 == 0, "config: size ", c.size, " is odd");
@@ -110,9 +150,26 @@ void check(const ModelConfig& c) {
           "config: dropout wants a share in [0, 1), given ", c.dropout, " and ",
           c.attention_dropout);
   require(c.temperature > 0, "config: temperature wants a number above 0, given ", c.temperature);
+  if (!is_language_model(c) || c.family != "rnn") return;
+  require(
+      c.wiring == "after" && !c.input_feeding,
+      "config: a recurrent language model reads its past at the output: it wants wiring 'after' ",
+      "and no input_feeding");
+  if (!c.bidirectional) return;
+  require(c.reads == "lines",
+          "config: a bidirectional language model is one of lines; reads cannot be '", c.reads,
+          "'");
+  require(c.score == "none",
+          "config: a bidirectional language model has no attention; score cannot be '", c.score,
+          "', only 'none'");
+  require(
+      c.embedding == 0 || c.embedding == c.size,
+      "config: a bidirectional language model mixes word vectors and states: embedding and size ",
+      "want to be equal, given ", c.embedding, " and ", c.size);
 }
 
 std::optional<int64_t> longest_sentence(const ModelConfig& c) {
+  if (is_language_model(c)) return c.positions - (c.reads == "lines" ? 1 : 0);
   const bool learned = c.family == "transformer" && c.position == "learned";
   if (!learned && c.score != "static" && c.score != "location") return std::nullopt;
   return c.positions - 1;

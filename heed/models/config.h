@@ -32,6 +32,8 @@ struct ModelConfig {
   int64_t inner = 1024;
   std::string norm = "pre";
   std::string position = "sinusoidal";
+  // language models
+  std::string reads = "stream";
 };
 
 // Calls f(name, field, what it is) for every field, in the order of the file.
@@ -41,7 +43,7 @@ void fields(Config& c, F&& f) {
   f("family", c.family, "rnn or transformer");
   f("size", c.size, "size of states and vectors");
   f("embedding", c.embedding, "rnn: size of a word's vector; 0: as size");
-  f("encoder_layers", c.encoder_layers, "layers of the encoder");
+  f("encoder_layers", c.encoder_layers, "layers of the encoder; 0: none, a language model");
   f("decoder_layers", c.decoder_layers, "layers of the decoder");
   f("dropout", c.dropout, "share of activations dropped in training");
   f("tied", c.tied, "the target's word vectors also score words at the output");
@@ -53,27 +55,39 @@ void fields(Config& c, F&& f) {
   f("heads", c.heads, "attention heads");
   f("key_heads", c.key_heads, "heads of keys and values that the heads share; 0: one each");
   f("rank", c.rank, "of factorized scores; 0: not factorized");
-  f("positions", c.positions, "longest sentence for scores and vectors by position");
+  f("positions", c.positions,
+    "longest sentence for scores and vectors by position; of a language model, its context");
   f("attention_dropout", c.attention_dropout, "share of attention weights dropped in training");
   f("cell", c.cell, "rnn: rnn, gru or lstm");
-  f("bidirectional", c.bidirectional, "rnn: the encoder reads both ways");
+  f("bidirectional", c.bidirectional,
+    "rnn: the encoder reads both ways; without one, a language model each way (ELMo)");
   f("wiring", c.wiring, "rnn: attention before the state (Bahdanau) or after it (Luong)");
   f("input_feeding", c.input_feeding, "rnn, wiring after: what was read goes into the next step");
   f("inner", c.inner, "transformer: size inside the feed-forward layers");
   f("norm", c.norm, "transformer: pre or post");
   f("position", c.position, "transformer: sinusoidal, learned or rotary");
+  f("reads", c.reads, "language models: a stream, or lines that each end");
+}
+
+// Without an encoder there is no source: the model goes on with what it has said.
+inline bool is_language_model(const ModelConfig& c) { return c.encoder_layers == 0; }
+// Reads both ways, so it also gives vectors for words in their sentence.
+inline bool is_bidirectional_language_model(const ModelConfig& c) {
+  return is_language_model(c) && c.family == "rnn" && c.bidirectional;
 }
 
 // Configurations with a name: rnn-small, rnn, transformer-tiny, transformer-small,
-// transformer-base. Throws Error that names the nearest.
+// transformer-base; of language models lm-rnn, lm-transformer, elmo. Throws Error that names the
+// nearest.
 ModelConfig preset(const std::string& name);
-std::vector<std::string> preset_names();
+enum class ModelKind { translator, language_model };
+std::vector<std::string> preset_names(ModelKind kind);
 
 // Throws Error for names that nobody knows and sizes that do not fit.
 void check(const ModelConfig& config);
 
 // The words that a sentence may have, its end not counted, where positions have parameters of their
-// own; none: any number.
+// own, and in a language model's context; none: any number.
 std::optional<int64_t> longest_sentence(const ModelConfig& config);
 
 // As JSON text, and back; an unknown key is an Error that names the nearest.

@@ -1,6 +1,8 @@
 #include "heed/models/model.h"
 
+#include "heed/models/bidirectional_language_model.h"
 #include "heed/models/recurrent.h"
+#include "heed/models/recurrent_language_model.h"
 #include "heed/models/transformer.h"
 
 namespace heed {
@@ -29,9 +31,21 @@ void State::choose(std::span<const Id> from, std::span<const Id> kept) {
   lengths = std::move(left);
 }
 
+WordLayers Model::word_layers(const Source&, Id) const {
+  fail(
+      "embed: this model reads in one direction and has no vectors for words in their sentence; a ",
+      "translator has, and a bidirectional language model (heed lm train --preset elmo)");
+}
+
 std::unique_ptr<Model> make_model(const Params& params, const ModelConfig& config,
                                   const Vocabularies& vocabularies) {
   check(config);
+  require(!is_language_model(config) || vocabularies.shared,
+          "config: a language model has one vocabulary; encoder_layers 0 is for 'heed lm train'");
+  if (is_bidirectional_language_model(config))
+    return std::make_unique<BidirectionalLanguageModel>(params, config, vocabularies.target);
+  if (is_language_model(config) && config.family == "rnn")
+    return std::make_unique<RecurrentLanguageModel>(params, config, vocabularies.target);
   if (config.family == "transformer")
     return std::make_unique<Transformer>(params, config, vocabularies);
   return std::make_unique<RecurrentModel>(params, config, vocabularies);

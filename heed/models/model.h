@@ -1,4 +1,5 @@
-// A model that turns one sequence into another, as training and search see it.
+// A model that turns one sequence into another, as training and search see it. A language model is
+// one whose source is empty: ids [B, 0], all lengths 0.
 //
 // Training calls force(): the whole target is known. Search calls start() and step(), and moves
 // hypotheses about in the State between steps; it knows nothing of what is in there.
@@ -36,19 +37,35 @@ struct State {
   void choose(std::span<const Id> from, std::span<const Id> kept);
 };
 
-// Weights of one attention of the decoder over the source.
+// Weights of one attention of the decoder over the source or, in a language model, over its own
+// past: column j belongs to word j of target_in.
 struct Weights {
   int64_t layer = 0;
-  Tensor values;  // [B, H, Tt, Ts]; from step(): [B K, H, Ts]
+  Tensor
+      values;  // [B, H, Tt, Ts]; from step(): [B K, H, Ts]; over the past, Ts is the words so far
+};
+
+// Words that are to be predicted from hidden vectors; a negative one does not count.
+struct Prediction {
+  Tensor hidden;  // [B, T, D]
+  Tensor words;   // ids [B, T]
 };
 
 struct Forced {
   Tensor hidden;  // [B, Tt, D]: what the output weights score words by
   std::vector<Weights> weights = {};
+  std::vector<Prediction> also = {};  // what is learnt beside the target
 };
 struct Step {
   Tensor logits;  // [B K, V]
   std::vector<Weights> weights = {};
+};
+
+// The vectors of each word in its sentence, by layer: the table's, which know no sentence, at 0.
+// The rows of a sentence are its words, [B, T or T - 1, any]; what stands behind them is the end.
+struct WordLayers {
+  std::vector<Tensor> layers;
+  std::optional<Tensor> mix = {};  // of all layers, if the model has learnt how to mix them
 };
 
 class Model {
@@ -65,7 +82,15 @@ class Model {
 
   // [D, V].
   virtual Tensor output_weight() const = 0;
+
+  // Of a model that reads sentences both ways. `begin` is what stands before the first word.
+  virtual WordLayers word_layers(const Source& source, Id begin) const;
 };
+
+// What `cell` of a configuration stands for.
+inline Cell cell_of(const std::string& name) {
+  return name == "rnn" ? Cell::rnn : name == "lstm" ? Cell::lstm : Cell::gru;
+}
 
 struct Vocabularies {
   int64_t source = 0, target = 0;  // sizes

@@ -3,10 +3,6 @@
 namespace heed {
 namespace {
 
-Cell cell_of(const std::string& name) {
-  return name == "rnn" ? Cell::rnn : name == "lstm" ? Cell::lstm : Cell::gru;
-}
-
 int64_t word_size(const ModelConfig& c) { return c.embedding ? c.embedding : c.size; }
 int64_t memory_size(const ModelConfig& c) { return c.bidirectional ? 2 * c.size : c.size; }
 // Several heads each have a projection; so have scores that want queries and keys of one size,
@@ -76,7 +72,7 @@ Tensor RecurrentModel::output_weight() const {
 
 std::pair<RecurrentModel::Memory, RecurrentModel::Decoder> RecurrentModel::encode(
     const Source& source) const {
-  const auto [states, finals] =
+  const auto [states, layers, finals] =
       encoder_(dropout(source_(source.ids), config_.dropout), source.lengths);
   Memory memory{.kv = {}, .lengths = source.lengths};
   const Tensor h = dropout(states, config_.dropout);
@@ -98,6 +94,13 @@ std::pair<RecurrentModel::Memory, RecurrentModel::Decoder> RecurrentModel::encod
   }
   if (feeds()) decoder.fed = zeros({summary.size(0), word_size(config_)}, summary.type());
   return {memory, decoder};
+}
+
+WordLayers RecurrentModel::word_layers(const Source& source, Id) const {
+  const Tensor words = source_(source.ids);
+  WordLayers out{.layers = {words}};
+  for (const Tensor& states : encoder_(words, source.lengths).layers) out.layers.push_back(states);
+  return out;
 }
 
 // Hypotheses of a sentence are queries of the same memory.

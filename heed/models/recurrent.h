@@ -21,6 +21,7 @@ class RecurrentModel final : public Model {
   State start(const Source& source) const override;
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;
+  WordLayers word_layers(const Source& source, Id begin) const override;
 
  private:
   // The source as the decoder sees it, and the decoder's state.

@@ -5,7 +5,7 @@
 
 namespace heed {
 
-Transformer::Block Transformer::block(const Params& params, bool decoder) const {
+Transformer::Block Transformer::block(const Params& params, Cross cross) const {
   const ModelConfig& c = config_;
   const MultiHead::Sizes sizes{.model = c.size,
                                .heads = c.heads,
@@ -20,7 +20,7 @@ Transformer::Block Transformer::block(const Params& params, bool decoder) const 
           .inner = {params / "feed_forward", c.size, c.inner},
           .cross_norm = {},
           .cross = {}};
-  if (decoder) {
+  if (cross == Cross::yes) {
     MultiHead::Sizes across = sizes;
     across.rotary = false;  // a source's and a target's positions have no common measure
     b.cross_norm.emplace(params / "cross_norm", c.size);
@@ -30,15 +30,16 @@ Transformer::Block Transformer::block(const Params& params, bool decoder) const 
 }
 
 Transformer::Transformer(const Params& params, const ModelConfig& c, const Vocabularies& v)
-    : config_(c), source_(params / "source", v.source, c.size) {
+    : config_(c), source_(params / (is_language_model(c) ? "words" : "source"), v.source, c.size) {
   if (!v.shared) target_.emplace(params / "target", v.target, c.size);
   if (c.position == "learned") positions_.emplace(params / "positions", c.positions, c.size);
   for (int64_t i = 0; i < c.encoder_layers; ++i)
-    encoder_.push_back(block(params / "encoder" / std::to_string(i), false));
+    encoder_.push_back(block(params / "encoder" / std::to_string(i), Cross::no));
   for (int64_t i = 0; i < c.decoder_layers; ++i)
-    decoder_.push_back(block(params / "decoder" / std::to_string(i), true));
+    decoder_.push_back(
+        block(params / "decoder" / std::to_string(i), encoder_.empty() ? Cross::no : Cross::yes));
   if (c.norm == "pre") {
-    encoder_norm_.emplace(params / "encoder" / "norm", c.size);
+    if (!encoder_.empty()) encoder_norm_.emplace(params / "encoder" / "norm", c.size);
     decoder_norm_.emplace(params / "decoder" / "norm", c.size);
   }
   if (!c.tied) output_.emplace(params / "output", c.size, v.target, Linear::Bias::no);
@@ -69,7 +70,7 @@ Tensor Transformer::embed(const Embedding& table, const Tensor& id, int64_t firs
   return dropout(x, config_.dropout);
 }
 
-Tensor Transformer::encode(const Source& source) const {
+Tensor Transformer::encode(const Source& source, std::vector<Tensor>* layers) const {
   const AttendOptions options{
       .mask = Mask::padding(source.lengths),
       .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
@@ -79,29 +80,46 @@ Tensor Transformer::encode(const Source& source) const {
     x = around(b.self_norm, x,
                [&](const Tensor& y) { return b.self(y, b.self.remember(y), options).y; });
     x = around(b.inner_norm, x, b.inner);
+    if (layers) layers->push_back(x);
   }
   return encoder_norm_ ? (*encoder_norm_)(x) : x;
 }
 
+WordLayers Transformer::word_layers(const Source& source, Id begin) const {
+  if (encoder_.empty()) return Model::word_layers(source, begin);
+  WordLayers out{.layers = {source_(source.ids)}};
+  out.layers.back() = encode(source, &out.layers);  // the last one with its norm
+  return out;
+}
+
 Forced Transformer::force(const Source& source, const Tensor& target_in, bool want_weights) const {
-  const Tensor memory = encode(source);
+  std::optional<Tensor> memory;
+  if (!encoder_.empty()) memory = encode(source);
   AttendOptions self{
       .mask = Mask::causal(),
       .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
       .dropout = config_.attention_dropout};
   AttendOptions cross = self;
   cross.mask = Mask::padding(source.lengths), cross.want_weights = want_weights;
+  self.want_weights = want_weights && !memory;
   Forced out;
   Tensor x = embed(target_ ? *target_ : source_, target_in, 0);
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
-    x = around(b.self_norm, x,
-               [&](const Tensor& y) { return b.self(y, b.self.remember(y), self).y; });
-    x = around(*b.cross_norm, x, [&](const Tensor& y) {
-      MultiHead::Output read = (*b.cross)(y, b.cross->remember(memory), cross);
-      if (want_weights) out.weights.push_back({static_cast<int64_t>(i), *read.attended.weights});
+    const auto show = [&](const std::optional<Tensor>& weights) {
+      if (weights) out.weights.push_back({static_cast<int64_t>(i), *weights});
+    };
+    x = around(b.self_norm, x, [&](const Tensor& y) {
+      MultiHead::Output read = b.self(y, b.self.remember(y), self);
+      show(read.attended.weights);
       return read.y;
     });
+    if (b.cross)
+      x = around(*b.cross_norm, x, [&](const Tensor& y) {
+        MultiHead::Output read = (*b.cross)(y, b.cross->remember(*memory), cross);
+        show(read.attended.weights);
+        return read.y;
+      });
     x = around(b.inner_norm, x, b.inner);
   }
   out.hidden = decoder_norm_ ? (*decoder_norm_)(x) : x;
@@ -111,14 +129,15 @@ Forced Transformer::force(const Source& source, const Tensor& target_in, bool wa
 // ---- search
 
 State Transformer::start(const Source& source) const {
-  const Tensor memory = encode(source);
   State state;
   state.lengths = source.lengths;
+  for (size_t i = 0; i < decoder_.size(); ++i) state.cache["self" + std::to_string(i)];
+  if (encoder_.empty()) return state;
+  const Tensor memory = encode(source);
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const KeysValues kv = decoder_[i].cross->remember(memory);
     state.sentence["keys" + std::to_string(i)] = contiguous(kv.keys.k);
     state.sentence["values" + std::to_string(i)] = contiguous(kv.values);
-    state.cache["self" + std::to_string(i)];
   }
   return state;
 }
@@ -126,7 +145,8 @@ State Transformer::start(const Source& source) const {
 Step Transformer::step(State& state, std::span<const Id> last, bool want_weights) const {
   const int64_t rows = static_cast<int64_t>(last.size()), B = state.sentences(), K = rows / B;
   const Weigh weigh{.kind = weigh_kind(config_.weigh), .temperature = config_.temperature};
-  const AttendOptions self{.weigh = weigh, .first = state.steps};
+  const AttendOptions self{
+      .weigh = weigh, .first = state.steps, .want_weights = want_weights && encoder_.empty()};
   const AttendOptions cross{.mask = Mask::padding(state.lengths),
                             .weigh = weigh,
                             .first = state.steps,
@@ -139,11 +159,15 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
     KeyValueCache& cache = state.cache.at("self" + std::to_string(i));
     x = around(b.self_norm, x, [&](const Tensor& y) {
       cache.append(b.self.remember(y, state.steps));
-      return b.self(y, cache.all(), self).y;
+      MultiHead::Output read = b.self(y, cache.all(), self);
+      if (const auto& w = read.attended.weights)  // [rows, H, 1, words so far]
+        out.weights.push_back(
+            {static_cast<int64_t>(i), reshape(*w, {rows, w->size(1), w->size(3)})});
+      return read.y;
     });
-    const KeysValues memory{{state.sentence.at("keys" + std::to_string(i))},
-                            state.sentence.at("values" + std::to_string(i))};
-    x = around(*b.cross_norm, x, [&](const Tensor& y) {
+    const auto across = [&](const Tensor& y) {
+      const KeysValues memory{{state.sentence.at("keys" + std::to_string(i))},
+                              state.sentence.at("values" + std::to_string(i))};
       // Hypotheses of a sentence are queries of the same memory; where the score looks at the
       // query's position, which is the same for all, one after the other.
       const int64_t at_once = config_.score == "static" ? 1 : K;
@@ -160,7 +184,8 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
                                reshape(transpose(all, 1, 2), {rows, all.size(1), all.size(3)})});
       }
       return reshape(concat(ys, 1), {rows, 1, config_.size});
-    });
+    };
+    if (b.cross) x = around(*b.cross_norm, x, across);
     x = around(b.inner_norm, x, b.inner);
   }
   ++state.steps;

@@ -1,4 +1,6 @@
 // The Transformer (Vaswani et al., 2017), with any score in the place of scaled dot products.
+// Without an encoder it is a language model: decoder blocks with self-attention alone (Radford et
+// al., 2018).
 #pragma once
 
 #include "heed/models/model.h"
@@ -13,6 +15,7 @@ class Transformer final : public Model {
   State start(const Source& source) const override;
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;
+  WordLayers word_layers(const Source& source, Id begin) const override;
 
  private:
   struct Block {  // of the encoder or, with a cross part, of the decoder
@@ -22,12 +25,13 @@ class Transformer final : public Model {
     std::optional<LayerNorm> cross_norm;
     std::optional<MultiHead> cross;
   };
-  Block block(const Params& params, bool decoder) const;
+  enum class Cross { yes, no };
+  Block block(const Params& params, Cross cross) const;
   // x + f(norm(x)), or norm(x + f(x)).
   template <class F>
   Tensor around(const LayerNorm& norm, const Tensor& x, F f) const;
   Tensor embed(const Embedding& table, const Tensor& id, int64_t first) const;
-  Tensor encode(const Source& source) const;
+  Tensor encode(const Source& source, std::vector<Tensor>* layers = nullptr) const;
 
   ModelConfig config_;
   Embedding source_;

@@ -58,7 +58,7 @@ RecurrentStack::RecurrentStack(const Params& params, const Sizes& sizes) : sizes
 RecurrentStack::Output RecurrentStack::operator()(const Tensor& x,
                                                   std::span<const Id> lengths) const {
   const int64_t batch = x.size(0), length = x.size(1), directions = sizes_.bidirectional ? 2 : 1;
-  Output out{.states = x, .finals = {}};
+  Output out{.states = x, .layers = {}, .finals = {}};
   for (size_t i = 0; i < cells_.size(); i += static_cast<size_t>(directions)) {
     const Tensor in = i == 0 ? x : dropout(out.states, sizes_.dropout);
     std::vector<Tensor> states;
@@ -77,6 +77,7 @@ RecurrentStack::Output RecurrentStack::operator()(const Tensor& x,
       out.finals.push_back(final);
     }
     out.states = directions == 2 ? concat(states, 2) : states[0];
+    out.layers.push_back(out.states);
   }
   return out;
 }

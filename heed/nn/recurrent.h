@@ -63,6 +63,7 @@ class RecurrentStack {
 
   struct Output {
     Tensor states;                  // [B, T, n or 2 n]: of the top layer
+    std::vector<Tensor> layers;     // the same of every layer
     std::vector<CellState> finals;  // each cell's last state: layer by layer, forward first
   };
   Output operator()(const Tensor& x, std::span<const Id> lengths = {}) const;

@@ -224,7 +224,7 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
         }
         if (weights) {
           const float* w = weights->data<float>() + row * weights->size(1);
-          row_weights.emplace_back(w, w + tree.length);
+          row_weights.emplace_back(w, w + (tree.length > 0 ? tree.length : weights->size(1)));
         }
       }
       std::vector<int64_t> from;
@@ -279,7 +279,8 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
       h.log_probability += double(log_probabilities.data<float>()[(b * T + t) * V + word]);
       if (weights) {
         const float* w = weights->data<float>() + (b * T + t) * weights->size(2);
-        h.weights.emplace_back(w, w + source.lengths[static_cast<size_t>(b)]);
+        const int64_t length = source.lengths[static_cast<size_t>(b)];
+        h.weights.emplace_back(w, w + (length > 0 ? length : t + 1));
       }
     }
     h.score = normalized(o, h.log_probability, h.ids.size());

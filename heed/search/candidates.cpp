@@ -29,7 +29,7 @@ std::vector<WordScore> open_words(std::span<const float> scores, const Allowed& 
   if (allowed.only) return {{double(scores[static_cast<size_t>(*allowed.only)]), *allowed.only}};
   const Id end = allowed.options.end;
   if (static_cast<int64_t>(allowed.words.size()) >= allowed.longest)
-    return {{double(scores[static_cast<size_t>(end)]), end}};
+    return {{allowed.options.open_end ? 0 : double(scores[static_cast<size_t>(end)]), end}};
   std::vector<bool> open(scores.size(), true);
   for (const Id w : allowed.banned())
     if (w >= 0 && w < static_cast<Id>(scores.size())) open[static_cast<size_t>(w)] = false;

@@ -23,6 +23,7 @@ struct SearchOptions {
   int64_t max_length = 0;  // and never more than so many; 0: no limit
   int64_t no_repeat = 0;   // no n-gram of this length twice; 0: allowed
   bool allow_unknown = true;
+  bool open_end = false;  // one that is as long as it may be stops there, without the end
   bool want_weights = false;
   // Which weights: a layer (-1: the last) and a head (-1: the mean of all).
   int64_t layer = -1, head = -1;
@@ -42,7 +43,8 @@ struct Hypothesis {
   std::vector<Id> ids;         // without begin and end
   double log_probability = 0;  // of ids and end
   double score = 0;            // normalized; what hypotheses are ranked by
-  // If wanted: for each of ids, and for the end, the weights [Ts] that produced it.
+  // If wanted: for each of ids, and for the end, the weights [Ts] that produced it. Of a language
+  // model, which has no source: [t + 1] for word t, those on begin and the words so far.
   std::vector<std::vector<float>> weights = {};
 };
 

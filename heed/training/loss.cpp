@@ -44,7 +44,10 @@ BatchLoss batch_loss(const Model& model, const Batch& b, const LossOptions& o) {
   const Tensor words =
       linear_cross_entropy(forced.hidden, model.output_weight(), targets(b), o.smoothing);
   BatchLoss loss{.total = words, .cross_entropy = words.detached()};
-  if (guided) loss.total = words + alignment_loss(b, forced.weights) * o.guided;
+  for (const Prediction& p : forced.also)
+    loss.total =
+        loss.total + linear_cross_entropy(p.hidden, model.output_weight(), p.words, o.smoothing);
+  if (guided) loss.total = loss.total + alignment_loss(b, forced.weights) * o.guided;
   return loss;
 }
 

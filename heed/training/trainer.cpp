@@ -76,11 +76,11 @@ void UseAverage::swap() {
   }
 }
 
-Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Corpus> corpus,
+Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> examples,
                  const TrainConfig& config, std::filesystem::path folder)
     : model_((check(config), model)),
       params_(std::move(params)),
-      corpus_(std::move(corpus)),
+      examples_(std::move(examples)),
       config_(config),
       folder_(std::move(folder)),
       adam_(params_, {.decay = config.decay, .clip_norm = config.clip}),
@@ -116,7 +116,7 @@ void Trainer::gradients(const std::vector<Batch>& now) {
 Batch Trainer::next(Batches& batches) const {
   Batch batch = batches.next();
   if (losses_.device() == Device::cpu) return batch;
-  const TokenizerPair& tokenizers = corpus_->tokenizers();
+  const TokenizerPair& tokenizers = examples_->tokenizers();
   return rounded_up(batch, 16, 4, tokenizers.source->special().pad,
                     tokenizers.target->special().pad);
 }
@@ -217,7 +217,7 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   std::error_code error;
   std::filesystem::create_directories(folder_ / "checkpoint", error);
   require(!error, (folder_ / "checkpoint").string(), ": cannot be made: ", error.message());
-  Batches batches(corpus_, {.tokens = config_.batch_tokens, .seed = config_.seed}, state_.position);
+  Batches batches(examples_, {.tokens = config_.batch_tokens, .seed = config_.seed}, state_.position);
   Window window{.since = Clock::now()};
   auto last = Clock::now();
   const auto tell = [&](Progress p) {

@@ -103,7 +103,7 @@ class Trainer {
   enum class End { limit, patience, stopped };
 
   // Writes into `folder`: model.safetensors (the best so far) and checkpoint/.
-  Trainer(const Model& model, Params params, std::shared_ptr<Corpus> corpus,
+  Trainer(const Model& model, Params params, std::shared_ptr<Examples> examples,
           const TrainConfig& config, std::filesystem::path folder);
 
   // Goes on from folder/checkpoint. Returns false if there is none.
@@ -153,7 +153,7 @@ class Trainer {
 
   const Model& model_;
   Params params_;
-  std::shared_ptr<Corpus> corpus_;
+  std::shared_ptr<Examples> examples_;
   TrainConfig config_;
   std::filesystem::path folder_;
   Adam adam_;

@@ -81,7 +81,10 @@ Links word_alignment(const Sentence& source, const Sentence& target,
 }
 
 Translator::Translator(const std::filesystem::path& folder)
-    : own_(std::make_unique<ModelFolder>(open_model(folder))), model_(own_.get()) {}
+    : own_(std::make_unique<ModelFolder>(open_model(folder))), model_(own_.get()) {
+  require(!is_language_model(model_->config), folder.string(),
+          ": a language model, not a translator; see 'heed lm'");
+}
 
 SearchOptions Translator::with_ids(SearchOptions o) const {
   const SpecialIds special = model_->tokenizers.target->special();

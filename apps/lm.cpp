@@ -1,0 +1,355 @@
+// heed lm: language models, trained, scored, and asked to go on.
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "apps/flags.h"
+#include "apps/training.h"
+#include "heed/base/check.h"
+#include "heed/files/lines.h"
+#include "heed/language/language_model.h"
+
+namespace heed::apps {
+namespace {
+
+// ---- train
+
+struct TrainOptions {
+  std::string text, valid_text, folder, preset = "lm-transformer", log, vocabulary;
+  double valid_share = 0;
+  int64_t context = 0, sample_length = 200;
+  bool resume = false;
+  TokenizerOptions tokenizer{.kind = "characters"};
+  Machine machine;
+};
+
+struct Parts {
+  TextPart train;
+  std::optional<TextPart> valid;
+};
+
+Parts parts_of(const TrainOptions& o) {
+  if (o.valid_share == 0) {
+    Parts parts{.train = {.path = o.text}, .valid = {}};
+    if (!o.valid_text.empty()) parts.valid = TextPart{.path = o.valid_text};
+    return parts;
+  }
+  auto [train, valid] = split_text(o.text, o.valid_share);
+  return {train, valid};
+}
+
+void check_usage(const TrainOptions& o, const ModelConfig& config, const TrainConfig& training) {
+  want(!o.text.empty(), "--text is required, a file to learn from");
+  want(!o.folder.empty(), "--model is required, the folder to write to");
+  want(o.valid_text.empty() || o.valid_share == 0,
+       "--valid-text and --valid-share are two ways to say the same; give one");
+  want(o.valid_share >= 0 && o.valid_share < 1, "--valid-share wants a share in [0, 1)");
+  want(o.context >= 0, "--context wants a number above 0");
+  want(is_language_model(config), "a language model has no encoder; leave --encoder-layers out");
+  want(o.resume || training.patience == 0 || !o.valid_text.empty() || o.valid_share > 0,
+       "--patience wants --valid-text or --valid-share");
+  want(training.guided == 0, "--guided is for translators");
+  const std::vector<std::string> kinds = tokenizer_kinds();
+  if (std::find(kinds.begin(), kinds.end(), o.tokenizer.kind) == kinds.end())
+    want(false, unknown_name("tokenizer", o.tokenizer.kind, kinds));
+  try {
+    check(config);
+    check(training);
+  } catch (const Error& error) {
+    want(false, error.what());
+  }
+}
+
+ModelFolder model_for(const TrainOptions& o, const ModelConfig& config, const TrainConfig& training,
+                      const Parts& parts) {
+  if (o.resume) {
+    ModelFolder model = resumed_model(o.folder);
+    require(is_language_model(model.config), o.folder,
+            ": a translator, not a language model; 'heed train --resume' goes on with it");
+    return model;
+  }
+  want_no_model(o.folder);
+  TokenizerOptions tokenizer = o.tokenizer;
+  tokenizer.newlines = config.reads == "stream";
+  std::shared_ptr<const Tokenizer> pieces;
+  if (!o.vocabulary.empty()) {
+    pieces = load_tokenizer(tokenizer.kind, o.vocabulary);
+  } else {
+    std::fprintf(stderr, "learning the vocabulary (%s) ...\n", tokenizer.kind.c_str());
+    pieces = learn_tokenizer(texts(parts.train), tokenizer);
+  }
+  return create_model(o.folder, config, training, {pieces, pieces});
+}
+
+Validation validate(const TrainOptions& o, const ModelFolder& model,
+                    const std::vector<Batch>& batches) {
+  Validation out;
+  double tokens = 0;
+  for (const Batch& batch : batches) {
+    out.loss += negative_log_likelihood(*model.model, batch);
+    tokens += double(batch.target_tokens());
+  }
+  out.loss /= std::max(tokens, 1.0);
+  if (o.sample_length > 0) {
+    const Generated g = LanguageModel(model).generate(
+        "", {.search = {.sample = true}, .length = o.sample_length})[0];
+    std::string text = "  " + g.text;
+    for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 3)
+      text.replace(at, 1, "\n  ");
+    std::fprintf(stderr, "%s\n", text.c_str());
+  }
+  return out;
+}
+
+void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
+           const Flags<TrainConfig>& train_flags) {
+  ModelConfig config = chosen_preset(o.preset, ModelKind::language_model);
+  model_flags.apply(config);
+  if (o.context > 0) config.positions = o.context;
+  // Every word counts as it is; the loss is what is read.
+  TrainConfig training{.smoothing = 0, .stop_on = "loss"};
+  train_flags.apply(training);
+  if (training.steps == 0 && training.epochs == 0 && training.minutes == 0 &&
+      training.patience == 0) {
+    if (o.valid_text.empty() && o.valid_share == 0)
+      training.epochs = 20;
+    else
+      training.patience = 5;
+  }
+  check_usage(o, config, training);
+  use(o.machine);
+  const Parts parts = parts_of(o);
+  ModelFolder model = model_for(o, config, training, parts);
+  if (o.resume) {
+    training = model.training;
+    train_flags.apply(training);
+    check(training);
+  }
+  const TextOptions text{.lines = model.config.reads == "lines",
+                         .context = *longest_sentence(model.config),
+                         .with_sources = is_bidirectional_language_model(model.config),
+                         .seed = training.seed};
+  const auto corpus = std::make_shared<TextCorpus>(parts.train, model.tokenizers.target, text);
+  std::fprintf(stderr, "%s", corpus->summary().c_str());
+  std::vector<Batch> valid;
+  if (parts.valid) {
+    TextCorpus held_out(*parts.valid, model.tokenizers.target, text);
+    valid = batches_once(held_out, {.tokens = std::max<int64_t>(2048, text.context + 1)});
+  }
+  std::fprintf(stderr,
+               "%s language model with %s attention: %.1f million parameters; vocabulary of %d\n",
+               model.config.family.c_str(), model.config.score.c_str(),
+               double(model.params.count()) / 1e6, model.tokenizers.target->size());
+  Trainer trainer(*model.model, model.params, corpus, training, model.path);
+  if (o.resume) trainer.resume();
+  std::function<Validation()> look;
+  if (parts.valid) look = [&] { return validate(o, model, valid); };
+  run_training(trainer, {.folder = o.folder, .log = o.log, .validate = look});
+}
+
+void add_lm_train(CLI::App& lm) {
+  auto o = std::make_shared<TrainOptions>();
+  CLI::App* command = lm.add_subcommand(
+      "train",
+      "train a language model from text\n"
+      "Examples:\n"
+      "  heed lm train --text book.txt --valid-share 0.1 --model m --minutes 30\n"
+      "  heed lm train --text book.txt --model m --preset lm-rnn --score additive\n"
+      "  heed lm train --text lines.txt.gz --model m --preset elmo --tokens words    for heed "
+      "embed\n");
+  command->add_option("--text", o->text, "a text to learn from (plain or gzip)");
+  command->add_option("--valid-text", o->valid_text, "another to validate on");
+  command->add_option("--valid-share", o->valid_share,
+                      "instead: the last share of --text, which is not learnt from");
+  command->add_option("--model", o->folder, "the folder to write to");
+  command->add_option("--preset", o->preset, "what flags change: lm-transformer, lm-rnn, elmo");
+  command->add_option("--context", o->context, "pieces that are read together (as --positions)");
+  command->add_option("--tokens", o->tokenizer.kind, "characters, words, bpe or unigram");
+  command->add_option("--vocabulary", o->tokenizer.size, "its size at most");
+  command->add_option("--min-count", o->tokenizer.min_count, "rarer words become unknown");
+  command->add_option("--tokens-file", o->vocabulary,
+                      "an existing vocabulary or SentencePiece model");
+  command->add_flag("--resume", o->resume, "go on from the folder's checkpoint");
+  command->add_option("--sample-length", o->sample_length,
+                      "pieces of a sample at each validation; 0: none");
+  command->add_option("--log", o->log, "also write progress to this file, a JSON object a line");
+  add_machine_flags(*command, o->machine);
+  auto model_flags = std::make_shared<Flags<ModelConfig>>(*command, "Model (beside --preset)");
+  auto train_flags = std::make_shared<Flags<TrainConfig>>(*command, "Training");
+  command->callback([=] { train(*o, *model_flags, *train_flags); });
+}
+
+// ---- score
+
+struct ScoreCommand {
+  std::string folder, text = "-";
+  double last = 0;
+  bool json = false, by_piece = false;
+  ScoreOptions score;
+  Machine machine;
+};
+
+nlohmann::ordered_json to_json(const TextScore& s) {
+  return {{"pieces", s.pieces},
+          {"words", s.words},
+          {"characters", s.characters},
+          {"log_probability", s.log_probability},
+          {"nats_per_piece", s.nats_per_piece()},
+          {"nats_per_character", s.nats_per_character()},
+          {"perplexity_by_piece", s.perplexity_by_piece()},
+          {"perplexity_by_word", s.perplexity_by_word()}};
+}
+
+// A JSON object a line of text: pieces, what each cost, and what was attended to.
+void score_by_piece(const LanguageModel& model, const std::string& path) {
+  LineReader reader(path);
+  while (const std::optional<std::string> line = reader.next()) {
+    if (line->empty()) continue;
+    const ReadText r = model.read(*line, /*want_weights=*/true);
+    nlohmann::ordered_json out;
+    for (const Id id : r.in) out["read"].push_back(model.tokenizer().piece(id));
+    for (const Id id : r.out) out["pieces"].push_back(model.tokenizer().piece(id));
+    out["log_probability"] = r.log_probability;
+    for (const Weights& w : r.weights) {
+      const std::vector<double> all = w.values.values();  // [1, H, T, T]
+      nlohmann::ordered_json heads = nlohmann::ordered_json::array();
+      const int64_t T = w.values.size(2);
+      for (int64_t h = 0; h < w.values.size(1); ++h) {
+        nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+        for (int64_t t = 0; t < T; ++t) {
+          const auto from = all.begin() + (h * T + t) * T;
+          rows.push_back(std::vector<double>(from, from + t + 1));
+        }
+        heads.push_back(std::move(rows));
+      }
+      out["weights"].push_back(std::move(heads));
+    }
+    std::printf("%s\n", out.dump().c_str());
+  }
+}
+
+void score(ScoreCommand o) {
+  want(!o.folder.empty(), "--model is required, a folder that 'heed lm train' made");
+  want(o.last >= 0 && o.last < 1, "--last wants a share in [0, 1)");
+  want(o.last == 0 || o.text != "-", "--last wants --text, a file");
+  use(o.machine);
+  const LanguageModel model{std::filesystem::path(o.folder)};
+  if (o.by_piece) return score_by_piece(model, o.text);
+  StatusLine status;
+  o.score.progress = [&](const TextScore& s) {
+    status.show(std::to_string(s.pieces) + " pieces read");
+  };
+  const TextScore s = model.score(
+      o.last > 0 ? split_text(o.text, o.last).second : TextPart{.path = o.text}, o.score);
+  status.clear();
+  if (o.json) {
+    std::printf("%s\n", to_json(s).dump().c_str());
+    return;
+  }
+  std::printf("pieces %lld  words %lld  characters %lld\n", static_cast<long long>(s.pieces),
+              static_cast<long long>(s.words), static_cast<long long>(s.characters));
+  std::printf("nats a piece %.4f  nats a character %.4f\n", s.nats_per_piece(),
+              s.nats_per_character());
+  std::printf("perplexity by piece %.3f  by word %.3f\n", s.perplexity_by_piece(),
+              s.perplexity_by_word());
+}
+
+void add_lm_score(CLI::App& lm) {
+  auto o = std::make_shared<ScoreCommand>();
+  CLI::App* command = lm.add_subcommand(
+      "score",
+      "how probable a text is: perplexity, nats a character\n"
+      "Examples:\n"
+      "  heed lm score --model m --text test.txt\n"
+      "  heed lm score --model m --text book.txt --last 0.1   what --valid-share held out\n"
+      "  echo 'To be, or not' | heed lm score --model m --by-piece\n");
+  command->add_option("--model", o->folder, "the model's folder");
+  command->add_option("--text", o->text, "the text (plain or gzip); -: standard input");
+  command->add_option("--last", o->last, "only this share, from the end");
+  command->add_option("--batch", o->score.batch, "rows at a time; changes no result")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--stride", o->score.stride,
+                   "of a stream: new pieces a row, the rest is past; 0: half the context")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--json", o->json, "one JSON object");
+  command->add_flag("--by-piece", o->by_piece,
+                    "a JSON object a line of text: each piece's log-probability, and the weights "
+                    "over the past by layer and head");
+  add_machine_flags(*command, o->machine);
+  command->callback([o] { score(*o); });
+}
+
+// ---- generate
+
+struct GenerateCommand {
+  std::string folder, prompt;
+  GenerateOptions generate;
+  bool scores = false;
+  int64_t beam = 0;
+  Machine machine;
+};
+
+void generate(GenerateCommand o) {
+  want(!o.folder.empty(), "--model is required, a folder that 'heed lm train' made");
+  want(o.beam >= 0, "--beam wants a number above 0");
+  SearchOptions& s = o.generate.search;
+  s.sample = o.beam == 0;
+  if (o.beam > 0) s.beam = o.beam;
+  want(s.sample || o.generate.count <= s.beam, "--count cannot be more than --beam");
+  use(o.machine);
+  const LanguageModel model{std::filesystem::path(o.folder)};
+  for (const Generated& g : model.generate(o.prompt, o.generate)) {
+    if (o.scores) std::printf("%.6f\t", g.log_probability);
+    std::printf("%s\n", g.text.c_str());
+  }
+}
+
+void add_lm_generate(CLI::App& lm) {
+  auto o = std::make_shared<GenerateCommand>();
+  CLI::App* command = lm.add_subcommand(
+      "generate",
+      "let a model go on from a prompt: by drawing or, with --beam, by searching\n"
+      "Examples:\n"
+      "  heed lm generate --model m --prompt 'ROMEO:' --length 400 --temperature 0.8 --top-k 20\n"
+      "  heed lm generate --model m --prompt 'the cat' --beam 5 --count 3 --scores\n");
+  SearchOptions& s = o->generate.search;
+  command->add_option("--model", o->folder, "the model's folder");
+  command->add_option("--prompt", o->prompt, "what the text begins with");
+  command->add_option("--length", o->generate.length, "new pieces at most")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--count", o->generate.count, "texts")->check(CLI::PositiveNumber);
+  command->add_option("--temperature", s.temperature, "of drawing; towards 0: the likeliest")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--top-k", s.top_k, "draw from the likeliest so many pieces")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--top-p", s.top_p, "draw from pieces that make up this probability")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--seed", s.seed, "of drawing");
+  command->add_option("--beam", o->beam, "search with so many hypotheses instead; 1: greedy");
+  command->add_option("--normalize", s.normalize,
+                      "beam: scores are divided by length to this power");
+  command->add_option("--no-repeat", s.no_repeat, "no n-gram of this length twice");
+  command->add_flag("--scores", o->scores, "the log-probability before a tab");
+  add_machine_flags(*command, o->machine);
+  command->callback([o] { generate(*o); });
+}
+
+}  // namespace
+
+void add_lm(CLI::App& app) {
+  CLI::App* lm = app.add_subcommand(
+      "lm",
+      "language models: train, score, generate\n"
+      "Examples:\n"
+      "  heed lm train --text book.txt --valid-share 0.1 --model m --minutes 30\n"
+      "  heed lm score --model m --text test.txt\n"
+      "  heed lm generate --model m --prompt 'Once upon a time'\n");
+  lm->require_subcommand(1);
+  add_lm_train(*lm);
+  add_lm_score(*lm);
+  add_lm_generate(*lm);
+}
+
+}  // namespace heed::apps

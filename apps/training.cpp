@@ -1,0 +1,119 @@
+#include "apps/training.h"
+
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "apps/flags.h"
+#include "heed/base/check.h"
+
+namespace heed::apps {
+namespace {
+
+volatile std::sig_atomic_t stop_asked = 0;
+void ask_to_stop(int) { stop_asked = 1; }
+
+bool has_checkpoint(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / "checkpoint" / "last.safetensors");
+}
+
+// The line that can be trusted.
+std::string line(const Progress& p) {
+  char text[256];
+  std::snprintf(
+      text, sizeof text,
+      "epoch %lld  step %lld  loss %.3f  ppl %.2f  %.0f words/s  rate %.2e  norm %.2f  %s",
+      static_cast<long long>(p.epoch), static_cast<long long>(p.step), p.loss, std::exp(p.loss),
+      p.words_a_second, p.rate, p.gradient_norm, duration(p.seconds).c_str());
+  std::string out = text;
+  if (p.left) out += ", " + duration(*p.left) + " left";
+  return out;
+}
+
+std::string json_line(const Progress& p) {
+  nlohmann::ordered_json out{{"epoch", p.epoch},    {"step", p.step},
+                             {"loss", p.loss},      {"words_a_second", p.words_a_second},
+                             {"rate", p.rate},      {"gradient_norm", p.gradient_norm},
+                             {"seconds", p.seconds}};
+  if (p.validation) {
+    out["valid_loss"] = p.validation->loss;
+    if (p.validation->bleu) out["valid_bleu"] = *p.validation->bleu;
+    out["best"] = p.best;
+  }
+  return out.dump();
+}
+
+void tell(const Progress& p, StatusLine& status) {
+  if (!p.validation) {
+    if (stderr_is_terminal())
+      status.show(line(p));
+    else
+      std::fprintf(stderr, "%s\n", line(p).c_str());
+    return;
+  }
+  status.clear();
+  std::fprintf(stderr, "%s\n  valid: loss %.3f  ppl %.2f", line(p).c_str(), p.validation->loss,
+               std::exp(p.validation->loss));
+  if (p.validation->bleu) std::fprintf(stderr, "  BLEU %.1f", *p.validation->bleu);
+  std::fprintf(stderr, "%s\n", p.best ? "  (best so far, saved)" : "");
+}
+
+}  // namespace
+
+ModelConfig chosen_preset(const std::string& name, ModelKind kind) {
+  const std::vector<std::string> names = preset_names(kind);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    want(false, unknown_name("preset", name, names));
+  return preset(name);
+}
+
+ModelFolder resumed_model(const std::string& folder) {
+  require(has_checkpoint(folder), folder,
+          ": nothing to resume: no checkpoint in it; leave --resume out to begin");
+  return open_model(folder, Parameters::leave);
+}
+
+void want_no_model(const std::string& folder) {
+  require(!has_checkpoint(folder) &&
+              !std::filesystem::exists(std::filesystem::path(folder) / "model.safetensors"),
+          folder,
+          ": there is a model in it already; --resume goes on with it, or choose another folder");
+}
+
+void run_training(Trainer& trainer, const TrainingRun& run) {
+  if (trainer.steps() > 0)
+    std::fprintf(stderr, "going on from step %lld\n", static_cast<long long>(trainer.steps()));
+  std::ofstream log;
+  if (!run.log.empty()) {
+    log.open(run.log, std::ios::app);
+    require(log.good(), run.log, ": cannot be written to");
+  }
+  std::signal(SIGINT, ask_to_stop);
+  std::signal(SIGTERM, ask_to_stop);
+  StatusLine status;
+  Trainer::Hooks hooks;
+  hooks.stop = [] { return stop_asked != 0; };
+  hooks.log = [&](const Progress& p) {
+    tell(p, status);
+    if (log.is_open()) log << json_line(p) << std::endl;
+  };
+  if (run.validate)
+    hooks.validate = [&] {
+      status.clear();
+      return run.validate();
+    };
+  const Trainer::End end = trainer.run(hooks);
+  status.clear();
+  if (end == Trainer::End::stopped) {
+    std::fprintf(stderr, "stopped at step %lld; the checkpoint is saved, --resume goes on\n",
+                 static_cast<long long>(trainer.steps()));
+    return;
+  }
+  std::fprintf(stderr, "done after %lld steps%s; the model is in %s\n",
+               static_cast<long long>(trainer.steps()),
+               end == Trainer::End::patience ? " (no better model came)" : "", run.folder.c_str());
+}
+
+}  // namespace heed::apps

@@ -1,0 +1,28 @@
+// What 'heed train' and 'heed lm train' have in common: presets, folders, the run itself.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "heed/training/trainer.h"
+#include "heed/translation/model_folder.h"
+
+namespace heed::apps {
+
+// Throws what is told as a mistake in the arguments if there is no such preset of this kind.
+ModelConfig chosen_preset(const std::string& name, ModelKind kind);
+
+// The model of a run that is to go on.
+ModelFolder resumed_model(const std::string& folder);
+// Throws Error if there is a model in the folder already.
+void want_no_model(const std::string& folder);
+
+struct TrainingRun {
+  std::string folder, log;                    // log: a file for JSON lines; empty: none
+  std::function<Validation()> validate = {};  // may be empty
+};
+
+// Trains until a limit or a signal, and tells of it on stderr.
+void run_training(Trainer& trainer, const TrainingRun& run);
+
+}  // namespace heed::apps
