@@ -11,6 +11,7 @@
 #include "heed/attention/weigh.h"
 #include "heed/base/check.h"
 #include "heed/base/unicode.h"
+#include "heed/files/events.h"
 #include "heed/files/lines.h"
 #include "heed/metrics/metrics.h"
 #include "heed/translation/translator.h"
@@ -22,11 +23,11 @@ namespace {
 struct Options {
   CorpusFiles corpus, valid;
   std::string tsv, valid_tsv;  // instead of source and target
-  std::string folder, preset = "rnn", log, tokenize = "13a";
+  std::string folder, preset = "rnn", log, tensorboard, tokenize = "13a";
   TokenizerOptions tokenizer;
   std::string source_tokenizer, target_tokenizer;  // existing ones
   CorpusOptions cleaning;
-  bool joint = false, resume = false, cut = false, list = false;
+  bool joint = false, resume = false, cut = false, list = false, preset_given = false;
   int64_t samples = 2;
   Machine machine;
 };
@@ -75,19 +76,13 @@ double bleu_of(const std::vector<Translation>& found, const std::vector<std::str
   return metric->score(sum_statistics(statistics(*metric, lines, {references})));
 }
 
-std::vector<std::string> pieces(const Tokenizer& tokenizer, const std::vector<Id>& ids) {
-  std::vector<std::string> out;
-  for (const Id id : ids) out.push_back(tokenizer.piece(id));
-  return out;
-}
-
 void show_sample(const ModelFolder& model, const Translation& t, const std::string& reference) {
   std::fprintf(stderr, "  source      %s\n  translation %s\n  reference   %s\n",
                t.source.text.c_str(), t.best().text.c_str(), reference.c_str());
   const auto& c = t.best();
   if (c.weights.empty() || c.target.ids.size() > 24 || t.source.ids.size() > 24) return;
-  Heatmap map{pieces(*model.tokenizers.target, c.target.ids),
-              pieces(*model.tokenizers.source, t.source.ids),
+  Heatmap map{model.tokenizers.target->pieces(c.target.ids),
+              model.tokenizers.source->pieces(t.source.ids),
               {}};
   for (size_t i = 0; i < c.target.ids.size(); ++i)
     for (size_t j = 0; j < t.source.ids.size(); ++j) map.weights.push_back(double(c.weights[i][j]));
@@ -149,6 +144,18 @@ std::string json_line(const Progress& p) {
   return out.dump();
 }
 
+std::vector<Scalar> scalars(const Progress& p) {
+  std::vector<Scalar> out{{"train/loss", p.loss},
+                          {"train/rate", p.rate},
+                          {"train/gradient_norm", p.gradient_norm},
+                          {"train/words_per_second", p.words_a_second}};
+  if (p.validation) {
+    out.push_back({"valid/loss", p.validation->loss});
+    if (p.validation->bleu) out.push_back({"valid/bleu", *p.validation->bleu});
+  }
+  return out;
+}
+
 void tell(const Progress& p, StatusLine& status) {
   if (!p.validation) {
     if (stderr_is_terminal())
@@ -179,8 +186,7 @@ ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainCo
   if (o.resume) {
     require(std::filesystem::exists(folder / "checkpoint" / "last.safetensors"), o.folder,
             ": nothing to resume: no checkpoint in it; leave --resume out to begin");
-    ModelFolder model = open_model(folder, Parameters::leave);
-    return model;
+    return open_model(folder, Parameters::leave);
   }
   require(!std::filesystem::exists(folder / "checkpoint" / "last.safetensors") &&
               !std::filesystem::exists(folder / "model.safetensors"),
@@ -207,7 +213,8 @@ void choose_files(CorpusFiles& files, const std::string& tsv, const std::string&
 }
 
 // What can be said of the arguments before anything is read.
-void check_usage(Options& o, const ModelConfig& config, const TrainConfig& training) {
+void check_usage(Options& o, const ModelConfig& config, const TrainConfig& training,
+                 const std::set<std::string>& train_given) {
   choose_files(o.corpus, o.tsv, "--");
   choose_files(o.valid, o.valid_tsv, "--valid-");
   want(!o.corpus.source.empty(), "--source and --target (or --tsv) are required");
@@ -219,6 +226,8 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
   const std::vector<std::string> kinds = tokenizer_kinds();
   if (std::find(kinds.begin(), kinds.end(), o.tokenizer.kind) == kinds.end())
     want(false, unknown_name("tokenizer", o.tokenizer.kind, kinds));
+  want(!(train_given.contains("average") && train_given.contains("average_last")),
+       "--average-last takes the place of --average's mean; give one of them");
   try {
     check(config);
     check(training);
@@ -226,6 +235,34 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
   } catch (const Error& error) {
     want(false, error.what());
   }
+}
+
+// Where in the corpus a run is, is counted in batches of the seed's order; and a checkpoint has the
+// mean that was asked for.
+const std::set<std::string> kFixed = {"seed", "batch_tokens", "average", "average_last"};
+
+// A run that is resumed has these fields as they are stored.
+template <class Config>
+void check_same(const Options& o, const Config& stored, const Config& asked,
+                const std::set<std::string>& names, const std::set<std::string>& given) {
+  const std::map<std::string, std::string> was = field_values(stored), now = field_values(asked);
+  for (const std::string& name : names)
+    want(was.at(name) == now.at(name),
+         flag_of(name) + " is " + was.at(name) + " in " + o.folder + ", given " + now.at(name) +
+             (given.contains(name) ? "" : " by --preset " + o.preset) +
+             "; what is resumed stays as it was: leave the flag out, or train another model");
+}
+
+void check_resumed(const Options& o, const ModelFolder& model, const ModelConfig& config,
+                   const std::set<std::string>& model_given, const TrainConfig& training,
+                   const std::set<std::string>& train_given) {
+  std::set<std::string> names = model_given, fixed;
+  if (o.preset_given)
+    for (const auto& [name, value] : field_values(config)) names.insert(name);
+  check_same(o, model.config, config, names, model_given);
+  std::set_intersection(train_given.begin(), train_given.end(), kFixed.begin(), kFixed.end(),
+                        std::inserter(fixed, fixed.end()));
+  check_same(o, model.training, training, fixed, train_given);
 }
 
 ModelConfig chosen_preset(const std::string& name) {
@@ -249,10 +286,11 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     else
       training.patience = 5;
   }
-  check_usage(o, config, training);
+  check_usage(o, config, training, train_flags.given());
   use(o.machine);
   ModelFolder model = model_for(o, config, training);
   if (o.resume) {
+    check_resumed(o, model, config, model_flags.given(), training, train_flags.given());
     training = model.training;
     train_flags.apply(training);
     check(training);
@@ -267,6 +305,13 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   std::fprintf(stderr, "%s", corpus->report().text().c_str());
   std::optional<ValidSet> valid;
   if (!o.valid.source.empty()) valid = read_valid(o, model.tokenizers);
+  std::ofstream log;
+  if (!o.log.empty()) {
+    log.open(o.log, std::ios::app);
+    require(log.good(), o.log, ": cannot be written to");
+  }
+  std::optional<EventFile> events;
+  if (!o.tensorboard.empty()) events.emplace(o.tensorboard);
   std::fprintf(stderr, "%s with %s attention: %.1f million parameters; vocabularies of %d and %d\n",
                model.config.family.c_str(), model.config.score.c_str(),
                double(model.params.count()) / 1e6, model.tokenizers.source->size(),
@@ -274,11 +319,6 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   Trainer trainer(*model.model, model.params, corpus, training, model.path);
   if (o.resume && trainer.resume())
     std::fprintf(stderr, "going on from step %lld\n", static_cast<long long>(trainer.steps()));
-  std::ofstream log;
-  if (!o.log.empty()) {
-    log.open(o.log, std::ios::app);
-    require(log.good(), o.log, ": cannot be written to");
-  }
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
   StatusLine status;
@@ -288,6 +328,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   hooks.log = [&](const Progress& p) {
     tell(p, status);
     if (log.is_open()) log << json_line(p) << std::endl;
+    if (events) events->write(p.step, scalars(p));
   };
   if (valid)
     hooks.validate = [&] {
@@ -328,9 +369,9 @@ void add_train(CLI::App& app) {
   train->add_option("--valid-target", o->valid.target, "their translations");
   train->add_option("--valid-tsv", o->valid_tsv, "instead: one file, source, tab, translation");
   train->add_option("--model", o->folder, "the folder to write to");
-  train->add_option("--preset", o->preset,
-                    "what flags change: rnn-small, rnn, transformer-tiny, "
-                    "transformer-small, transformer-base");
+  CLI::Option* preset = train->add_option("--preset", o->preset,
+                                          "what flags change: rnn-small, rnn, transformer-tiny, "
+                                          "transformer-small, transformer-base");
   train->add_flag("--resume", o->resume, "go on from the folder's checkpoint");
   train->add_flag("--list", o->list, "list scores, ways to weigh and presets");
   train->add_option("--tokens", o->tokenizer.kind, "unigram, bpe, words or characters");
@@ -348,10 +389,15 @@ void add_train(CLI::App& app) {
                     "BLEU's tokenizer in validation (heed score --help)");
   train->add_option("--samples", o->samples, "translations shown at each validation");
   train->add_option("--log", o->log, "also write progress to this file, a JSON object a line");
+  train->add_option("--tensorboard", o->tensorboard,
+                    "also write progress into this folder, as TensorBoard's curves");
   add_machine_flags(*train, o->machine);
   auto model_flags = std::make_shared<Flags<ModelConfig>>(*train, "Model (beside --preset)");
   auto train_flags = std::make_shared<Flags<TrainConfig>>(*train, "Training");
-  train->callback([=] { run(*o, *model_flags, *train_flags); });
+  train->callback([=] {
+    o->preset_given = preset->count() > 0;
+    run(*o, *model_flags, *train_flags);
+  });
 }
 
 }  // namespace heed::apps
