@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -11,6 +12,12 @@
 #include "heed/tensor/memory.h"
 
 namespace heed::apps {
+
+std::string flag_of(const std::string& field) {
+  std::string flag = "--" + field;
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
 
 void add_machine_flags(CLI::App& app, Machine& machine) {
   app.add_option("--threads", machine.threads, "threads to compute with (default: all)")

@@ -3,14 +3,30 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
-#include <optional>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
 namespace heed::apps {
+
+// "average_last": "--average-last".
+std::string flag_of(const std::string& field);
+
+// Every field of a described configuration, as text.
+template <class Config>
+std::map<std::string, std::string> field_values(const Config& config) {
+  std::map<std::string, std::string> out;
+  fields(config, [&](const char* name, const auto& value, const char*) {
+    std::ostringstream text;
+    text << std::boolalpha << value;
+    out[name] = text.str();
+  });
+  return out;
+}
 
 template <class Config>
 class Flags {
@@ -19,21 +35,20 @@ class Flags {
     Config defaults;
     fields(defaults, [&](const char* name, auto& value, const char* what) {
       using T = std::remove_cvref_t<decltype(value)>;
-      std::string flag = name;
-      std::replace(flag.begin(), flag.end(), '_', '-');
-      auto given = std::make_shared<std::optional<T>>();
+      const std::string flag = flag_of(name);
+      auto given = std::make_shared<T>();
+      // What counts is whether the flag was there: CLI11 also sets a bool where it was not.
+      const CLI::Option* option = nullptr;
       if constexpr (std::is_same_v<T, bool>)
-        // By function: bound to a variable, a flag that is not given would set it to false.
-        app.add_flag_function(
-               "--" + flag + ",!--no-" + flag, [given](int64_t count) { *given = count > 0; }, what)
-            ->group(group);
+        option = app.add_flag(flag + ",!--no-" + flag.substr(2), *given, what)->group(group);
       else
-        app.add_option("--" + flag, *given, what)->group(group);
-      set_.push_back([given, wanted = std::string(name)](Config& config) {
-        if (!*given) return;
+        option = app.add_option(flag, *given, what)->group(group);
+      given_.push_back([option, name] { return option->count() > 0 ? name : ""; });
+      set_.push_back([option, given, wanted = std::string(name)](Config& config) {
+        if (option->count() == 0) return;
         fields(config, [&](const char* field, auto& target, const char*) {
           if constexpr (std::is_same_v<std::remove_cvref_t<decltype(target)>, T>)
-            if (wanted == field) target = **given;
+            if (wanted == field) target = *given;
         });
       });
     });
@@ -41,8 +56,16 @@ class Flags {
   void apply(Config& config) const {
     for (const auto& set : set_) set(config);
   }
+  // The fields whose flags were given.
+  std::set<std::string> given() const {
+    std::set<std::string> names;
+    for (const auto& name : given_) names.insert(name());
+    names.erase("");
+    return names;
+  }
 
  private:
+  std::vector<std::function<std::string()>> given_;  // a field's name, or nothing
   std::vector<std::function<void(Config&)>> set_;
 };
 

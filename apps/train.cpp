@@ -19,11 +19,11 @@ namespace {
 struct Options {
   CorpusFiles corpus, valid;
   std::string tsv, valid_tsv;  // instead of source and target
-  std::string folder, preset = "rnn", log, tokenize = "13a";
+  std::string folder, preset = "rnn", log, tensorboard, tokenize = "13a";
   TokenizerOptions tokenizer;
   std::string source_tokenizer, target_tokenizer;  // existing ones
   CorpusOptions cleaning;
-  bool joint = false, resume = false, cut = false, list = false;
+  bool joint = false, resume = false, cut = false, list = false, preset_given = false;
   int64_t samples = 2;
   Machine machine;
 };
@@ -69,19 +69,13 @@ double bleu_of(const std::vector<Translation>& found, const std::vector<std::str
   return metric->score(sum_statistics(statistics(*metric, lines, {references})));
 }
 
-std::vector<std::string> pieces(const Tokenizer& tokenizer, const std::vector<Id>& ids) {
-  std::vector<std::string> out;
-  for (const Id id : ids) out.push_back(tokenizer.piece(id));
-  return out;
-}
-
 void show_sample(const ModelFolder& model, const Translation& t, const std::string& reference) {
   std::fprintf(stderr, "  source      %s\n  translation %s\n  reference   %s\n",
                t.source.text.c_str(), t.best().text.c_str(), reference.c_str());
   const auto& c = t.best();
   if (c.weights.empty() || c.target.ids.size() > 24 || t.source.ids.size() > 24) return;
-  Heatmap map{pieces(*model.tokenizers.target, c.target.ids),
-              pieces(*model.tokenizers.source, t.source.ids),
+  Heatmap map{model.tokenizers.target->pieces(c.target.ids),
+              model.tokenizers.source->pieces(t.source.ids),
               {}};
   for (size_t i = 0; i < c.target.ids.size(); ++i)
     for (size_t j = 0; j < t.source.ids.size(); ++j) map.weights.push_back(double(c.weights[i][j]));
@@ -152,7 +146,8 @@ void choose_files(CorpusFiles& files, const std::string& tsv, const std::string&
 }
 
 // What can be said of the arguments before anything is read.
-void check_usage(Options& o, const ModelConfig& config, const TrainConfig& training) {
+void check_usage(Options& o, const ModelConfig& config, const TrainConfig& training,
+                 const std::set<std::string>& train_given) {
   choose_files(o.corpus, o.tsv, "--");
   choose_files(o.valid, o.valid_tsv, "--valid-");
   want(!o.corpus.source.empty(), "--source and --target (or --tsv) are required");
@@ -167,6 +162,8 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
   const std::vector<std::string> kinds = tokenizer_kinds();
   if (std::find(kinds.begin(), kinds.end(), o.tokenizer.kind) == kinds.end())
     want(false, unknown_name("tokenizer", o.tokenizer.kind, kinds));
+  want(!(train_given.contains("average") && train_given.contains("average_last")),
+       "--average-last takes the place of --average's mean; give one of them");
   try {
     check(config);
     check(training);
@@ -174,6 +171,34 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
   } catch (const Error& error) {
     want(false, error.what());
   }
+}
+
+// Where in the corpus a run is, is counted in batches of the seed's order; and a checkpoint has the
+// mean that was asked for.
+const std::set<std::string> kFixed = {"seed", "batch_tokens", "average", "average_last"};
+
+// A run that is resumed has these fields as they are stored.
+template <class Config>
+void check_same(const Options& o, const Config& stored, const Config& asked,
+                const std::set<std::string>& names, const std::set<std::string>& given) {
+  const std::map<std::string, std::string> was = field_values(stored), now = field_values(asked);
+  for (const std::string& name : names)
+    want(was.at(name) == now.at(name),
+         flag_of(name) + " is " + was.at(name) + " in " + o.folder + ", given " + now.at(name) +
+             (given.contains(name) ? "" : " by --preset " + o.preset) +
+             "; what is resumed stays as it was: leave the flag out, or train another model");
+}
+
+void check_resumed(const Options& o, const ModelFolder& model, const ModelConfig& config,
+                   const std::set<std::string>& model_given, const TrainConfig& training,
+                   const std::set<std::string>& train_given) {
+  std::set<std::string> names = model_given, fixed;
+  if (o.preset_given)
+    for (const auto& [name, value] : field_values(config)) names.insert(name);
+  check_same(o, model.config, config, names, model_given);
+  std::set_intersection(train_given.begin(), train_given.end(), kFixed.begin(), kFixed.end(),
+                        std::inserter(fixed, fixed.end()));
+  check_same(o, model.training, training, fixed, train_given);
 }
 
 void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConfig>& train_flags) {
@@ -190,10 +215,11 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     else
       training.patience = 5;
   }
-  check_usage(o, config, training);
+  check_usage(o, config, training, train_flags.given());
   use(o.machine);
   ModelFolder model = model_for(o, config, training);
   if (o.resume) {
+    check_resumed(o, model, config, model_flags.given(), training, train_flags.given());
     training = model.training;
     train_flags.apply(training);
     check(training);
@@ -217,7 +243,8 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   int round = 0;
   std::function<Validation()> look;
   if (valid) look = [&] { return validate(o, model, *valid, round++); };
-  run_training(trainer, {.folder = o.folder, .log = o.log, .validate = look});
+  run_training(trainer,
+               {.folder = o.folder, .log = o.log, .tensorboard = o.tensorboard, .validate = look});
 }
 
 }  // namespace
@@ -242,9 +269,9 @@ void add_train(CLI::App& app) {
   train->add_option("--valid-target", o->valid.target, "their translations");
   train->add_option("--valid-tsv", o->valid_tsv, "instead: one file, source, tab, translation");
   train->add_option("--model", o->folder, "the folder to write to");
-  train->add_option("--preset", o->preset,
-                    "what flags change: rnn-small, rnn, transformer-tiny, "
-                    "transformer-small, transformer-base");
+  CLI::Option* preset = train->add_option("--preset", o->preset,
+                                          "what flags change: rnn-small, rnn, transformer-tiny, "
+                                          "transformer-small, transformer-base");
   train->add_flag("--resume", o->resume, "go on from the folder's checkpoint");
   train->add_flag("--list", o->list, "list scores, ways to weigh and presets");
   train->add_option("--tokens", o->tokenizer.kind, "unigram, bpe, words or characters");
@@ -262,10 +289,15 @@ void add_train(CLI::App& app) {
                     "BLEU's tokenizer in validation (heed score --help)");
   train->add_option("--samples", o->samples, "translations shown at each validation");
   train->add_option("--log", o->log, "also write progress to this file, a JSON object a line");
+  train->add_option("--tensorboard", o->tensorboard,
+                    "also write progress into this folder, as TensorBoard's curves");
   add_machine_flags(*train, o->machine);
   auto model_flags = std::make_shared<Flags<ModelConfig>>(*train, "Model (beside --preset)");
   auto train_flags = std::make_shared<Flags<TrainConfig>>(*train, "Training");
-  train->callback([=] { run(*o, *model_flags, *train_flags); });
+  train->callback([=] {
+    o->preset_given = preset->count() > 0;
+    run(*o, *model_flags, *train_flags);
+  });
 }
 
 }  // namespace heed::apps

@@ -8,6 +8,7 @@
 
 #include "apps/flags.h"
 #include "heed/base/check.h"
+#include "heed/files/events.h"
 
 namespace heed::apps {
 namespace {
@@ -43,6 +44,18 @@ std::string json_line(const Progress& p) {
     out["best"] = p.best;
   }
   return out.dump();
+}
+
+std::vector<Scalar> scalars(const Progress& p) {
+  std::vector<Scalar> out{{"train/loss", p.loss},
+                          {"train/rate", p.rate},
+                          {"train/gradient_norm", p.gradient_norm},
+                          {"train/words_per_second", p.words_a_second}};
+  if (p.validation) {
+    out.push_back({"valid/loss", p.validation->loss});
+    if (p.validation->bleu) out.push_back({"valid/bleu", *p.validation->bleu});
+  }
+  return out;
 }
 
 void tell(const Progress& p, StatusLine& status) {
@@ -90,6 +103,8 @@ void run_training(Trainer& trainer, const TrainingRun& run) {
     log.open(run.log, std::ios::app);
     require(log.good(), run.log, ": cannot be written to");
   }
+  std::optional<EventFile> events;
+  if (!run.tensorboard.empty()) events.emplace(run.tensorboard);
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
   StatusLine status;
@@ -98,6 +113,7 @@ void run_training(Trainer& trainer, const TrainingRun& run) {
   hooks.log = [&](const Progress& p) {
     tell(p, status);
     if (log.is_open()) log << json_line(p) << std::endl;
+    if (events) events->write(p.step, scalars(p));
   };
   if (run.validate)
     hooks.validate = [&] {

@@ -18,7 +18,9 @@ ModelFolder resumed_model(const std::string& folder);
 void want_no_model(const std::string& folder);
 
 struct TrainingRun {
-  std::string folder, log;                    // log: a file for JSON lines; empty: none
+  std::string folder;
+  std::string log = {};                       // a file for JSON lines; empty: none
+  std::string tensorboard = {};               // a folder for event files; empty: none
   std::function<Validation()> validate = {};  // may be empty
 };
 

@@ -2,6 +2,7 @@
 // alignment.
 #include <cstdio>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
@@ -9,13 +10,14 @@
 #include "heed/base/check.h"
 #include "heed/data/alignment.h"
 #include "heed/files/lines.h"
+#include "heed/translation/choose_head.h"
 #include "heed/translation/translator.h"
 
 namespace heed::apps {
 namespace {
 
 struct Options {
-  std::string folder, source, target, alignment, prefixes;
+  std::string folder, source, target, alignment, prefixes, gold;
   TranslateOptions translate;
   bool json = false, scores = false;
   int64_t chunk = 2000;  // lines read at a time
@@ -23,12 +25,6 @@ struct Options {
 };
 
 const std::vector<std::string> kForms = {"pharaoh", "soft"};
-
-std::vector<std::string> pieces(const Tokenizer& tokenizer, const std::vector<Id>& ids) {
-  std::vector<std::string> out;
-  for (const Id id : ids) out.push_back(tokenizer.piece(id));
-  return out;
-}
 
 // "0.91,0.05,... 0.1,...": for each target piece, and the end, the weights on all source pieces and
 // the end.
@@ -47,10 +43,10 @@ std::string soft(const std::vector<std::vector<float>>& weights) {
 
 nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t) {
   nlohmann::ordered_json out{{"source", t.source.text},
-                             {"source_pieces", pieces(*model.tokenizers.source, t.source.ids)}};
+                             {"source_pieces", model.tokenizers.source->pieces(t.source.ids)}};
   for (const Translation::Candidate& c : t.candidates) {
     nlohmann::ordered_json one{{"text", c.text},
-                               {"pieces", pieces(*model.tokenizers.target, c.target.ids)},
+                               {"pieces", model.tokenizers.target->pieces(c.target.ids)},
                                {"log_probability", c.log_probability},
                                {"score", c.score}};
     if (!c.weights.empty()) {
@@ -67,7 +63,13 @@ void print(const Options& o, const ModelFolder& model, const Translation& t, boo
     std::printf("%s\n", to_json(model, t).dump().c_str());
     return;
   }
-  for (const Translation::Candidate& c : t.candidates) {
+  // So many lines for every line, so that whoever reads them knows which they belong to: where
+  // there are fewer translations, as of an empty line, lines without words and of probability 0.
+  std::vector<Translation::Candidate> all = t.candidates;
+  Translation::Candidate none;
+  none.log_probability = -std::numeric_limits<double>::infinity();
+  all.resize(static_cast<size_t>(o.translate.search.best), none);
+  for (const Translation::Candidate& c : all) {
     std::string line = with_text ? c.text : "";
     bool first = !with_text;
     const auto add = [&](const std::string& field) {
@@ -102,6 +104,8 @@ void prepare(const Options& o) {
     want(false, unknown_name("alignment", o.alignment, kForms));
   want(o.translate.search.sample || o.translate.search.best <= o.translate.search.beam,
        "--best cannot be more than --beam");
+  want(!o.translate.search.sample || o.translate.search.best == 1,
+       "--sample draws one translation of a line; --best is for searches");
   use(o.machine);
 }
 
@@ -142,6 +146,25 @@ void translate(Options o) {
   }
 }
 
+void choose_head(const Options& o, const Translator& translator,
+                 const std::vector<std::string>& sources, const std::vector<std::string>& targets) {
+  const std::vector<std::string> gold = read_lines(o.gold);
+  require(gold.size() == sources.size(), o.source, " has ", sources.size(), " lines, ", o.gold,
+          " has ", gold.size());
+  const std::vector<HeadError> errors =
+      head_errors(translator, sources, targets, gold, o.translate);
+  const auto name = [](int64_t head) { return head < 0 ? "mean" : std::to_string(head); };
+  std::printf("layer  head   AER\n");
+  for (const HeadError& e : errors)
+    std::printf("%5lld  %4s %5.1f\n", static_cast<long long>(e.head.layer),
+                name(e.head.head).c_str(), e.aer);
+  const AlignmentHead best = best_head(errors).head;
+  keep_alignment(o.folder, best);
+  std::fprintf(stderr, "layer %lld, head %s aligns best; %s keeps it\n",
+               static_cast<long long>(best.layer), name(best.head).c_str(),
+               (translator.model().path / "config.json").string().c_str());
+}
+
 void align(Options o) {
   prepare(o);
   want(!o.source.empty() && !o.target.empty(), "--source and --target are required");
@@ -153,6 +176,7 @@ void align(Options o) {
   const std::vector<std::string> sources = read_lines(o.source), targets = read_lines(o.target);
   require(sources.size() == targets.size(), o.source, " has ", sources.size(), " lines, ", o.target,
           " has ", targets.size());
+  if (!o.gold.empty()) return choose_head(o, translator, sources, targets);
   StatusLine status;
   o.translate.progress = [&](int64_t done) {
     status.show(std::to_string(done) + " of " + std::to_string(sources.size()) + " pairs aligned");
@@ -167,9 +191,10 @@ void add_common(CLI::App& command, const std::shared_ptr<Options>& o) {
   command.add_option("--model", o->folder, "the model's folder");
   command.add_option("--batch", o->translate.batch, "sentences at a time; changes no result")
       ->check(CLI::PositiveNumber);
-  command.add_option("--layer", o->translate.search.layer, "whose weights align (-1: the last)");
+  command.add_option("--layer", o->translate.search.layer,
+                     "whose weights align (-1: the last; default: as 'align --choose' chose)");
   command.add_option("--head", o->translate.search.head,
-                     "whose weights align (-1: the mean of all)");
+                     "whose weights align (-1: the mean of all; default: as chosen)");
   command.add_option("--max-length", o->translate.max_length, "longer sources are cut (pieces)")
       ->check(CLI::PositiveNumber);
   command.add_flag("--json", o->json, "a JSON object a line: pieces, weights, scores");
@@ -193,7 +218,7 @@ void add_translate(CLI::App& app) {
   SearchOptions& s = o->translate.search;
   command->add_option("--beam", s.beam, "hypotheses kept; 1 is greedy search")
       ->check(CLI::Range(1, 1000));
-  command->add_option("--best", s.best, "so many translations for each line, best first")
+  command->add_option("--best", s.best, "so many lines for each line, the best translation first")
       ->check(CLI::Range(1, 1000));
   command->add_option("--normalize", s.normalize, "scores are divided by length to this power");
   command->add_option("--coverage", s.coverage, "how much unread source words cost");
@@ -213,15 +238,19 @@ void add_translate(CLI::App& app) {
 
 void add_align(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("align",
-                         "align the words of given pairs\n"
-                         "Examples:\n"
-                         "  heed align --model m --source a.en --target a.de > links\n"
-                         "  heed align --model m --source a.en --target a.de --alignment soft\n");
+  CLI::App* command = app.add_subcommand(
+      "align",
+      "align the words of given pairs\n"
+      "Examples:\n"
+      "  heed align --model m --source a.en --target a.de > links\n"
+      "  heed align --model m --source a.en --target a.de --alignment soft\n"
+      "  heed align --model m --source a.en --target a.de --choose gold.align\n");
   command->add_option("--source", o->source, "source sentences");
   command->add_option("--target", o->target, "their translations");
   command->add_option("--alignment", o->alignment, "pharaoh or soft");
+  command->add_option("--choose", o->gold,
+                      "the pairs' true links: measure every layer and head by them, and keep the "
+                      "best in the model's folder");
   add_common(*command, o);
   command->callback([o] { align(*o); });
 }

@@ -1,5 +1,6 @@
 // heed view: what a translation attended to, or a language model while it read, drawn.
 #include <cstdio>
+#include <functional>
 #include <iostream>
 
 #include "apps/commands.h"
@@ -11,6 +12,7 @@
 #include "heed/translation/translator.h"
 #include "heed/view/heatmap.h"
 #include "heed/view/page.h"
+#include "heed/view/tree.h"
 
 namespace heed::apps {
 namespace {
@@ -23,16 +25,15 @@ struct Options {
   Machine machine;
 };
 
-std::vector<std::string> pieces(const Tokenizer& tokenizer, const std::vector<Id>& ids) {
-  std::vector<std::string> out;
-  for (const Id id : ids) out.push_back(tokenizer.piece(id));
-  return out;
+Ink ink_of(const Options& o) {
+  const bool color = o.color == "always" || (o.color == "auto" && stdout_is_terminal());
+  return color ? Ink::color : Ink::plain;
 }
 
 Heatmap map_of(const ModelFolder& model, const Translation& t) {
   const Translation::Candidate& c = t.best();
-  Heatmap map{pieces(*model.tokenizers.target, c.target.ids),
-              pieces(*model.tokenizers.source, t.source.ids),
+  Heatmap map{model.tokenizers.target->pieces(c.target.ids),
+              model.tokenizers.source->pieces(t.source.ids),
               {}};
   for (size_t i = 0; i < map.rows.size(); ++i)
     for (size_t j = 0; j < map.columns.size(); ++j) map.weights.push_back(double(c.weights[i][j]));
@@ -59,36 +60,45 @@ std::vector<AttentionPage::Layer> page_layers(const std::vector<Weights>& weight
   return out;
 }
 
-// A translation with all its weights: the model reads both sides once more.
+SearchTree tree_of(const ModelFolder& model, const Translation& t) {
+  SearchTree tree;
+  for (const SearchNode& n : t.tree)
+    tree.nodes.push_back({.word = model.tokenizers.target->piece(n.word),
+                          .parent = static_cast<int>(n.parent),
+                          .log_probability = n.log_probability,
+                          .finished = n.finished,
+                          .best = n.best});
+  return tree;
+}
+
 AttentionPage::Sentence page_sentence(const ModelFolder& model, const Translation& t) {
-  const SpecialIds source = model.tokenizers.source->special();
-  const SpecialIds target = model.tokenizers.target->special();
-  std::vector<Id> in = t.source.ids, out{target.begin};
-  in.push_back(source.end);
-  out.insert(out.end(), t.best().target.ids.begin(), t.best().target.ids.end());
-  const int64_t Ts = static_cast<int64_t>(in.size()), Tt = static_cast<int64_t>(out.size());
-  const Forced forced = model.model->force({ids(in, {1, Ts}), {static_cast<Id>(Ts)}},
-                                           ids(out, {1, Tt}), /*want_weights=*/true);
-  return {.source = pieces(*model.tokenizers.source, t.source.ids),
-          .target = pieces(*model.tokenizers.target, t.best().target.ids),
-          .layers = page_layers(forced.weights, Tt - 1, Ts - 1),  // without the ends
-          .note = t.best().text};
+  AttentionPage::Sentence page{.source = model.tokenizers.source->pieces(t.source.ids),
+                               .target = model.tokenizers.target->pieces(t.best().target.ids),
+                               .layers = {},
+                               .note = t.best().text};
+  if (!t.tree.empty()) page.tree = tree_of(model, t);
+  if (model.config.score != "none")
+    page.layers = page_layers(all_weights(model, t), static_cast<int64_t>(page.target.size()),
+                              static_cast<int64_t>(page.source.size()));  // without the ends
+  return page;
 }
 
 // What a language model attended to as it read each line: rows are the pieces it was to say,
 // columns those it had read.
-void view_language_model(const Options& o, const LanguageModel& model, Ink ink,
-                         const std::function<void(const Heatmap&)>& draw) {
+void view_language_model(const Options& o, const LanguageModel& model) {
   AttentionPage page{.title = "Attention", .sentences = {}};
+  bool first = true;
   for (const std::string& line : read_lines("-")) {
     if (line.empty()) continue;
     const ReadText r = model.read(line, /*want_weights=*/true);
     const auto T = static_cast<int64_t>(r.in.size());
-    const Tensor chosen =
-        chosen_weights(r.weights, o.translate.search.layer, o.translate.search.head);
-    Heatmap map{pieces(model.tokenizer(), r.out), pieces(model.tokenizer(), r.in), chosen.values()};
-    std::printf("%s\n%s\n", line.c_str(), draw_terminal(map, ink, o.width).c_str());
-    draw(map);
+    const Tensor chosen = chosen_weights(r.weights, o.translate.search);
+    const Heatmap map{model.tokenizer().pieces(r.out), model.tokenizer().pieces(r.in),
+                      chosen.values()};
+    std::printf("%s\n%s\n", line.c_str(), draw_terminal(map, ink_of(o), o.width).c_str());
+    if (first && !o.svg.empty()) write_file(o.svg, draw_svg(map));
+    if (first && !o.png.empty()) write_file(o.png, draw_png(map));
+    first = false;
     if (!o.html.empty())
       page.sentences.push_back({.source = map.columns,
                                 .target = map.rows,
@@ -98,33 +108,49 @@ void view_language_model(const Options& o, const LanguageModel& model, Ink ink,
   if (!o.html.empty()) write_file(o.html, draw_html(page));
 }
 
+// What is shown of a translation, as text and as a picture.
+struct Drawing {
+  std::string terminal;
+  std::function<std::string()> svg, png;
+};
+
+Drawing drawing_of(const Options& o, const ModelFolder& model, const Translation& t) {
+  const Ink ink = ink_of(o);
+  if (o.translate.want_tree) {
+    const SearchTree tree = tree_of(model, t);
+    return {draw_terminal(tree, ink, o.width), [tree] { return draw_svg(tree); }, {}};
+  }
+  const Heatmap map = map_of(model, t);
+  return {draw_terminal(map, ink, o.width), [map] { return draw_svg(map); },
+          [map] { return draw_png(map); }};
+}
+
 void view(Options o) {
-  require(!o.folder.empty(), "view: wants --model, a folder that 'heed train' made");
+  want(!o.folder.empty(), "--model is required, a folder that 'heed train' made");
+  want(o.png.empty() || !o.translate.want_tree, "--png draws weights; a tree goes to --svg");
   use(o.machine);
   const ModelFolder model = open_model(o.folder);
-  require(model.config.score != "none", o.folder,
-          ": a model without attention; there is nothing to show");
-  o.translate.search.want_weights = true;
-  const bool color = o.color == "always" || (o.color == "auto" && stdout_is_terminal());
-  const Ink ink = color ? Ink::color : Ink::plain;
-  // A picture is of one sentence, the first; the page has them all.
-  bool first = true;
-  const auto draw = [&](const Heatmap& map) {
-    if (first && !o.svg.empty()) write_file(o.svg, draw_svg(map));
-    if (first && !o.png.empty()) write_file(o.png, draw_png(map));
-    first = false;
-  };
-  if (is_language_model(model.config))
-    return view_language_model(o, LanguageModel(model), ink, draw);
+  require(model.config.score != "none" || o.translate.want_tree, o.folder,
+          ": a model without attention; there is nothing to show but the search (--tree)");
+  o.translate.search.want_weights = !o.translate.want_tree;
+  if (is_language_model(model.config)) {
+    want(!o.translate.want_tree,
+         "--tree shows how a translation was found; this is a language model");
+    return view_language_model(o, LanguageModel(model));
+  }
   const Translator translator(model);
   AttentionPage page{.title = "Attention", .sentences = {}};
+  bool first = true;
   for (const Translation& t : translator.translate(read_lines("-"), o.translate)) {
     if (t.source.ids.empty()) continue;
-    const Heatmap map = map_of(translator.model(), t);
+    const Drawing drawing = drawing_of(o, model, t);
     std::printf("%s\n-> %s\n%s\n", t.source.text.c_str(), t.best().text.c_str(),
-                draw_terminal(map, ink, o.width).c_str());
-    draw(map);
-    if (!o.html.empty()) page.sentences.push_back(page_sentence(translator.model(), t));
+                drawing.terminal.c_str());
+    // A picture is of one sentence, the first; the page has them all.
+    if (first && !o.svg.empty()) write_file(o.svg, drawing.svg());
+    if (first && !o.png.empty()) write_file(o.png, drawing.png());
+    first = false;
+    if (!o.html.empty()) page.sentences.push_back(page_sentence(model, t));
   }
   if (!o.html.empty()) write_file(o.html, draw_html(page));
 }
@@ -135,16 +161,21 @@ void add_view(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "view",
-      "show what translations attend to, and of language models what reading a text does\n"
+      "show what translations attend to and how they were found, and what a language model reads\n"
       "Examples:\n"
       "  echo 'the black cat sleeps .' | heed view --model m\n"
       "  heed view --model m --html attention.html < text.en    a page with all layers and heads\n"
-      "  echo 'a dog runs .' | heed view --model m --svg dog.svg --png dog.png\n");
+      "  echo 'a dog runs .' | heed view --model m --svg dog.svg --png dog.png\n"
+      "  echo 'a dog runs .' | heed view --model m --beam 3 --tree    what the search kept\n");
   command->add_option("--model", o->folder, "the model's folder");
   command->add_option("--beam", o->translate.search.beam, "hypotheses kept in search")
       ->check(CLI::Range(1, 1000));
-  command->add_option("--layer", o->translate.search.layer, "whose weights (-1: the last)");
-  command->add_option("--head", o->translate.search.head, "whose weights (-1: the mean of all)");
+  command->add_option("--layer", o->translate.search.layer,
+                      "whose weights (-1: the last; default: as 'align --choose' chose)");
+  command->add_option("--head", o->translate.search.head,
+                      "whose weights (-1: the mean of all; default: as chosen)");
+  command->add_flag("--tree", o->translate.want_tree,
+                    "the beam as a tree, in place of the weights (the page has both)");
   command->add_option("--color", o->color, "auto, always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   command->add_option("--html", o->html, "write a page on which layers and heads can be chosen");

@@ -39,6 +39,7 @@
 #include "heed/tensor/tensor.h"
 #include "heed/training/checkpoint.h"
 #include "heed/training/optimizer.h"
+#include "heed/translation/choose_head.h"
 #include "heed/translation/translator.h"
 #include "heed/version.h"
 #include "heed/view/heatmap.h"

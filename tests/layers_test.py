@@ -7,7 +7,7 @@ BELOW = {
     "models": "base kernels tensor ops nn attention",
     "search": "base kernels tensor ops nn attention models",
     "training": "base data files kernels tensor ops nn attention models metrics",
-    "translation": "base data files kernels tensor ops nn attention models search training",
+    "translation": "base data files kernels tensor ops nn attention models search training metrics",
     "language": "base data files kernels tensor ops nn attention models search training translation",
     "files": "base", "data": "base files", "metrics": "base", "view": "base files",
 }

@@ -9,6 +9,7 @@
 
 #include "heed/training/loss.h"
 #include "heed/training/optimizer.h"
+#include "tests/sources.h"
 #include "tests/toy.h"
 
 namespace heed {
@@ -122,8 +123,6 @@ Made make(const Named& n, Type type = Type::f32, uint64_t seed = 1) {
   return {params, std::move(model)};
 }
 
-using Words = std::vector<Id>;
-
 // Sentences of words that are no special ones, each with its end.
 std::vector<Words> sentences(const std::vector<int>& lengths, int64_t vocabulary, uint64_t seed) {
   Random random(seed);
@@ -135,20 +134,6 @@ std::vector<Words> sentences(const std::vector<int>& lengths, int64_t vocabulary
     words.push_back(kEnd);
     out.push_back(words);
   }
-  return out;
-}
-
-Source source_of(const std::vector<Words>& rows) {
-  size_t width = 0;
-  for (const Words& w : rows) width = std::max(width, w.size());
-  Words all;
-  Source out;
-  for (const Words& w : rows) {
-    all.insert(all.end(), w.begin(), w.end());
-    all.insert(all.end(), width - w.size(), 0);
-    out.lengths.push_back(static_cast<Id>(w.size()));
-  }
-  out.ids = ids(all, {static_cast<int64_t>(rows.size()), static_cast<int64_t>(width)});
   return out;
 }
 

@@ -8,11 +8,11 @@
 #include <set>
 
 #include "tests/folder.h"
+#include "tests/sources.h"
 
 namespace heed {
 namespace {
 
-using Words = std::vector<Id>;
 constexpr Id kUnknown = 1, kBegin = 2, kEnd = 3;
 constexpr int64_t kWords = 7;  // pad, unknown, begin, end and three of its own
 
@@ -33,11 +33,14 @@ class Chain final : public Model {
     return at == word % length ? 0.7 : 0.3 / double(length - 1);
   }
 
-  double log_probability(Id name, const Words& words) const {  // of the words and the end
+  double log_probability(Id name, Words words) const {  // of the words and the end
+    words.push_back(kEnd);
+    return so_far(name, words);
+  }
+  double so_far(Id name, const Words& words) const {  // of the words
     double sum = 0;
     Id before = 0, last = kBegin;
-    for (size_t i = 0; i <= words.size(); ++i) {
-      const Id word = i < words.size() ? words[i] : kEnd;
+    for (const Id word : words) {
       double total = 0;
       for (Id w = 0; w < kWords; ++w) total += std::exp(logit(name, before, last, w));
       sum += logit(name, before, last, word) - std::log(total);
@@ -379,6 +382,93 @@ TEST(Search, WeightsAreThoseThatProducedAWord) {
     }
 }
 
+// ---- the beam as a tree
+
+// The words up to a node, the end among them.
+Words words_up_to(const std::vector<SearchNode>& tree, size_t node) {
+  Words words;
+  for (int64_t n = static_cast<int64_t>(node); n >= 0; n = tree[static_cast<size_t>(n)].parent)
+    words.insert(words.begin(), tree[static_cast<size_t>(n)].word);
+  return words;
+}
+
+// What a beam keeps, found the slow way: of all that may follow what was kept, the likeliest, until
+// there are `beam` of them that go on.
+std::vector<std::set<Words>> kept_by_step(const Chain& chain, Id name, size_t beam,
+                                          size_t longest) {
+  std::vector<std::set<Words>> out;
+  std::vector<Words> live{{}};
+  while (!live.empty()) {
+    std::vector<Words> all, next;
+    for (const Words& words : live)
+      for (const Id w : {kUnknown, kEnd, Id{4}, Id{5}, Id{6}}) {
+        if (words.size() == longest && w != kEnd) continue;
+        all.push_back(words);
+        all.back().push_back(w);
+      }
+    std::sort(all.begin(), all.end(), [&](const Words& a, const Words& b) {
+      return chain.so_far(name, a) > chain.so_far(name, b);
+    });
+    out.emplace_back();
+    for (const Words& words : all) {
+      if (next.size() == beam) break;
+      out.back().insert(words);
+      if (words.back() != kEnd) next.push_back(words);
+    }
+    live = next;
+  }
+  return out;
+}
+
+TEST(Search, RecordsWhatTheBeamKept) {
+  for (const uint64_t seed : {1, 2, 3, 4, 5, 6}) {
+    SCOPED_TRACE(seed);
+    const Chain chain(seed);
+    const Words names{4, 5, 6};
+    SearchOptions o = up_to_four_words();
+    o.beam = o.best = 3;
+    const auto plain = search(chain, named(names, {3, 2, 4}), o);
+    std::vector<std::vector<SearchNode>> trees(names.size());
+    int calls = 0;
+    o.record = [&](int64_t sentence, std::vector<SearchNode> tree) {
+      trees[static_cast<size_t>(sentence)] = std::move(tree), ++calls;
+    };
+    const auto found = search(chain, named(names, {3, 2, 4}), o);
+    EXPECT_EQ(calls, 3);
+    for (size_t b = 0; b < names.size(); ++b) {
+      const std::vector<SearchNode>& tree = trees[b];
+      ASSERT_FALSE(tree.empty());
+      std::vector<std::set<Words>> kept;
+      std::set<Words> ends, on_the_way;
+      for (size_t i = 0; i < tree.size(); ++i) {
+        ASSERT_LT(tree[i].parent, static_cast<int64_t>(i));
+        const Words words = words_up_to(tree, i);
+        EXPECT_NEAR(tree[i].log_probability, chain.so_far(names[b], words), kRounding);
+        EXPECT_EQ(tree[i].finished, words.back() == kEnd);
+        if (kept.size() < words.size()) kept.resize(words.size());
+        EXPECT_TRUE(kept[words.size() - 1].insert(words).second) << "twice";
+        if (tree[i].finished) ends.insert(words);
+        if (tree[i].best) on_the_way.insert(words);
+      }
+      auto wanted = kept_by_step(chain, names[b], 3, kLongest);
+      ASSERT_LE(kept.size(), wanted.size());
+      wanted.resize(kept.size());  // it may stop before, where nothing better can come
+      EXPECT_EQ(kept, wanted);
+      Words best = found[b][0].ids;
+      best.push_back(kEnd);
+      EXPECT_EQ(on_the_way.size(), best.size());
+      for (; !best.empty(); best.pop_back()) EXPECT_TRUE(on_the_way.contains(best));
+      ASSERT_EQ(found[b].size(), plain[b].size());
+      for (size_t k = 0; k < found[b].size(); ++k) {
+        Words words = found[b][k].ids;
+        EXPECT_EQ(words, plain[b][k].ids) << "recording changed the search";
+        words.push_back(kEnd);
+        EXPECT_TRUE(ends.contains(words));
+      }
+    }
+  }
+}
+
 // ---- sampling
 
 // How often each first word was drawn, as shares.
@@ -488,20 +578,6 @@ std::vector<Words> some_sentences(int count) {
     words.push_back(kEnd);
     out.push_back(words);
   }
-  return out;
-}
-
-Source source_of(const std::vector<Words>& rows) {
-  size_t width = 0;
-  for (const Words& w : rows) width = std::max(width, w.size());
-  Words all;
-  Source out;
-  for (const Words& w : rows) {
-    all.insert(all.end(), w.begin(), w.end());
-    all.insert(all.end(), width - w.size(), 0);
-    out.lengths.push_back(static_cast<Id>(w.size()));
-  }
-  out.ids = ids(all, {static_cast<int64_t>(rows.size()), static_cast<int64_t>(width)});
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <set>
 #include <thread>
 
 #include "heed/base/parallel.h"
@@ -132,6 +133,7 @@ TEST(TrainConfig, WhatMakesNoSenseIsRefused) {
   EXPECT_TRUE(has(said(R"({"steps": 1, "rate": 0})"), "rate wants a number above 0"));
   EXPECT_TRUE(has(said(R"({"steps": 1, "smoothing": 1})"), "smoothing wants a share"));
   EXPECT_TRUE(has(said(R"({"steps": 1, "average": 1})"), "average wants a factor"));
+  EXPECT_TRUE(has(said(R"({"steps": 1, "average_last": -1})"), "average_last wants a number"));
   EXPECT_TRUE(has(said(R"({"steps": 1, "accumulate": 0})"), "want numbers above 0"));
   EXPECT_TRUE(has(said(R"({"steps": 9, "schedule": "cosine"})"), "beyond the warm-up's 1000"));
   TrainConfig c;
@@ -308,6 +310,38 @@ TEST(Trainer, KeepsTheMovingAverage) {
   EXPECT_NE(kept, last);
 }
 
+TEST(Trainer, KeepsThePlainMeanOfTheLastValidations) {
+  const Folder folder;
+  TrainConfig config;
+  config.batch_tokens = 64, config.steps = 7, config.average_last = 3, config.warmup = 1;
+  config.validate_every = 2, config.save_every = 1;
+  const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.path());
+  const size_t at = run.params.all().size() - 1;
+  std::vector<std::vector<double>> looked_at, raw;  // what is validated; what is being trained
+  Trainer::Hooks hooks;
+  hooks.validate = [&] {
+    looked_at.push_back(run.params.all()[at].value.values());
+    return Validation{.loss = 1 / double(looked_at.size()), .bleu = {}};
+  };
+  hooks.log = [&](const Progress&) { raw.push_back(run.params.all()[at].value.values()); };
+  run.trainer->run(hooks);
+  ASSERT_EQ(raw.size(), 4u);  // after 2, 4, 6 and 7 steps
+  EXPECT_EQ(looked_at[0], raw[0]);
+  load_parameters(run.params, folder / "model.safetensors");
+  EXPECT_EQ(run.params.all()[at].value.values(), looked_at[3]);
+  for (size_t i = 0; i < raw[0].size(); ++i) {
+    EXPECT_NEAR(looked_at[1][i], (raw[0][i] + raw[1][i]) / 2, 1e-7);
+    EXPECT_NEAR(looked_at[2][i], (raw[0][i] + raw[1][i] + raw[2][i]) / 3, 1e-7);
+    EXPECT_NEAR(looked_at[3][i], (raw[1][i] + raw[2][i] + raw[3][i]) / 3, 1e-7);
+  }
+  EXPECT_NE(looked_at[3], raw[3]);
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "checkpoint"))
+    files.insert(entry.path().filename().string());
+  EXPECT_EQ(files, (std::set<std::string>{"last.safetensors", "step-4.safetensors",
+                                          "step-6.safetensors", "step-7.safetensors"}));
+}
+
 TEST(Trainer, StopsWhenPatienceIsOverAndKeepsTheBest) {
   const Folder folder;
   TrainConfig config;
@@ -360,8 +394,9 @@ TEST(Trainer, EpochsAreALimit) {
 // ---- stopping and going on
 
 // Everything that a run depends on, in the smallest size.
-TrainConfig eventful() {
+TrainConfig eventful(int64_t average_last = 0) {
   TrainConfig c;
+  c.average_last = average_last;
   c.rate = 5e-3, c.schedule = "plateau", c.warmup = 5, c.batch_tokens = 64, c.accumulate = 2;
   c.average = 0.9, c.steps = 41, c.validate_every = 7, c.save_every = 3, c.guided = 0.3;
   c.stop_on = "loss", c.decay = 0.01;
@@ -385,46 +420,54 @@ Trainer::Hooks eventful_hooks(const ToyRun& run) {
 // The tensors of the checkpoint; its state holds seconds, which differ.
 std::map<std::string, std::vector<double>> checkpoint_of(const ToyRun& run) {
   TensorsByName tensors;
+  std::vector<std::string> kinds{"parameter.", "adam_m.", "adam_v."};
+  if (run.config.average_last == 0) kinds.push_back("average.");
   for (const Parameter& p : run.params.all())
-    for (const char* kind : {"parameter.", "adam_m.", "adam_v.", "average."})
-      tensors.emplace(kind + p.name, empty_like(p.value));
+    for (const std::string& kind : kinds) tensors.emplace(kind + p.name, empty_like(p.value));
   load_tensors(tensors, run.folder / "checkpoint" / "last.safetensors");
   std::map<std::string, std::vector<double>> out;
   for (const auto& [name, x] : tensors) out[name] = x.values();
   return out;
 }
 
+void expect_the_same_bytes_when_stopped(const ModelConfig& model, const TrainConfig& config) {
+  const Folder data, whole;
+  const auto corpus = toy_corpus(data, {.sentences = 60});
+  const ToyRun never = begin(corpus, model, config, whole.path());
+  EXPECT_EQ(never.trainer->run(eventful_hooks(never)), Trainer::End::limit);
+  const std::string wanted = read(whole / "model.safetensors");
+  const auto wanted_state = checkpoint_of(never);
+  // At steps that validate (7, 14), that save (3, 6), that do both or neither, and at the last.
+  std::vector<std::vector<int64_t>> stops{{1, 14, 40, 41}};
+  if (!kSlow) stops.insert(stops.end(), {{7}, {2, 3, 6}, {15, 21, 28}, {41}});
+  for (const std::vector<int64_t>& at : stops) {
+    const Folder folder;
+    size_t parts = 0;
+    for (;;) {
+      const ToyRun run = begin(corpus, model, config, folder.path());
+      EXPECT_EQ(run.trainer->resume(), parts > 0);
+      Trainer::Hooks hooks = eventful_hooks(run);
+      hooks.stop = [&] { return parts < at.size() && run.trainer->steps() == at[parts]; };
+      if (run.trainer->run(hooks) == Trainer::End::limit) {
+        EXPECT_TRUE(checkpoint_of(run) == wanted_state) << "stopped first at " << at[0];
+        break;
+      }
+      ASSERT_LT(++parts, 10u);
+    }
+    EXPECT_EQ(parts, at.size());
+    EXPECT_TRUE(read(folder / "model.safetensors") == wanted) << "stopped first at " << at[0];
+  }
+}
+
 TEST(Trainer, StoppedAndResumedEndsWithTheSameBytes) {
   for (const ModelConfig& family : {toy_rnn(), toy_transformer()}) {
     SCOPED_TRACE(family.family);
-    const ModelConfig model = with_dropout(family);
-    const Folder data, whole;
-    const auto corpus = toy_corpus(data, {.sentences = 60});
-    const ToyRun never = begin(corpus, model, eventful(), whole.path());
-    EXPECT_EQ(never.trainer->run(eventful_hooks(never)), Trainer::End::limit);
-    const std::string wanted = read(whole / "model.safetensors");
-    const auto wanted_state = checkpoint_of(never);
-    // At steps that validate (7, 14), that save (3, 6), that do both or neither, and at the last.
-    std::vector<std::vector<int64_t>> stops{{1, 14, 40, 41}};
-    if (!kSlow) stops.insert(stops.end(), {{7}, {2, 3, 6}, {15, 21, 28}, {41}});
-    for (const std::vector<int64_t>& at : stops) {
-      const Folder folder;
-      size_t parts = 0;
-      for (;;) {
-        const ToyRun run = begin(corpus, model, eventful(), folder.path());
-        EXPECT_EQ(run.trainer->resume(), parts > 0);
-        Trainer::Hooks hooks = eventful_hooks(run);
-        hooks.stop = [&] { return parts < at.size() && run.trainer->steps() == at[parts]; };
-        if (run.trainer->run(hooks) == Trainer::End::limit) {
-          EXPECT_TRUE(checkpoint_of(run) == wanted_state) << "stopped first at " << at[0];
-          break;
-        }
-        ASSERT_LT(++parts, 10u);
-      }
-      EXPECT_EQ(parts, at.size());
-      EXPECT_TRUE(read(folder / "model.safetensors") == wanted) << "stopped first at " << at[0];
-    }
+    expect_the_same_bytes_when_stopped(with_dropout(family), eventful());
   }
+}
+
+TEST(Trainer, StoppedAndResumedEndsWithTheSameBytesOfAPlainMean) {
+  expect_the_same_bytes_when_stopped(with_dropout(toy_rnn()), eventful(/*average_last=*/3));
 }
 
 // The child of the next test: trains in the folder that the environment names.
@@ -433,7 +476,7 @@ TEST(Trainer, DISABLED_RunToBeKilled) {
   ASSERT_TRUE(folder);
   set_threads(1);
   const Folder data;
-  TrainConfig config = eventful();
+  TrainConfig config = eventful(std::atoll(std::getenv("HEED_KILL_AVERAGE_LAST")));
   config.steps = std::atoll(std::getenv("HEED_KILL_STEPS"));
   const ToyRun run =
       begin(toy_corpus(data, {.sentences = 60}), with_dropout(toy_rnn()), config, folder);
@@ -441,9 +484,10 @@ TEST(Trainer, DISABLED_RunToBeKilled) {
   run.trainer->run(eventful_hooks(run));
 }
 
-pid_t start_child(const std::filesystem::path& folder, int64_t steps) {
+pid_t start_child(const std::filesystem::path& folder, int64_t steps, int64_t average_last) {
   std::vector<std::string> environment{"HEED_KILL_FOLDER=" + folder.string(),
-                                       "HEED_KILL_STEPS=" + std::to_string(steps)};
+                                       "HEED_KILL_STEPS=" + std::to_string(steps),
+                                       "HEED_KILL_AVERAGE_LAST=" + std::to_string(average_last)};
   for (char** e = environ; *e; ++e)
     if (std::string(*e).rfind("GTEST_", 0) != 0) environment.emplace_back(*e);
   std::vector<char*> env;
@@ -468,29 +512,37 @@ int wait_for(pid_t child) {
   return status;
 }
 
-TEST(Trainer, KilledAtAnyMomentAndResumedEndsWithTheSameBytes) {
+void expect_the_same_bytes_when_killed(int64_t average_last) {
   const int kills = kSlow ? 3 : 20;
   const int64_t steps = kSlow ? 40 : 300;
   const Folder whole, killed;
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
-  ASSERT_EQ(wait_for(start_child(whole.path(), steps)), 0);
+  ASSERT_EQ(wait_for(start_child(whole.path(), steps, average_last)), 0);
   const std::chrono::duration<double> seconds = Clock::now() - start;
-  // Early moments, when nothing is saved yet, to late ones. On average each gets a twentieth of
-  // the way, so that about the last is killed when it is nearly done.
+  // Early moments, when nothing is saved yet, to late ones. On average each gets less than a tenth
+  // of the way, so that more than half are killed before it is done.
   Random random(3);
   int hit = 0;
   for (int i = 0; i < kills; ++i) {
-    const pid_t child = start_child(killed.path(), steps);
-    const double share = double(random.uniform()) * 0.25;
+    const pid_t child = start_child(killed.path(), steps, average_last);
+    const double share = double(random.uniform()) * 0.15;
     std::this_thread::sleep_for(seconds * share);
     kill(child, SIGKILL);
     hit += WIFSIGNALED(wait_for(child));
   }
   EXPECT_GE(hit, kills / 2) << "most had ended before they were killed";
-  ASSERT_EQ(wait_for(start_child(killed.path(), steps)), 0);
+  ASSERT_EQ(wait_for(start_child(killed.path(), steps, average_last)), 0);
   EXPECT_FALSE(read(whole / "model.safetensors").empty());
   EXPECT_TRUE(read(whole / "model.safetensors") == read(killed / "model.safetensors"));
+}
+
+TEST(Trainer, KilledAtAnyMomentAndResumedEndsWithTheSameBytes) {
+  expect_the_same_bytes_when_killed(/*average_last=*/0);
+}
+
+TEST(Trainer, KilledAtAnyMomentAndResumedEndsWithTheSameBytesOfAPlainMean) {
+  expect_the_same_bytes_when_killed(/*average_last=*/3);
 }
 
 // ---- what can go wrong

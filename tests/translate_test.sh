@@ -43,20 +43,45 @@ train() {
 
 # ---- train
 train --model m --steps 12 --validate-every 6 --valid-source v.en --valid-target v.fr \
-  --log log.json >out 2>err || wrong "train: $(cat err)"
+  --log log.json --tensorboard curves >out 2>err || wrong "train: $(cat err)"
 [ -s out ] && wrong "train talks on stdout"
 grep -q 'BLEU' err || wrong "train shows no BLEU: $(cat err)"
 grep -q 'done after 12 steps' err || wrong "train does not say that it is done: $(cat err)"
 python3 -c 'import json; lines = [json.loads(l) for l in open("log.json")]
 assert [l["step"] for l in lines if "valid_bleu" in l] == [6, 12], lines' || wrong "log.json: $(cat log.json)"
 
+cat >scalars.py <<'END'
+# The tags and steps in a folder's event files, the checks of the records left to tests/events_test.cpp.
+import glob, struct, sys
+for path in sorted(glob.glob(sys.argv[1] + "/events.out.tfevents.*")):
+    data = open(path, "rb").read()
+    while data:
+        n = struct.unpack("<Q", data[:8])[0]
+        event, data = data[12:12 + n], data[16 + n:]
+        step = event[10] if event[9:10] == b"\x10" else -1  # below 128: one byte
+        for tag in ["train/loss", "train/rate", "train/gradient_norm", "train/words_per_second", "valid/loss", "valid/bleu"]:
+            if tag.encode() + b"\x15" in event: print(step, tag)
+END
+python3 scalars.py curves >got
+grep -q '^12 valid/bleu$' got || wrong "--tensorboard: $(cat got)"
+[ "$(grep -c '^6 ' got)" = 6 ] || wrong "--tensorboard, step 6: $(cat got)"
+
 # Stopped and resumed: the same bytes.
 train --model half --steps 12 --validate-every 6 --valid-source v.en --valid-target v.fr 2>/dev/null
 same m/model.safetensors half/model.safetensors "the same twice"
-train --model part --steps 5 --validate-every 6 --save-every 5 --valid-source v.en --valid-target v.fr 2>err ||
+train --model part --steps 5 --validate-every 6 --save-every 5 --valid-source v.en --valid-target v.fr \
+  --tensorboard twice 2>err ||
   wrong "train: $(cat err)"
-train --model part --resume --steps 12 --valid-source v.en --valid-target v.fr 2>err || wrong "resume: $(cat err)"
+train --model part --resume --steps 12 --valid-source v.en --valid-target v.fr --tensorboard twice 2>err ||
+  wrong "resume: $(cat err)"
 grep -q 'going on from step 5' err || wrong "resume: $(cat err)"
+[ "$(ls twice | wc -l)" = 2 ] || wrong "a resumed run's event files: $(ls twice)"
+expect 0 "done after 13 steps" train --source corpus/train.en --target corpus/train.fr --model part --resume \
+  --score additive --batch-tokens 400 --steps 13 --rate 0.0001
+# The plain mean.
+train --model mean --steps 12 --validate-every 3 --average-last 3 2>err || wrong "--average-last: $(cat err)"
+[ "$(ls mean/checkpoint | tr '\n' ' ')" = "last.safetensors step-12.safetensors step-6.safetensors step-9.safetensors " ] ||
+  wrong "--average-last: $(ls mean/checkpoint)"
 # Ctrl-C saves and leaves.
 "$heed" train --source corpus/train.en --target corpus/train.fr --tokens words --size 24 --model asked \
   --steps 100000 --validate-every 100000 2>err &
@@ -71,13 +96,15 @@ grep -q 'the checkpoint is saved' err || wrong "SIGTERM: $(cat err)"
 paste corpus/train.en corpus/train.fr | gzip >pairs.tsv.gz
 expect 0 "done after 2 steps" train --tsv pairs.tsv.gz --alignment corpus/train.align --guided 0.5 --model t \
   --preset transformer-tiny --size 32 --inner 32 --tokens bpe --vocabulary 200 --joint --steps 2 --batch-tokens 300
-grep -q '"tied": true' t/config.json || wrong "a preset's tied was lost: $(grep tied t/config.json)"
 expect 0 "done after 1 steps" train --tsv pairs.tsv.gz --model one --steps 1 --size 16 --tokens characters
-grep -q '"bidirectional": true' one/config.json || wrong "a preset's bidirectional was lost"
-expect 0 "done after 1 steps" train --tsv pairs.tsv.gz --model way --steps 1 --size 16 --tokens characters \
-  --no-bidirectional --tied
-grep -q '"bidirectional": false' way/config.json || wrong "--no-bidirectional"
-grep -q '"tied": true' way/config.json || wrong "--tied"
+# What no flag names is as the preset has it.
+has() { grep -qF -- "$2" "$1/config.json" || wrong "$1/config.json: no '$2': $(cat "$1/config.json")"; }
+has m '"bidirectional": true'
+has m '"tied": false'
+has t '"tied": true'
+expect 0 "" train --tsv pairs.tsv.gz --model other-way --steps 1 --size 16 --tokens words --no-bidirectional --tied
+has other-way '"bidirectional": false'
+has other-way '"tied": true'
 expect 0 "" train --list
 for name in additive sparsemax transformer-base; do
   grep -q "$name" out || wrong "train --list: no $name"
@@ -105,7 +132,9 @@ done
 python3 - wanted <<'END' || wrong "--best 2 --scores --alignment pharaoh: $(head -6 wanted)"
 import re, sys
 lines = [l.rstrip("\n").split("\t") for l in open(sys.argv[1])]
-assert len(lines) == 2 * 73 + 2, len(lines)
+assert len(lines) == 2 * 75, len(lines)  # two for each line, also for the empty ones
+for line in 70, 71:
+    assert lines[2 * line:2 * line + 2] == [["", "", "0.000000"], ["", "", "-inf"]], lines[2 * line:]
 for text, links, score in lines:
     assert re.fullmatch(r"(\d+-\d+( \d+-\d+)*)?", links), links
     assert float(score) <= 0
@@ -151,6 +180,38 @@ expect 0 "" align --model m --source a.en --target a.fr --alignment soft --score
 expect 0 "" align --model m --source gap.en --target a.fr --scores
 awk -F'\t' 'NF != 2 { exit 1 }' out || wrong "align: an empty line lost its tab: $(head -2 out)"
 
+# The best head, kept in the folder.
+head -20 corpus/test.align >a.align
+"$heed" align --model t --source a.en --target a.fr >first
+expect 0 "aligns best; t/config.json keeps it" align --model t --source a.en --target a.fr --choose a.align
+[ "$(wc -l <out)" = 21 ] || wrong "align --choose: a line for 4 layers of 4 heads and their mean: $(cat out)"
+python3 - out t/config.json <<'END' || wrong "align --choose: $(cat out t/config.json)"
+import json, sys
+rows = [l.split() for l in open(sys.argv[1])][1:]
+least = min(float(row[2]) for row in rows)
+kept = json.load(open(sys.argv[2]))["alignment"]
+name = [str(kept["layer"]), "mean" if kept["head"] < 0 else str(kept["head"])]
+assert name in [row[:2] for row in rows if float(row[2]) == least]
+END
+named=$(python3 -c 'import json; k = json.load(open("t/config.json"))["alignment"]; print("--layer", k["layer"], "--head", k["head"])')
+"$heed" align --model t --source a.en --target a.fr >got
+"$heed" align --model t --source a.en --target a.fr $named >wanted
+same got wanted "the head that was chosen"
+"$heed" align --model t --source a.en --target a.fr --layer -1 --head -1 >got
+same got first "the last layer's mean"
+
+# ---- view
+"$heed" view --model m --color never <text >out 2>err || wrong "view: $(cat err)"
+grep -q '[░▒▓█]' out || wrong "view: no weights: $(head -5 out)"
+head -1 text | "$heed" view --model m --beam 3 --tree --svg tree.svg --html tree.html >out 2>err || wrong "view --tree: $(cat err)"
+grep -q '[├└]─ .* -[0-9.]* end \*$' out || wrong "view --tree: no best end: $(cat out)"
+[ "$(grep -c ' end' out)" -ge 3 ] || wrong "view --tree: a beam of 3 has 3 ends: $(cat out)"
+grep -q 'The beam as a tree' tree.svg || wrong "view --tree --svg: $(head -c 300 tree.svg)"
+grep -q 'class="tree" data-sentence="0"' tree.html || wrong "view --tree --html: no tree"
+grep -q '"heads":\[\[' tree.html || wrong "view --tree --html: no weights"
+head -1 text | "$heed" view --model m --html tree.html >/dev/null
+grep -q 'data-sentence="0"' tree.html && wrong "view --html: a tree that was not asked for"
+
 # ---- what does not fit, one by one
 files="--source corpus/train.en --target corpus/train.fr"
 : >empty
@@ -163,8 +224,15 @@ refuse 1 "train.en has 300 lines and ten 10" train --source corpus/train.en --ta
 refuse 1 "corpus: is a directory" train --source corpus --target ten --model y
 refuse 1 "latin1" train $files --valid-source latin1 --valid-target latin1 --model y --tokens words --steps 1
 refuse 1 "ten: the model's folder cannot be made" train $files --model ten --tokens words --steps 1
+refuse 1 "ten: the folder for TensorBoard cannot be made" train $files --model y --tokens words --steps 1 --tensorboard ten
 refuse 1 "there is a model in it already" train $files --model m
 refuse 1 "nothing to resume" train $files --model nosuch --resume
+refuse 2 "--score is additive in m, given dot" train $files --model m --resume --score dot
+refuse 2 "--size is 24 in m, given 128 by --preset rnn-small" train $files --model m --resume --preset rnn-small
+refuse 2 "--bidirectional is true in m, given false" train $files --model m --resume --no-bidirectional
+refuse 2 "--seed is 1 in m, given 2" train $files --model m --resume --seed 2
+refuse 2 "--average-last is 0 in m, given 3" train $files --model m --resume --average-last 3
+refuse 2 "--average-last takes the place of --average" train $files --model y --average 0.9 --average-last 3
 refuse 1 "nosuch: cannot be read" train $files --model y --source-tokens nosuch --tokens words
 refuse 2 "unknown flag '--sorce'; did you mean '--source'" train --sorce a
 refuse 2 "unknown score 'aditive'; did you mean 'additive'" train $files --model y --score aditive
@@ -187,6 +255,11 @@ refuse 2 "--model is required" translate --input text
 refuse 2 "unknown flag '--beem'; did you mean '--beam'" translate --model m --beem 3
 refuse 2 "unknown alignment 'pharao'; did you mean 'pharaoh'" translate --model m --alignment pharao
 refuse 2 "--best cannot be more than --beam" translate --model m --best 9 --beam 3 --input text
+refuse 2 "--sample draws one translation" translate --model m --best 2 --sample --input text
+refuse 2 "--model is required" view
+refuse 2 "a tree goes to --svg" view --model m --tree --png tree.png
+refuse 1 "a.en has 20 lines, ten has 10" align --model m --source a.en --target a.fr --choose ten
+refuse 1 "line 1: alignment: token 1" align --model m --source a.en --target a.fr --choose a.fr
 refuse 1 "nosuch: there is no such model folder" translate --model nosuch --input text
 refuse 1 "corpus: no config.json in it" translate --model corpus --input text
 refuse 1 "text: is a file; a model is a folder" translate --model text --input text

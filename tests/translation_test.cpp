@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "heed/base/parallel.h"
+#include "heed/metrics/metrics.h"
 #include "heed/training/checkpoint.h"
+#include "heed/translation/choose_head.h"
 #include "tests/toy.h"
 
 namespace heed {
@@ -130,6 +132,8 @@ TEST(ModelFolder, SaysWhatIsMissingOrDoesNotFit) {
   EXPECT_TRUE(
       has(with("source.words", read(folder / "source.words") + "more\n"), "tensor 'source."))
       << with("source.words", read(folder / "source.words") + "more\n");
+  EXPECT_TRUE(has(with("config.json", R"({"alignment": {"layer": 1},)" + config.substr(1)),
+                  "'alignment' cannot be"));
   EXPECT_EQ(said(), "");
   EXPECT_TRUE(has(message([&] { open_model(folder / "nosuch"); }), "no such model folder"));
   EXPECT_TRUE(has(message([&] { open_model(folder / "config.json"); }), "a model is a folder"));
@@ -283,6 +287,95 @@ TEST(Translator, WhatIsNotTextIsRefusedByItsLine) {
   EXPECT_EQ(message([&] { translator.translate({"a", "caf\xE9"}, o); }), "line 2002: not UTF-8");
   o.batch = 0;
   EXPECT_TRUE(has(message([&] { translator.translate({"a"}, o); }), "at least one sentence"));
+}
+
+// ---- whose weights align
+
+std::vector<std::string> links_of(const std::vector<Translation>& all) {
+  std::vector<std::string> out;
+  for (const Translation& t : all)
+    out.push_back(to_pharaoh(word_alignment(t.source, t.best().target, t.best().weights)));
+  return out;
+}
+
+TEST(ChooseHead, FindsTheHeadThatTheLinksCameFrom) {
+  const Folder folder;
+  ModelConfig config = tiny("transformer");
+  config.decoder_layers = 2;
+  put_model(folder, config);
+  const Translator translator(folder.path());
+  std::vector<std::string> sources = lines_of(30), targets = lines_of(30);
+  std::reverse(targets.begin(), targets.end());
+  TranslateOptions o;
+  o.search.want_weights = true;
+  const auto links = [&](int64_t layer, int64_t head) {
+    TranslateOptions named = o;
+    named.search.layer = layer, named.search.head = head;
+    return links_of(translator.score(sources, targets, named));
+  };
+  const std::vector<std::string> gold = links(0, 1);
+  const std::vector<HeadError> errors = head_errors(translator, sources, targets, gold);
+  // Each as its own links score.
+  const std::vector<AlignmentHead> wanted{{0, 0}, {0, 1}, {0, -1}, {1, 0}, {1, 1}, {1, -1}};
+  ASSERT_EQ(errors.size(), wanted.size());
+  const auto aer = make_aer();
+  for (size_t i = 0; i < errors.size(); ++i) {
+    const auto& [layer, head] = wanted[i];
+    EXPECT_EQ(errors[i].head, wanted[i]);
+    EXPECT_EQ(errors[i].aer,
+              aer->score(sum_statistics(statistics(*aer, links(layer, head), {gold}))));
+    EXPECT_EQ(errors[i].aer == 0, wanted[i] == (AlignmentHead{0, 1})) << layer << " " << head;
+  }
+  EXPECT_EQ(best_head(errors).head, (AlignmentHead{0, 1}));
+
+  // Kept, it is the one that aligns, unless another is named.
+  const std::vector<std::string> before = links_of(translator.score(sources, targets, o));
+  EXPECT_NE(before, gold);
+  keep_alignment(folder.path(), best_head(errors).head);
+  const Translator after(folder.path());
+  EXPECT_EQ(links_of(after.score(sources, targets, o)), gold);
+  o.search.layer = -1;
+  EXPECT_EQ(links_of(after.score(sources, targets, o)), before);
+  EXPECT_EQ(to_json(after.model().config), to_json(config));
+}
+
+TEST(ChooseHead, SaysWhatDoesNotFit) {
+  const Folder folder;
+  put_model(folder, tiny("rnn"));
+  const Translator translator(folder.path());
+  const auto said = [&](const std::vector<std::string>& lines,
+                        const std::vector<std::string>& gold) {
+    return message([&] { head_errors(translator, lines, lines, gold); });
+  };
+  EXPECT_EQ(said({"a b", ""}, {"0-0", ""}), "");
+  EXPECT_TRUE(has(said({"a", "b"}, {"0-0"}), "2 pairs and 1 lines of gold"));
+  EXPECT_TRUE(has(said({"a", "b"}, {"0-0", "0:0"}), "line 2: alignment: token 1, '0:0'"));
+  EXPECT_TRUE(has(said({"", " "}, {"", ""}), "no pair to choose a head on"));
+  const Folder blind;
+  ModelConfig none = tiny("rnn");
+  none.score = "none", none.heads = 1;
+  put_model(blind, none);
+  const Translator without(blind.path());
+  EXPECT_TRUE(
+      has(message([&] { head_errors(without, {"a"}, {"a"}, {"0-0"}); }), "no head to choose"));
+}
+
+TEST(Translator, TellsWhatTheSearchKeptIfAsked) {
+  const Folder folder;
+  put_model(folder, tiny("rnn"));
+  const Translator translator(folder.path());
+  TranslateOptions o;
+  o.search.beam = 3, o.search.max_extra = 3, o.batch = 2;
+  const std::vector<std::string> lines{"a b", "", "c d e f", "g"};
+  for (const Translation& t : translator.translate(lines, o)) EXPECT_TRUE(t.tree.empty());
+  o.want_tree = true;
+  for (const Translation& t : translator.translate(lines, o)) {
+    std::vector<Id> best;
+    for (const SearchNode& n : t.tree)
+      if (n.best && !n.finished) best.push_back(n.word);
+    EXPECT_EQ(best, t.best().target.ids);
+    EXPECT_EQ(t.tree.empty(), t.source.ids.empty());
+  }
 }
 
 TEST(WordAlignment, LinksEachWordWithWhatItWeighsMost) {

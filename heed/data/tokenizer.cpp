@@ -198,6 +198,12 @@ Made find_tokenizer(const std::filesystem::path& folder, const std::string& name
 
 }  // namespace
 
+std::vector<std::string> Tokenizer::pieces(std::span<const Id> ids) const {
+  std::vector<std::string> out;
+  for (const Id id : ids) out.push_back(piece(id));
+  return out;
+}
+
 std::vector<std::string> tokenizer_kinds() {
   std::vector<std::string> names;
   for (const Kind& kind : kinds()) names.push_back(kind.name);

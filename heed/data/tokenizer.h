@@ -49,6 +49,7 @@ class Tokenizer {
   // One piece to show to people: a space in it is shown as "▁", special ones as "<pad>", "<unk>",
   // "<s>", "</s>", a newline as "⏎".
   virtual std::string piece(Id id) const = 0;
+  std::vector<std::string> pieces(std::span<const Id> ids) const;
 
   // Ids are below it.
   virtual Id size() const = 0;

@@ -48,7 +48,7 @@ void fields(Config& c, F&& f) {
   f("dropout", c.dropout, "share of activations dropped in training");
   f("tied", c.tied, "the target's word vectors also score words at the output");
   f("score", c.score,
-    "how a query and a key are compared (heed train --scores lists them), or none");
+    "how a query and a key are compared (heed train --list prints them), or none");
   f("weigh", c.weigh,
     "from scores to weights: soft, hard, straight_through, gumbel, sparsemax, entmax");
   f("temperature", c.temperature, "scores are divided by it");

@@ -20,6 +20,7 @@ struct Node {
   int64_t parent = -1;  // -1: the root
   double log_probability = 0;
   std::vector<float> weights = {};
+  bool finished = false;  // the end of a hypothesis, where the search is recorded
 };
 
 // The search of one sentence.
@@ -116,6 +117,7 @@ void grow(const SearchOptions& o, Tree& tree, std::span<const std::vector<WordSc
     std::vector<float> row =
         weights.empty() ? std::vector<float>{} : weights[static_cast<size_t>(c.leaf)];
     if (c.word == o.end) {
+      if (o.record) tree.nodes.push_back({c.word, parent, c.log_probability, {}, true});
       finish(o, tree, parent, c.log_probability, std::move(row));
       continue;
     }
@@ -129,10 +131,25 @@ void grow(const SearchOptions& o, Tree& tree, std::span<const std::vector<WordSc
   }
 }
 
+// All nodes, with the way to the best hypothesis: the only end behind its words.
+std::vector<SearchNode> recorded(const Tree& tree) {
+  std::vector<SearchNode> out;
+  for (const Node& n : tree.nodes)
+    out.push_back({n.word, n.parent, n.log_probability, n.finished, false});
+  for (size_t i = 0; i < out.size() && !tree.finished.empty(); ++i) {
+    if (!out[i].finished || tree.words(out[i].parent) != tree.finished.front().ids) continue;
+    for (int64_t n = static_cast<int64_t>(i); n >= 0; n = out[static_cast<size_t>(n)].parent)
+      out[static_cast<size_t>(n)].best = true;
+  }
+  return out;
+}
+
 }  // namespace
 
-Tensor chosen_weights(const std::vector<Weights>& all, int64_t layer, int64_t head) {
+Tensor chosen_weights(const std::vector<Weights>& all, const SearchOptions& o) {
   require(!all.empty(), "alignment: this model has no attention to show");
+  int64_t layer = o.layer.value_or(-1);
+  const int64_t head = o.head.value_or(-1);
   if (layer < 0) layer = static_cast<int64_t>(all.size()) - 1;
   require(layer < static_cast<int64_t>(all.size()), "alignment: layer ", layer, " of ", all.size());
   const Tensor& w = all[static_cast<size_t>(layer)].values;  // heads at axis 1
@@ -172,7 +189,7 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
     const Step step = model.step(state, last, weights_needed);
     const Tensor log_probabilities = contiguous(log_softmax(step.logits));
     std::optional<Tensor> weights;
-    if (weights_needed) weights = on_host(chosen_weights(step.weights, o.layer, o.head));
+    if (weights_needed) weights = on_host(chosen_weights(step.weights, o));
     // A few more than are wanted, for words that may not follow.
     const int64_t most = std::min(log_probabilities.size(1), 2 * o.beam + 8);
     std::optional<Ranked> largest;
@@ -230,6 +247,7 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
       std::vector<int64_t> from;
       grow(o, tree, rows, row_weights, from);
       if (all_dead(tree) || hopeless(o, tree)) {
+        if (o.record) o.record(tree.sentence, recorded(tree));
         tree.finished.resize(std::min(tree.finished.size(), static_cast<size_t>(o.best)));
         out[static_cast<size_t>(tree.sentence)] = std::move(tree.finished);
         continue;
@@ -269,7 +287,7 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
       on_host(log_softmax(linear(forced.hidden, model.output_weight())));
   const int64_t V = log_probabilities.size(2);
   std::optional<Tensor> weights;
-  if (weights_needed) weights = on_host(chosen_weights(forced.weights, o.layer, o.head));
+  if (weights_needed) weights = on_host(chosen_weights(forced.weights, o));
   std::vector<Hypothesis> out;
   for (int64_t b = 0; b < B; ++b) {
     Hypothesis h{.ids = targets[static_cast<size_t>(b)]};

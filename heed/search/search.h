@@ -5,11 +5,22 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "heed/models/model.h"
 
 namespace heed {
+
+// A word that a search kept at some step.
+struct SearchNode {
+  Id word = 0;
+  int64_t parent = -1;         // the node of the word before, which stands before it; -1: none
+  double log_probability = 0;  // of all words up to this one
+  bool finished = false;       // the end of a hypothesis
+  bool best = false;           // on the way to the one that won
+};
 
 struct SearchOptions {
   Id begin = 2, end = 3, pad = 0, unknown = 1;
@@ -25,8 +36,9 @@ struct SearchOptions {
   bool allow_unknown = true;
   bool open_end = false;  // one that is as long as it may be stops there, without the end
   bool want_weights = false;
-  // Which weights: a layer (-1: the last) and a head (-1: the mean of all).
-  int64_t layer = -1, head = -1;
+  // Which weights: a layer (-1, or not said: the last) and a head (-1, or not said: the mean of
+  // all).
+  std::optional<int64_t> layer = {}, head = {};
   // Sampling instead of a beam.
   bool sample = false;
   double temperature = 1;
@@ -37,6 +49,8 @@ struct SearchOptions {
   // on, such as the line's.
   std::vector<std::vector<Id>> prefixes = {};
   std::vector<int64_t> numbers = {};
+  // If set: called once for each sentence, with every word that was kept.
+  std::function<void(int64_t sentence, std::vector<SearchNode>)> record = {};
 };
 
 struct Hypothesis {
@@ -58,6 +72,6 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
                                       const SearchOptions& options);
 
 // One of the weights of a step, [rows, Ts], or of a forced target, [B, Tt, Ts].
-Tensor chosen_weights(const std::vector<Weights>& all, int64_t layer, int64_t head);
+Tensor chosen_weights(const std::vector<Weights>& all, const SearchOptions& options);
 
 }  // namespace heed

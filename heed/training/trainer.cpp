@@ -50,6 +50,8 @@ void check(const TrainConfig& c) {
           "training: smoothing wants a share in [0, 1), given ", c.smoothing);
   require(c.average >= 0 && c.average < 1, "training: average wants a factor in [0, 1), given ",
           c.average);
+  require(c.average_last >= 0, "training: average_last wants a number of at least 0, given ",
+          c.average_last);
   require(c.steps > 0 || c.epochs > 0 || c.minutes > 0 || c.patience > 0,
           "training: nothing would end it; give steps, epochs, minutes or patience");
   require(c.schedule != "cosine" || c.steps > c.warmup,
@@ -88,7 +90,7 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> ex
       graphs_(arena_),
       losses_(
           tensor(std::vector<float>(static_cast<size_t>(config.accumulate)), {config.accumulate})) {
-  if (config_.average > 0)
+  if (config_.average > 0 || config_.average_last > 0)
     for (const Parameter& p : params_.all()) {
       average_.push_back(empty_like(p.value));
       copy_into(p.value.detached(), average_.back());
@@ -134,12 +136,13 @@ void Trainer::update(Batches& batches, Window& window) {
                           .warmup = config_.warmup,
                           .steps = config_.steps,
                           .factor = state_.rate_factor};
+  const bool moving = !average_.empty() && config_.average_last == 0;
   // At first the mean is of few steps: a factor that grows up to the one asked for.
   const double t = double(now.step), factor = std::min(config_.average, (1 + t) / (10 + t));
   graphs_.run(shape, [&] {
     gradients(now.batches);
     adam_.step(rate_at(schedule, now.step),
-               {.of = average_.empty() ? nullptr : &average_, .factor = factor});
+               {.of = moving ? &average_ : nullptr, .factor = factor});
   });
   state_.position = now.batches.back().after;
   state_.step = now.step;
@@ -176,6 +179,43 @@ void Trainer::settle(Window& window) {
   }
   ++window.updates;
   window.norm += norm;
+}
+
+// The mean over the last validations. Each one's parameters are a file of their own: neither memory
+// nor the checkpoint grows with their number, and a mean is a function of files, however often the
+// run was killed between them.
+void Trainer::take_recent_mean() {
+  if (config_.average_last == 0) return;
+  save_parameters(params_, recent_path(state_.step));
+  std::vector<int64_t>& recent = state_.recent;
+  recent.push_back(state_.step);
+  if (static_cast<int64_t>(recent.size()) > config_.average_last) recent.erase(recent.begin());
+  TensorsByName one;
+  for (const Parameter& p : params_.all()) one.emplace(p.name, empty_like(p.value));
+  for (size_t n = 0; n < recent.size(); ++n) {
+    load_tensors(one, recent_path(recent[n]));
+    for (size_t i = 0; i < average_.size(); ++i) {
+      const Tensor& x = one.at(params_.all()[i].name);
+      if (n == 0)
+        copy_into(x, average_[i]);
+      else
+        blend(average_[i], double(n) / double(n + 1), x, 1 / double(n + 1));
+    }
+  }
+}
+
+// Files that the checkpoint does not name any more; those that it names must be there until the
+// next is whole.
+void Trainer::forget_old() const {
+  if (config_.average_last == 0) return;
+  std::error_code error;  // one that stays is only in the way
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "checkpoint", error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("step-", 0) == 0 && std::ranges::none_of(state_.recent, [&](int64_t s) {
+          return entry.path() == recent_path(s);
+        }))
+      std::filesystem::remove(entry.path(), error);
+  }
 }
 
 // ---- the loop
@@ -255,6 +295,7 @@ Trainer::End Trainer::run(const Hooks& hooks) {
 
 void Trainer::validate(const Hooks& hooks, Progress& p) {
   state_.validated = state_.step;
+  take_recent_mean();
   if (!hooks.validate) return keep_best();
   {
     const UseAverage averaged(params_, average_);
@@ -286,7 +327,8 @@ TensorsByName Trainer::checkpoint_tensors() const {
     tensors.emplace("parameter." + p.name, p.value);
     tensors.emplace("adam_m." + p.name, adam_.m()[i]);
     tensors.emplace("adam_v." + p.name, adam_.v()[i]);
-    if (!average_.empty()) tensors.emplace("average." + p.name, average_[i]);
+    if (!average_.empty() && config_.average_last == 0)
+      tensors.emplace("average." + p.name, average_[i]);
   }
   return tensors;
 }
@@ -301,9 +343,11 @@ void Trainer::save() const {
       {"best", std::isfinite(state_.best) ? nlohmann::json(state_.best) : nlohmann::json()},
       {"since_best", state_.since_best},
       {"validated", state_.validated},
+      {"recent", state_.recent},
       {"rate_factor", state_.rate_factor},
       {"seconds", state_.seconds}};
   save_tensors(checkpoint_tensors(), checkpoint_path(), {{"state", state.dump()}});
+  forget_old();
 }
 
 bool Trainer::resume() {
@@ -320,6 +364,7 @@ bool Trainer::resume() {
     if (!state.at("best").is_null()) state_.best = state.at("best");
     state_.since_best = state.at("since_best");
     state_.validated = state.at("validated");
+    if (state.contains("recent")) state_.recent = state.at("recent").get<std::vector<int64_t>>();
     state_.rate_factor = state.at("rate_factor");
     state_.seconds = state.at("seconds");
   } catch (const nlohmann::json::exception&) {

@@ -35,6 +35,7 @@ struct TrainConfig {
   double clip = 1;
   double decay = 0;
   double average = 0.999;
+  int64_t average_last = 0;
   double guided = 0;
   int64_t steps = 0, epochs = 0;
   double minutes = 0;
@@ -59,6 +60,9 @@ void fields(Config& c, F&& f) {
   f("average", c.average,
     "the model that is kept is the exponential mean of the parameters with this factor; 0: the "
     "last");
+  f("average_last", c.average_last,
+    "instead: the plain mean of the parameters at the last so many validations; 0: the exponential "
+    "one");
   f("guided", c.guided, "weight of the alignment's loss, where an alignment is given");
   f("steps", c.steps, "updates at most; 0: no limit");
   f("epochs", c.epochs, "times through the corpus at most; 0: no limit");
@@ -120,7 +124,8 @@ class Trainer {
     DataPosition position;
     double best = -std::numeric_limits<double>::infinity();  // larger is better
     int64_t since_best = 0;
-    int64_t validated = 0;  // the step that was last looked at
+    int64_t validated = 0;             // the step that was last looked at
+    std::vector<int64_t> recent = {};  // steps whose parameters are kept for the plain mean
     double rate_factor = 1;
     double seconds = 0;
   };
@@ -140,6 +145,8 @@ class Trainer {
   void gradients(const std::vector<Batch>& now);
   void update(Batches& batches, Window& window);
   void settle(Window& window);
+  void take_recent_mean();
+  void forget_old() const;
   void validate(const Hooks& hooks, Progress& progress);
   TensorsByName checkpoint_tensors() const;
   void save() const;
@@ -150,6 +157,9 @@ class Trainer {
   std::filesystem::path checkpoint_path() const {
     return folder_ / "checkpoint" / "last.safetensors";
   }
+  std::filesystem::path recent_path(int64_t step) const {
+    return folder_ / "checkpoint" / ("step-" + std::to_string(step) + ".safetensors");
+  }
 
   const Model& model_;
   Params params_;
@@ -157,7 +167,7 @@ class Trainer {
   TrainConfig config_;
   std::filesystem::path folder_;
   Adam adam_;
-  std::vector<Tensor> average_;
+  std::vector<Tensor> average_;  // by parameter; empty: the last ones are kept
   std::shared_ptr<Arena> arena_;
   StepGraphs graphs_;
   Tensor losses_;  // of the batches of an update, by word

@@ -20,7 +20,7 @@ ModelFolder assembled(const std::filesystem::path& path, const ModelConfig& conf
                           {.source = tokenizers.source->size(),
                            .target = tokenizers.target->size(),
                            .shared = tokenizers.source == tokenizers.target});
-  return {path, config, training, tokenizers, params, std::move(model)};
+  return {path, config, training, tokenizers, params, std::move(model), {}};
 }
 
 // Those of a run that never came to a checkpoint may be of another kind, and would be found first.
@@ -37,6 +37,35 @@ std::string config_text(const ModelConfig& config, const TrainConfig& training) 
                               {"model", nlohmann::ordered_json::parse(to_json(config))},
                               {"training", nlohmann::ordered_json::parse(to_json(training))}};
   return json.dump(1) + "\n";
+}
+
+// config.json, its keys in their order.
+nlohmann::ordered_json read_config(const std::filesystem::path& folder) {
+  require(std::filesystem::is_directory(folder), folder.string(),
+          std::filesystem::exists(folder) ? ": is a file; a model is a folder"
+                                          : ": there is no such model folder");
+  const std::filesystem::path file = folder / "config.json";
+  std::ifstream in(file);
+  require(in.good(), folder.string(),
+          ": no config.json in it; is it a model that 'heed train' made?");
+  std::stringstream text;
+  text << in.rdbuf();
+  auto json = nlohmann::ordered_json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+  require(json.is_object() && json.contains("heed") && json.contains("model"), file.string(),
+          ": not the configuration of a translation model");
+  require(json["heed"] == kFormat, file.string(), ": written in format ", json["heed"].dump(),
+          ", this heed reads format ", kFormat, "; use the version that trained it");
+  return json;
+}
+
+AlignmentHead alignment_head(const nlohmann::ordered_json& json, const std::string& where) {
+  const auto number = [&](const char* name) {
+    const auto found = json.find(name);
+    require(found != json.end() && found->is_number_integer(), where, ": 'alignment' cannot be ",
+            json.dump(), "; wanted: {\"layer\": 3, \"head\": 0}, -1 for the last and for the mean");
+    return found->get<int64_t>();
+  };
+  return {number("layer"), number("head")};
 }
 
 }  // namespace
@@ -57,30 +86,24 @@ ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& c
 }
 
 ModelFolder open_model(const std::filesystem::path& path, Parameters parameters) {
-  require(std::filesystem::is_directory(path), path.string(),
-          std::filesystem::exists(path) ? ": is a file; a model is a folder"
-                                        : ": there is no such model folder");
-  const std::filesystem::path file = path / "config.json";
-  std::ifstream in(file);
-  require(in.good(), path.string(),
-          ": no config.json in it; is it a model that 'heed train' made?");
-  std::stringstream text;
-  text << in.rdbuf();
-  const auto json = nlohmann::json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
-  require(json.is_object() && json.contains("heed") && json.contains("model"), file.string(),
-          ": not the configuration of a translation model");
-  require(json["heed"] == kFormat, file.string(), ": written in format ", json["heed"].dump(),
-          ", this heed reads format ", kFormat, "; use the version that trained it");
-  const ModelConfig config = model_config(json["model"].dump(), file.string());
-  const TrainConfig training = json.contains("training")
-                                   ? train_config(json["training"].dump(), file.string())
-                                   : TrainConfig{};
+  const auto json = read_config(path);
+  const std::string file = (path / "config.json").string();
+  const ModelConfig config = model_config(json["model"].dump(), file);
+  const TrainConfig training =
+      json.contains("training") ? train_config(json["training"].dump(), file) : TrainConfig{};
   ModelFolder folder = assembled(path, config, training, TokenizerPair::load(path));
+  if (json.contains("alignment")) folder.alignment = alignment_head(json["alignment"], file);
   const std::filesystem::path weights = path / "model.safetensors";
   require(parameters == Parameters::leave || std::filesystem::exists(weights), weights.string(),
           ": not there yet; training writes it when it validates for the first time");
   if (parameters == Parameters::load) load_parameters(folder.params, weights);
   return folder;
+}
+
+void keep_alignment(const std::filesystem::path& path, const AlignmentHead& alignment) {
+  auto json = read_config(path);
+  json["alignment"] = {{"layer", alignment.layer}, {"head", alignment.head}};
+  write_file(path / "config.json", json.dump(1) + "\n");
 }
 
 }  // namespace heed

@@ -12,6 +12,12 @@
 
 namespace heed {
 
+// Whose weights align: a layer (-1: the last) and a head (-1: the mean of all).
+struct AlignmentHead {
+  int64_t layer = -1, head = -1;
+  bool operator==(const AlignmentHead&) const = default;
+};
+
 // A model in memory with all that belongs to it.
 struct ModelFolder {
   std::filesystem::path path;
@@ -20,6 +26,7 @@ struct ModelFolder {
   TokenizerPair tokenizers;
   Params params;
   std::unique_ptr<Model> model;
+  AlignmentHead alignment = {};  // as config.json says
 };
 
 // A new model; writes config.json and the tokenizers into `path`, which is made where it is not
@@ -30,5 +37,9 @@ ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& c
 enum class Parameters { load, leave };  // from model.safetensors, or at their first values
 // Throws Error that says what is missing or does not fit.
 ModelFolder open_model(const std::filesystem::path& path, Parameters parameters = Parameters::load);
+
+// From now on these weights of the model in `path` align, unless others are named: config.json
+// keeps it.
+void keep_alignment(const std::filesystem::path& path, const AlignmentHead& alignment);
 
 }  // namespace heed

@@ -80,17 +80,29 @@ Links word_alignment(const Sentence& source, const Sentence& target,
   return to_words(links, source.word, target.word);
 }
 
+std::vector<Weights> all_weights(const ModelFolder& model, const Translation& t) {
+  const NoTape off;
+  std::vector<Id> out = t.best().target.ids;
+  out.insert(out.begin(), model.tokenizers.target->special().begin);
+  const int64_t T = static_cast<int64_t>(out.size());
+  return model.model
+      ->force(source_of({&t.source}, model.tokenizers.source->special()), ids(out, {1, T}),
+              /*want_weights=*/true)
+      .weights;
+}
+
 Translator::Translator(const std::filesystem::path& folder)
     : own_(std::make_unique<ModelFolder>(open_model(folder))), model_(own_.get()) {
   require(!is_language_model(model_->config), folder.string(),
           ": a language model, not a translator; see 'heed lm'");
 }
 
-SearchOptions Translator::with_ids(SearchOptions o) const {
+SearchOptions Translator::of_model(SearchOptions o) const {
   const SpecialIds special = model_->tokenizers.target->special();
   // A translation may not be longer than the model's positions either.
   const std::optional<int64_t> most = longest_sentence(model_->config);
   if (most && (o.max_length == 0 || o.max_length > *most)) o.max_length = *most;
+  if (!o.layer && !o.head) o.layer = model_->alignment.layer, o.head = model_->alignment.head;
   o.begin = special.begin, o.end = special.end, o.pad = special.pad, o.unknown = special.unknown;
   return o;
 }
@@ -111,7 +123,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
   }
   int64_t done = 0;
   by_length(out, o.batch, [&](const std::vector<size_t>& numbers) {
-    SearchOptions search_options = with_ids(o.search);
+    SearchOptions search_options = of_model(o.search);
     search_options.numbers.clear(), search_options.prefixes.clear();
     std::vector<const Sentence*> rows;
     for (const size_t i : numbers) {
@@ -119,6 +131,10 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
       search_options.numbers.push_back(o.first_line + static_cast<int64_t>(i));
       if (!o.search.prefixes.empty()) search_options.prefixes.push_back(o.search.prefixes.at(i));
     }
+    if (o.want_tree)
+      search_options.record = [&](int64_t b, std::vector<SearchNode> tree) {
+        out[numbers[static_cast<size_t>(b)]].tree = std::move(tree);
+      };
     auto found =
         search(*model_->model, source_of(rows, tokenizers.source->special()), search_options);
     for (size_t b = 0; b < numbers.size(); ++b)
@@ -156,7 +172,7 @@ std::vector<Translation> Translator::score(const std::vector<std::string>& sourc
       target_ids.push_back(given[i].ids);
     }
     auto found = score_targets(*model_->model, source_of(rows, tokenizers.source->special()),
-                               target_ids, with_ids(o.search));
+                               target_ids, of_model(o.search));
     for (size_t b = 0; b < numbers.size(); ++b) {
       Translation::Candidate c{.target = given[numbers[b]],
                                .text = given[numbers[b]].text,

@@ -14,7 +14,9 @@
 namespace heed {
 
 struct TranslateOptions {
-  SearchOptions search = {};  // its special ids are set from the model
+  // Its special ids are set from the model, and where it says neither layer nor head, so are they.
+  SearchOptions search = {};
+  bool want_tree = false;
   int64_t batch = 32;         // sentences at a time
   int64_t max_length = 1000;  // pieces; what a line has more is cut off
   int64_t first_line = 1;     // the number of the first line: for messages and for sampling
@@ -32,6 +34,7 @@ struct Translation {
     std::vector<std::vector<float>> weights = {};
   };
   std::vector<Candidate> candidates;  // best first; at least one
+  std::vector<SearchNode> tree = {};  // if wanted: every word that the search kept
 
   const Candidate& best() const { return candidates.front(); }
 };
@@ -39,6 +42,10 @@ struct Translation {
 // Each target piece with the source piece that it weighs most, joined to words.
 Links word_alignment(const Sentence& source, const Sentence& target,
                      const std::vector<std::vector<float>>& weights);
+
+// What every attention of the decoder weighs where it produces the best candidate: by layer,
+// [1, H, pieces + 1, source pieces + 1], the ends last. The model reads both sides once more.
+std::vector<Weights> all_weights(const ModelFolder& model, const Translation& translation);
 
 class Translator {
  public:
@@ -62,7 +69,7 @@ class Translator {
   const ModelFolder& model() const { return *model_; }
 
  private:
-  SearchOptions with_ids(SearchOptions options) const;
+  SearchOptions of_model(SearchOptions options) const;
 
   std::unique_ptr<ModelFolder> own_;
   const ModelFolder* model_;
