@@ -9,6 +9,7 @@ void add_commands(CLI::App& app) {
   add_align(app);
   add_view(app);
   add_score(app);
+  add_study(app);
   add_bench(app);
 }
 

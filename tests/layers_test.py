@@ -8,6 +8,8 @@ BELOW = {
     "search": "base kernels tensor ops nn attention models",
     "training": "base data files kernels tensor ops nn attention models metrics",
     "translation": "base data files kernels tensor ops nn attention models search training",
+    "studies": "base data files kernels tensor ops nn attention models search training translation "
+               "metrics view",
     "files": "base", "data": "base files", "metrics": "base", "view": "base files",
 }
 root = pathlib.Path(__file__).parent.parent / "heed"
