@@ -64,7 +64,7 @@ Study scores_study(const StudyOptions& o) {
   std::vector<std::string> names{"none"};
   for (const ScoreRow& row : score_table()) names.emplace_back(row.name);
   for (const std::string& name : names) {
-    Lesson lesson = small_lesson(o.small ? 48 : 128, o.small ? 250 : 1500, o.seed);
+    Lesson lesson = small_lesson(o.small ? 48 : 96, o.small ? 250 : 1000, o.seed);
     lesson.model.score = name;
     if (!o.small)
       lesson.training.rate = 4e-3, lesson.training.batch_tokens = 1024,
