@@ -91,16 +91,16 @@ Task copying(const StudyOptions& o, const std::filesystem::path& work) {
           .picture = "bottleneck",
           .corpus = as_files(train, work),
           .buckets = by_length(test, width, longest),
-          .lesson = small_lesson(o.small ? 48 : 96, o.small ? 400 : 3000, o.seed),
+          .lesson = small_lesson(o.small ? 48 : 64, o.small ? 400 : 2000, o.seed),
           .tokenizer = "none"};
 }
 
 Task real_text(const StudyOptions& o) {
-  Lesson lesson = small_lesson(128, 2500, o.seed);
+  Lesson lesson = small_lesson(96, 1500, o.seed);
   lesson.model.dropout = 0.1;
-  lesson.tokens = {.kind = "unigram", .size = 4000};
+  lesson.tokens = {.kind = "unigram", .size = 3000};
   TrainConfig& t = lesson.training;
-  t.rate = 3e-3, t.warmup = 300, t.batch_tokens = 1536, t.smoothing = 0.1, t.average = 0.999;
+  t.rate = 4e-3, t.warmup = 200, t.batch_tokens = 1024, t.smoothing = 0.1, t.average = 0.999;
   return {.name = "text",
           .title = "Real text",
           .picture = "bottleneck-text",
