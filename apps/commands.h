@@ -16,5 +16,6 @@ void add_train(CLI::App& app);
 void add_translate(CLI::App& app);
 void add_align(CLI::App& app);
 void add_view(CLI::App& app);
+void add_study(CLI::App& app);
 
 }  // namespace heed::apps

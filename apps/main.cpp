@@ -66,7 +66,8 @@ int main(int argc, char** argv) {
       "  heed train --source a.en --target a.de --model m    a translator of your own\n"
       "  heed translate --model m < text.en > text.de\n"
       "  heed score -r ref.txt hyp.txt  BLEU of a translation, as sacreBLEU gives it\n"
-      "  heed lm train --text book.txt --model m             a language model\n",
+      "  heed lm train --text book.txt --model m             a language model\n"
+      "  heed study --list              experiments that show why attention is as it is\n",
       "heed"};
   app.require_subcommand(1);
   app.set_version_flag("--version", version);

@@ -35,6 +35,7 @@
 #include "heed/ops/gradient_check.h"
 #include "heed/ops/ops.h"
 #include "heed/ops/tape.h"
+#include "heed/studies/study.h"
 #include "heed/tensor/memory.h"
 #include "heed/tensor/tensor.h"
 #include "heed/training/checkpoint.h"

@@ -9,6 +9,8 @@ BELOW = {
     "training": "base data files kernels tensor ops nn attention models metrics",
     "translation": "base data files kernels tensor ops nn attention models search training metrics",
     "language": "base data files kernels tensor ops nn attention models search training translation",
+    "studies": "base data files kernels tensor ops nn attention models search training translation "
+               "language metrics view",
     "files": "base", "data": "base files", "metrics": "base", "view": "base files",
 }
 root = pathlib.Path(__file__).parent.parent / "heed"

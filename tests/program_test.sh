@@ -70,5 +70,19 @@ for file in ref ref.gz; do
   [ "$out" = 100.0 ] || { echo "heed score <$file: $out"; failed=1; }
 done
 [ -z "$("$heed" score -r "$work/ref" "$work/two" 2>/dev/null)" ] || { echo "talk on stdout"; failed=1; }
+# heed study
+expect 0 "Examples:" study --help
+expect 0 "bottleneck" study --list
+expect 0 "holds: query near a key" study dictionary --small --out "$work/new/studies"
+for file in dictionary.json dictionary.svg dictionary-weights.svg; do
+  [ -s "$work/new/studies/$file" ] || { echo "heed study: no $file"; failed=1; }
+done
+expect 2 "unknown study 'recence'; did you mean 'recency'" study recence
+expect 2 "the name of a study is required" study
+expect 2 "real text wants four files" study bottleneck --source "$work/ref"
+expect 2 "study 'scale' reads no text" study scale --source a --target b --test-source c --test-target d
+expect 2 "leave --small out" study bottleneck --small --source a --target b --test-source c --test-target d
+expect 1 "/nosuch: no such folder; the grammar's words" study scores --small --grammar /nosuch --out "$work"
+expect 1 "hyp: the folder to write to cannot be made" study dictionary --out "$work/hyp"
 [ "$failed" = 0 ] && echo "the program behaves"
 exit $failed

@@ -1,0 +1,100 @@
+// heed study: experiments that show why attention is as it is.
+#include <cstdio>
+#include <filesystem>
+
+#include "apps/commands.h"
+#include "apps/flags.h"
+#include "heed/base/check.h"
+#include "heed/files/atomic_file.h"
+#include "heed/studies/study.h"
+
+namespace heed::apps {
+namespace {
+
+struct Options {
+  std::string name, out = ".", grammar = "data/grammar";
+  bool list = false;
+  StudyOptions study;
+  Machine machine;
+};
+
+const StudyRow& chosen(const std::string& name) {
+  want(!name.empty(), "the name of a study is required ('heed study --list' has them)");
+  try {
+    return study_row(name);
+  } catch (const Error& error) {
+    throw CLI::ValidationError(error.what());
+  }
+}
+
+void check_usage(const Options& o, const StudyRow& row) {
+  const StudyOptions& s = o.study;
+  const size_t given = static_cast<size_t>(!s.text.source.empty()) + !s.text.target.empty() +
+                       !s.test.source.empty() + !s.test.target.empty();
+  want(given == 0 || given == 4,
+       "real text wants four files: --source, --target, --test-source and --test-target");
+  want(given == 0 || std::string(row.name) == "bottleneck",
+       std::string("study '") + row.name + "' reads no text; 'bottleneck' does");
+  want(given == 0 || !s.small, "real text takes minutes; leave --small out");
+}
+
+void run(Options o) {
+  if (o.list) {
+    for (const StudyRow& row : study_table()) std::printf("%-12s %s\n", row.name, row.what);
+    return;
+  }
+  const StudyRow& row = chosen(o.name);
+  check_usage(o, row);
+  use(o.machine);
+  const std::filesystem::path folder = o.out;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  require(std::filesystem::is_directory(folder), o.out,
+          ": the folder to write to cannot be made: ", error ? error.message() : "it is a file");
+  o.study.grammar = o.grammar;
+  StatusLine status;
+  o.study.tell = [&](const std::string& line) { status.show(line); };
+  const Study study = row.run(o.study);
+  status.clear();
+  for (const StudyTable& table : study.tables) std::printf("%s\n", to_text(table).c_str());
+  for (const StudyClaim& claim : study.claims)
+    std::printf("%s: %s\n", claim.holds ? "holds" : "does not hold", claim.text.c_str());
+  write_file(folder / (o.name + ".json"), to_json(o.name, o.study, study));
+  for (const StudyPicture& picture : study.pictures)
+    write_file(folder / (picture.name + ".svg"), picture.svg);
+  std::fprintf(stderr, "%s.json", (folder / o.name).c_str());
+  for (const StudyPicture& picture : study.pictures)
+    std::fprintf(stderr, ", %s.svg", (folder / picture.name).c_str());
+  std::fprintf(stderr, "\n");
+}
+
+}  // namespace
+
+void add_study(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* study = app.add_subcommand(
+      "study",
+      "experiments that show why attention is as it is: a table, pictures, the data\n"
+      "Examples:\n"
+      "  heed study --list\n"
+      "  heed study dictionary                      prints, and writes dictionary.json and .svg\n"
+      "  heed study bottleneck --small --out s      half a minute instead of many\n"
+      "  heed study bottleneck --source a.en --target a.de --test-source t.en --test-target "
+      "t.de\n");
+  study->add_option("name", o->name, "which one");
+  study->add_flag("--list", o->list, "list the studies");
+  study->add_option("--out", o->out, "the folder for NAME.json and the pictures");
+  study->add_flag("--small", o->study.small,
+                  "small models and short training, for the same claims");
+  study->add_option("--seed", o->study.seed, "of everything that is drawn");
+  study->add_option("--grammar", o->grammar, "scores: the folder with the grammar's words");
+  study->add_option("--source", o->study.text.source,
+                    "bottleneck: real text to learn from as well");
+  study->add_option("--target", o->study.text.target, "its translation");
+  study->add_option("--test-source", o->study.test.source, "real text to translate");
+  study->add_option("--test-target", o->study.test.target, "its translation");
+  add_machine_flags(*study, o->machine);
+  study->callback([o] { run(*o); });
+}
+
+}  // namespace heed::apps
