@@ -561,6 +561,8 @@ int main(int count, char** given) {
   add("step, many keys", 2, 1, 1, 1, 1300, 33, 20,
       [](Case& c) { c.range = Range::ragged, c.weights = true, c.dropout = 0.2f, c.place = true; });
   add("step, bias of one batch", 3, 1, 1, 1, 60, 33, 20, [](Case& c) { c.bias = Bias::one_batch; });
+  add("step, bias by distance", 40, 2, 2, 1, 60, 33, 20,
+      [](Case& c) { c.bias = Bias::distance, c.range = Range::any; });
   add("step, huge", 3, 1, 1, 1, 60, 33, 20, [](Case& c) { c.spread = 40; });
   add("few queries", 3, 2, 2, 3, 60, 33, 20, [](Case& c) { c.weights = true; });
   for (const Case& c : cases)

@@ -3,7 +3,7 @@
 //
 // tanh(q + k) = 1 - 2 r with r = 1 / (1 + e^(2q) e^(2k)): the exponentials are taken once for each
 // query and each key (prepare), and what is left for each pair is
-//   score = sum(v) - 2 sum_x v_x r_x,
+//   score = -2 sum_x v_x (r_x - 1/2),
 // for two features at a time with one reciprocal: v / a + w / b = (v b + w a) / (a b). For two
 // elements that is 6 operations of the FMA units and one of the unit for reciprocals, which is 8
 // times slower: 7 issued in 8 clocks, against 6 in 16 without the pairs. The products of
@@ -219,7 +219,7 @@ __device__ inline Place place() {
 }
 
 template <bool kLimited>
-__device__ inline void add_scores(const float* own, const float* pass, const float* v,
+__device__ inline void add_scores(const float* own, const float* pass, const float* v, float half,
                                   float (&sum)[4][4]) {
   const auto pair = [](float e, float f, float e1, float f1, float v0, float v1, float before) {
     float x = fmaf(e, f, 1.0f), y = fmaf(e1, f1, 1.0f);
@@ -250,11 +250,11 @@ __device__ inline void add_scores(const float* own, const float* pass, const flo
 #pragma unroll
   for (int a = 0; a < 4; ++a)
 #pragma unroll
-    for (int b = 0; b < 4; ++b) sum[a][b] += part[a][b];
+    for (int b = 0; b < 4; ++b) sum[a][b] += part[a][b] - half;
 }
 
-// sum_x v_x r_x for the pairs of a thread. Says whether all pairs of the warp fit. All threads of
-// the block call it; a warp that is not `busy` only helps fetching.
+// sum_x v_x (r_x - 1/2) for the pairs of a thread: -1/2 of the score. Says whether all pairs of the
+// warp fit. All threads of the block call it; a warp that is not `busy` only helps fetching.
 __device__ inline bool tile_scores(const Side& own, float own_top, const Side& pass, int width,
                                    const float* v, bool busy, float* stages, float (&sum)[4][4]) {
   const Place at = place();
@@ -277,21 +277,21 @@ __device__ inline bool tile_scores(const Side& own, float own_top, const Side& p
         if (!busy) return;
         const float *from = stage + at.own * kRow, *to = stage + (kOwn + at.pass) * kRow;
         if (top <= kPairsFit)
-          add_scores<false>(from, to, v + c * kChunk, sum);
+          add_scores<false>(from, to, v + c * kChunk, v[width + c], sum);
         else
-          add_scores<true>(from, to, v + c * kChunk, sum);
+          add_scores<true>(from, to, v + c * kChunk, v[width + c], sum);
       });
   return top <= kFit;
 }
 
 // In units of log2(e).
-__device__ inline void put_scores(const float (&sum)[4][4], float v_sum, float* tile) {
+__device__ inline void put_scores(const float (&sum)[4][4], float* tile) {
   const Place at = place();
 #pragma unroll
   for (int a = 0; a < 4; ++a)
 #pragma unroll
     for (int b = 0; b < 4; ++b)
-      tile[(at.own + 8 * a) * kTileRow + at.pass + 4 * b] = (v_sum - 2 * sum[a][b]) * kLog2E;
+      tile[(at.own + 8 * a) * kTileRow + at.pass + 4 * b] = -2 * kLog2E * sum[a][b];
 }
 
 // tile = score(own, pass) for the warp's pairs that are `wanted`, one by one: those whose
@@ -314,13 +314,15 @@ __device__ inline float far_score(const T* q, const T* k, const float* v, int n)
   return sum * kLog2E;
 }
 
-// v of a head into shared memory, zeros behind the end; the sum of it.
-__device__ inline float take_v(const float* from, int n, int width, float* v) {
+// v of a head into shared memory, zeros behind the end, and half the sum of each chunk behind it.
+__device__ inline void take_v(const float* from, int n, int width, float* v) {
   for (int x = threadIdx.x; x < width; x += kThreads) v[x] = x < n ? from[x] : 0.0f;
   __syncthreads();
-  float sum = 0;
-  for (int x = threadIdx.x % kWarp; x < width; x += kWarp) sum += v[x];
-  return warp_sum(sum);
+  for (int c = threadIdx.x / kWarp; c < width / kChunk; c += kThreads / kWarp) {
+    const float sum = warp_sum(v[c * kChunk + threadIdx.x % kWarp]);
+    if (threadIdx.x % kWarp == 0) v[width + c] = sum / 2;
+  }
+  __syncthreads();
 }
 
 // ---- a tile of weights times rows
@@ -395,9 +397,10 @@ __device__ inline void clear_sums(float* sums, int sums_row) {
           make_float4(0, 0, 0, 0);
 }
 
-// Shared memory for tiles: stages, a tile, sums, a number for each own row, v.
+// Shared memory for tiles: stages, a tile, sums, a number for each own row, v and its chunks' sums.
 size_t tile_shared(int width, int parts) {
-  return (2 * kStage + kOwn * kTileRow + kOwn * kColumns * parts + kOwn + width) * sizeof(float);
+  return (2 * kStage + kOwn * kTileRow + kOwn * kColumns * parts + kOwn + width + width / kChunk) *
+         sizeof(float);
 }
 
 // ---- forward
@@ -427,7 +430,7 @@ __global__ void __launch_bounds__(kThreads, 2) attend(const __grid_constant__ Gi
   };
   __shared__ Seen ranges[kOwn];
   if (warp == 0) ranges[lane] = seen;
-  const float v_sum = take_v(a.v + h * a.size, n, p.width, v);
+  take_v(a.v + h * a.size, n, p.width, v);
   const Side own{p.e + number0 * p.width, p.e_most + number0, rows};
   const float own_top = warp_max(seen.none() ? 0.0f : own.most[lane]);
   const Drop drop = drop_of(a);
@@ -451,7 +454,7 @@ __global__ void __launch_bounds__(kThreads, 2) attend(const __grid_constant__ Gi
                           min(kPass, keys - key)};
         const bool fit = tile_scores(own, own_top, others, p.width, v, busy, stages, sum);
         if (busy) {
-          put_scores(sum, v_sum, tile);
+          put_scores(sum, tile);
           if (!fit)
             score_again(
                 tile,
@@ -600,7 +603,6 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Ba
   const int column0 = blockIdx.z * columns, width = min(columns, given.value_width - column0);
   const Place at = place();
   clear_sums(sums, columns);
-  float v_sum = 0;
 
   const int64_t total = static_cast<int64_t>(heads) * query_tiles;
   const int begin = static_cast<int>(total * blockIdx.y / gridDim.y);
@@ -609,7 +611,7 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Ba
     const int64_t h = g * heads + t / query_tiles, head = b * a.heads + h;
     const int q0 = t % query_tiles * kPass, count = min(kPass, queries - q0);
     __syncthreads();  // ranges and v are written again
-    if (t == begin || q0 == 0) v_sum = take_v(a.v + h * a.size, n, given.width, v);
+    if (t == begin || q0 == 0) take_v(a.v + h * a.size, n, given.width, v);
     bool some = false;
     if (threadIdx.x < kPass) {
       const int i = threadIdx.x;
@@ -635,7 +637,7 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Ba
     {
       float sum[4][4];
       const bool fit = tile_scores(own, own_top, others, given.width, v, busy, stages, sum);
-      if (busy) put_scores(sum, v_sum, tile);
+      if (busy) put_scores(sum, tile);
       if (busy && !fit)
         score_again(
             tile,
@@ -1094,13 +1096,6 @@ Given<T> launch(cudaStream_t stream, const Prepare<T>& p) {
           as_floats(a.value, p.value, a.key_heads, a.keys, p.value_width),
           p.odd,
           parts};
-}
-
-template <class Kernel>
-void allow_shared(Kernel kernel, size_t bytes) {
-  if (bytes > 48 << 10)
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(bytes));
 }
 
 // Blocks for all columns of the values: more than one only where shared memory does not hold them.

@@ -8,6 +8,14 @@ namespace heed::kernels {
 
 constexpr float kLog2E = 1.44269504088896340736f;
 
+constexpr size_t kMostShared = 225 << 10;  // what a kernel asks for at most
+template <class Kernel>
+void allow_shared(Kernel kernel, size_t bytes) {
+  if (bytes > 48 << 10)
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         static_cast<int>(bytes));
+}
+
 template <class T>
 __device__ inline T* row_at(const Heads<T>& x, int64_t b, int64_t h, int64_t t) {
   return x.data + b * x.batch + h * x.head + t * x.row;
@@ -20,10 +28,15 @@ __device__ inline float reciprocal(float x) {
   return r;
 }
 
-// tanh x for any x, within 2e-7 (not of its own size, where x is small).
-__device__ inline float tanh_of(float x) {
-  return fmaf(-2.0f, reciprocal(1.0f + expf(x + x)), 1.0f);
-}
+// tanh x for any x, within 1e-7, and 1 - tanh^2, of which all digits are right where x is large.
+// With r = 1 / (1 + e^(2|x|)) they are 1 - 2 r, with the sign of x, and 4 r (1 - r).
+struct Tanh {
+  float r, x;
+  __device__ explicit Tanh(float x) : r(reciprocal(1.0f + expf(2 * fabsf(x)))), x(x) {}
+  __device__ float value() const { return copysignf(fmaf(-2.0f, r, 1.0f), x); }
+  __device__ float slope() const { return 4 * fmaf(-r, r, r); }
+};
+__device__ inline float tanh_of(float x) { return Tanh(x).value(); }
 
 struct Seen {  // the keys [begin, end)
   int begin, end;

@@ -11,7 +11,6 @@ namespace {
 constexpr int kThreads = 512, kWarps = kThreads / kWarp;
 constexpr int kStepKeys = 512;  // keys at a time; a multiple of what dropout counts in
 constexpr int64_t kFewQueries = 4;
-constexpr size_t kMostShared = 200 << 10;
 
 static_assert(kStepKeys == kThreads && kStepKeys % 128 == 0);
 
@@ -97,17 +96,18 @@ __global__ void __launch_bounds__(kThreads, 1) step(const __grid_constant__ Atte
   }
 }
 
-// dv is a sum over all blocks of a head. The last block of each group adds up its group, the last
-// group adds up the groups: always in the order of the blocks. The counts of those that are done
-// begin at 0 and are left at 0.
+// dv is a sum over all blocks of a head, and so is dbias where the batch has one. The last block of
+// each group adds up its group, the last group adds up the groups: always in the order of the
+// blocks. The counts of those that are done begin at 0 and are left at 0.
 constexpr int kMostGroups = 32, kMostHeads = 32;
 __device__ unsigned done[kMostHeads][kMostGroups + 1];
 
 template <class T>
 struct StepGrad {
   AttentionGrad<T> k;
+  int width;            // n and, where the batch has one bias, Tk behind it
   int group;            // batch items of a group
-  float *parts, *sums;  // [H, B, n], [H, groups, n]
+  float *parts, *sums;  // [H, B, width], [H, groups, width]
 };
 
 // Says to all threads whether this block is the last of `count` to come here.
@@ -120,12 +120,13 @@ __device__ bool last_of(unsigned* counter, unsigned count) {
   if (last) __threadfence();
   return last;
 }
-__device__ void add_up(int n, int count, const float* from, float* to) {
+template <class Put>
+__device__ void add_up(int n, int count, const float* from, Put put) {
   for (int x = threadIdx.x; x < n; x += kThreads) {
     float sum = 0;
 #pragma unroll 8
     for (int u = 0; u < count; ++u) sum += __ldcg(from + static_cast<int64_t>(u) * n + x);
-    to[x] = sum;
+    put(x, sum);
   }
 }
 
@@ -155,6 +156,7 @@ __global__ void __launch_bounds__(kThreads, 1) step_grad(const __grid_constant__
   const float mean = lanes_sum(m, [&](int c) { return g[c] * wide(context[c]); });
   const float log_sum = a.log_sum[number], from = log_sum == -INFINITY ? 0.0f : log_sum;
 
+  float* part = p.parts + (h * a.batch + b) * p.width;
   float dplace = 0;
   const int keys = static_cast<int>(a.keys);
   for (int key = 0; key < keys; key += kStepKeys) {
@@ -182,9 +184,9 @@ __global__ void __launch_bounds__(kThreads, 1) step_grad(const __grid_constant__
       const T* at = row_at(a.k, b, h, 0) + x;
 #pragma unroll 4
       for (int j = low; j < high; ++j) {
-        const float ds = slope[j - key], t = tanh_of(q[x] + wide(at[j * a.k.row]));
-        const float c = ds * t, d = fmaf(-c, t, ds);
-        dv_x += c, dq_x += d;
+        const Tanh t(q[x] + wide(at[j * a.k.row]));
+        const float ds = slope[j - key], d = ds * t.slope();
+        dv_x = fmaf(ds, t.value(), dv_x), dq_x += d;
         const float old = k.add ? wide(to[j * k.dk.row]) : 0.0f;
         to[j * k.dk.row] = narrow<T>(fmaf(v[x], d, old));
       }
@@ -202,7 +204,10 @@ __global__ void __launch_bounds__(kThreads, 1) step_grad(const __grid_constant__
         to[j * k.dvalue.row] = narrow<T>(fmaf(weight[j - key], g[c], old));
       }
     }
-    if (k.dbias.data)
+    if (p.width > n)
+      for (int j = key + threadIdx.x; j < end; j += kThreads)
+        part[n + j] = j >= low && j < high ? slope[j - key] : 0.0f;
+    else if (k.dbias.data)
       for (int j = low + threadIdx.x; j < high; j += kThreads)
         row_at(k.dbias, b, h, 0)[j] += slope[j - key];
     if (k.dplace)
@@ -215,26 +220,28 @@ __global__ void __launch_bounds__(kThreads, 1) step_grad(const __grid_constant__
   T* to = row_at(k.dq, b, h, 0);
   for (int x = threadIdx.x; x < n; x += kThreads) {
     to[x] = narrow<T>(v[x] * dq[x]);
-    p.parts[(h * a.batch + b) * n + x] = dv[x];
+    part[x] = dv[x];
   }
   if (k.dplace && threadIdx.x == 0) k.dplace[number] = dplace;
 
   const int batch = static_cast<int>(a.batch), groups = (batch + p.group - 1) / p.group;
   const int mine = static_cast<int>(b) / p.group, first = mine * p.group;
   const int count = min(p.group, batch - first);
-  float* sum = p.sums + (h * groups + mine) * n;
+  float* sum = p.sums + (h * groups + mine) * p.width;
+  const auto put = [&](int x, float y) {
+    if (x < n)
+      k.dv[h * n + x] = y;
+    else
+      row_at(k.dbias, 0, h, 0)[x - n] += y;
+  };
   if (!last_of(&done[h][mine], count)) return;
-  add_up(n, count, p.parts + (h * a.batch + first) * n, groups == 1 ? k.dv + h * n : sum);
-  if (groups == 1 || !last_of(&done[h][kMostGroups], groups)) return;
-  add_up(n, groups, p.sums + h * groups * n, k.dv + h * n);
+  const float* parts = p.parts + (h * a.batch + first) * p.width;
+  if (groups == 1) return add_up(p.width, count, parts, put);
+  add_up(p.width, count, parts, [&](int x, float y) { sum[x] = y; });
+  if (!last_of(&done[h][kMostGroups], groups)) return;
+  add_up(p.width, groups, p.sums + h * groups * p.width, put);
 }
 
-template <class Kernel>
-void allow_shared(Kernel kernel, size_t bytes) {
-  if (bytes > 48 << 10)
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(bytes));
-}
 template <class T>
 size_t shared_of(const Attention<T>& a, bool back) {
   return static_cast<size_t>((back ? 4 : 2) * a.size + a.value_size + 2 * kStepKeys) *
@@ -251,7 +258,7 @@ template <class T>
 bool step_fits(const AttentionGrad<T>& k) {
   const Attention<T>& a = k.forward;
   return a.queries == 1 && a.heads == a.key_heads && a.heads <= kMostHeads &&
-         shared_of(a, true) <= kMostShared && (!k.dbias.data || k.dbias.batch != 0 || a.batch == 1);
+         shared_of(a, true) <= kMostShared;
 }
 
 template <class T>
@@ -266,11 +273,12 @@ void additive_step(Cuda device, const Attention<T>& a) {
 template <class T>
 void additive_step_grad(Cuda device, const AttentionGrad<T>& k) {
   const Attention<T>& a = k.forward;
-  StepGrad<T> p{k, 0, nullptr, nullptr};
+  StepGrad<T> p{k, 0, 0, nullptr, nullptr};
+  p.width = static_cast<int>(a.size + (k.dbias.data && k.dbias.batch == 0 ? a.keys : 0));
   p.group = static_cast<int>(a.batch <= 16 * kMostGroups ? 16 : ceil_div(a.batch, kMostGroups));
-  const int64_t parts = a.batch * a.heads * a.size;
+  const int64_t parts = a.batch * a.heads * p.width;
   p.parts = static_cast<float*>(
-      cuda_scratch(static_cast<size_t>(parts + a.heads * kMostGroups * a.size) * sizeof(float)));
+      cuda_scratch(static_cast<size_t>(parts + a.heads * kMostGroups * p.width) * sizeof(float)));
   p.sums = p.parts + parts;
   const size_t shared = shared_of(a, true);
   allow_shared(step_grad<T>, shared);
