@@ -896,7 +896,7 @@ TEST(AttentionDropout, HasTheGradientOfWhatItDropped) {
       const auto f = [&](const std::vector<Tensor>& x) {
         std::optional<Tape> own;
         if (!Tape::current()) own.emplace(uint64_t{9});
-        Tape::current()->random() = Random(9);
+        Tape::current()->reseed(9);
         return c.attend(x, {.dropout = 0.4}).context;
       };
       const GradientCheck check = check_gradient(f, cases::draw(c, Type::f64));

@@ -59,6 +59,12 @@ void Tape::forget_weights() {
 }
 Tape* Tape::current() { return open_tape; }
 
+void Tape::reseed(uint64_t seed) {
+  seed_ = seed;
+  random_ = Random(seed);
+  drawn_ = Random(drawn_.seed());
+}
+
 kernels::Seed Tape::draw() {
   const uint64_t n = drawn_.split();
   return key_ ? kernels::Seed{n, key_} : kernels::Seed{n + seed_, nullptr};

@@ -67,6 +67,8 @@ class Tape {
   // A seed for a kernel that draws: the n-th of a tape and the tape's seed make it, and the latter
   // is uploaded where the step is captured as a graph.
   kernels::Seed draw();
+  // Draws from here on what a new tape with this seed would. Not within a captured step.
+  void reseed(uint64_t seed);
   uint64_t number() const { return number_; }  // no two tapes of a process have the same
   // For ops/weight.h: this parameter's uses are to be settled and forgotten with the tape.
   void note_weight(const std::shared_ptr<Leaf>& leaf) { weights_.emplace_back(leaf, leaf->uses); }

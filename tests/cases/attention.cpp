@@ -8,6 +8,7 @@
 
 #include "heed/base/random.h"
 #include "heed/ops/into.h"
+#include "heed/tensor/memory.h"
 
 namespace heed::cases {
 namespace {
@@ -349,10 +350,10 @@ AttentionCase attention_case(const AttentionSpec& given) {
   const bool local = s.mask == Masked::local;
   if (local) c.names.push_back("place"), c.inputs.push_back({{s.batch, s.heads, s.queries}});
   const size_t others = c.names.size();
-  // One of each type, made when it is first asked for.
-  const auto parts = std::make_shared<std::map<Type, std::unique_ptr<Parts>>>();
+  // One of each type and device, made when it is first asked for.
+  const auto parts = std::make_shared<std::map<std::pair<Type, Device>, std::unique_ptr<Parts>>>();
   const auto parts_of = [=](Type type) -> const Parts& {
-    std::unique_ptr<Parts>& p = (*parts)[type];
+    std::unique_ptr<Parts>& p = (*parts)[{type, current_arena().device()}];
     if (!p) p = std::make_unique<Parts>(s, type);
     return *p;
   };
