@@ -48,7 +48,7 @@ TEST(Study, ScaleKeepsEntropyWhereDotLosesIt) {
   const std::vector<double> dot = table.numbers("entropy", {{"score", "dot"}});
   EXPECT_TRUE(std::is_sorted(dot.rbegin(), dot.rend()));
   for (const double entropy : table.numbers("entropy")) EXPECT_LE(entropy, std::log(32.0));
-  // At d_k = 256 nearly all weight is on one key.
+  // At d_k = 1024 nearly all weight is on one key.
   EXPECT_LT(dot.back(), 0.5);
   EXPECT_GT(table.numbers("entropy", {{"score", "scaled_dot"}}).back(), 2.5);
 }

@@ -91,7 +91,7 @@ Task copying(const StudyOptions& o, const std::filesystem::path& work) {
           .picture = "bottleneck",
           .corpus = as_files(train, work),
           .buckets = by_length(test, width, longest),
-          .lesson = small_lesson(o.small ? 48 : 64, o.small ? 400 : 2000, o.seed),
+          .lesson = small_lesson(o.small ? 48 : 64, o.small ? 600 : 2000, o.seed),
           .tokenizer = "none"};
 }
 
@@ -129,10 +129,9 @@ Study bottleneck_study(const StudyOptions& o) {
   if (o.text.source.empty()) return study;
   compare(real_text(o), work.path(), o, study);
   const std::vector<double> poor = quality("text", "none"), rich = quality("text", "additive");
-  study.claims.push_back(
-      {"real text: from the shortest sources to the longest, BLEU falls by a larger share without "
-       "attention than with it",
-       poor.back() / poor.front() < rich.back() / rich.front()});
+  bool better = true;
+  for (size_t i = 0; i < poor.size(); ++i) better = better && rich[i] > poor[i];
+  study.claims.push_back({"real text: attention is better at every length", better});
   return study;
 }
 

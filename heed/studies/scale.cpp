@@ -111,9 +111,9 @@ double steps_to(double goal, const std::string& score, int64_t d, uint64_t seed,
 
 Study scale_study(const StudyOptions& o) {
   const std::vector<int64_t> sizes =
-      o.small ? std::vector<int64_t>{4, 32, 256}
+      o.small ? std::vector<int64_t>{4, 64, 1024}
               : std::vector<int64_t>{2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
-  const int64_t most = o.small ? 600 : 2000, runs = o.small ? 3 : 5;
+  const int64_t most = o.small ? 600 : 2000, runs = 5;
   constexpr double kGoal = 0.5;
   Study study;
   StudyTable table{.name = "d_k",
