@@ -12,7 +12,7 @@ namespace heed::apps {
 namespace {
 
 struct Options {
-  std::string name, out = ".", grammar = "data/grammar";
+  std::string name, out = ".", grammar = "data/grammar", senses = "data/senses/senses.tsv";
   bool list = false;
   StudyOptions study;
   Machine machine;
@@ -31,11 +31,12 @@ void check_usage(const Options& o, const StudyRow& row) {
   const StudyOptions& s = o.study;
   const size_t given = static_cast<size_t>(!s.text.source.empty()) + !s.text.target.empty() +
                        !s.test.source.empty() + !s.test.target.empty();
+  want(given == 0 || !s.small, "real text takes minutes; leave --small out");
+  if (std::string(row.name) == "senses" && given == 1 && !s.text.source.empty()) return;
   want(given == 0 || given == 4,
        "real text wants four files: --source, --target, --test-source and --test-target");
   want(given == 0 || std::string(row.name) == "bottleneck",
-       std::string("study '") + row.name + "' reads no text; 'bottleneck' does");
-  want(given == 0 || !s.small, "real text takes minutes; leave --small out");
+       std::string("study '") + row.name + "' reads no text; 'bottleneck' and 'senses' do");
 }
 
 void run(Options o) {
@@ -51,7 +52,7 @@ void run(Options o) {
   std::filesystem::create_directories(folder, error);
   require(std::filesystem::is_directory(folder), o.out,
           ": the folder to write to cannot be made: ", error ? error.message() : "it is a file");
-  o.study.grammar = o.grammar;
+  o.study.grammar = o.grammar, o.study.senses = o.senses;
   StatusLine status;
   o.study.tell = [&](const std::string& line) { status.show(line); };
   const Study study = row.run(o.study);
@@ -88,8 +89,10 @@ void add_study(CLI::App& app) {
                   "small models and short training, for the same claims");
   study->add_option("--seed", o->study.seed, "of everything that is drawn");
   study->add_option("--grammar", o->grammar, "scores: the folder with the grammar's words");
+  study->add_option("--senses", o->senses,
+                    "senses, with --source: the file of the word-sense test");
   study->add_option("--source", o->study.text.source,
-                    "bottleneck: real text to learn from as well");
+                    "bottleneck, senses: real text to learn from");
   study->add_option("--target", o->study.text.target, "its translation");
   study->add_option("--test-source", o->study.test.source, "real text to translate");
   study->add_option("--test-target", o->study.test.target, "its translation");

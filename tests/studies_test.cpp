@@ -86,6 +86,14 @@ TEST(Study, BottleneckWithoutAttentionQualityFallsWithLength) {
   EXPECT_GT(table.numbers("BLEU", {{"attention", "additive"}}).back(), 80);
 }
 
+TEST(Study, SensesAreToldApartInContextAlone) {
+  SKIP_IF_SLOW();
+  const StudyTable table = run_small("senses").table("layers");
+  // By a table all of a word's sentences are equally near: 5 of the other 11 have the same sense.
+  EXPECT_NEAR(table.numbers("same_sense", {{"layer", "table"}})[0], 100 * 5 / 11.0, 1e-6);
+  EXPECT_GT(table.numbers("same_sense", {{"layer", "mix"}})[0], 70);
+}
+
 TEST(Study, TablesAreTextAndJson) {
   Study study;
   study.tables.push_back({.name = "t", .title = "Title", .columns = {"who", "value"}});

@@ -16,6 +16,7 @@ constexpr StudyRow kStudies[] = {
     {"scale", "dot against scaled dot as keys grow: entropy, gradient, steps to learn",
      scale_study},
     {"scores", "every score on one task: quality, alignment, speed, memory", scores_study},
+    {"senses", "one word, several senses: vectors in context and by a table", senses_study},
     {"dictionary", "exact look-up as the limit of a falling temperature", dictionary_study},
 };
 

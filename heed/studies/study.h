@@ -20,7 +20,8 @@ namespace heed {
 struct StudyOptions {
   bool small = false;  // seconds instead of minutes, for the same claims
   uint64_t seed = 1;
-  std::filesystem::path grammar = "data/grammar";  // the words of the grammar's corpus
+  std::filesystem::path grammar = "data/grammar";           // the words of the grammar's corpus
+  std::filesystem::path senses = "data/senses/senses.tsv";  // words in sentences, by sense
   CorpusFiles text = {}, test = {};  // bottleneck: real text to learn from and to translate
   std::function<void(const std::string&)> tell = {};  // what is being done now
 };
@@ -79,5 +80,6 @@ Study dictionary_study(const StudyOptions& options);
 Study recency_study(const StudyOptions& options);
 Study scale_study(const StudyOptions& options);
 Study scores_study(const StudyOptions& options);
+Study senses_study(const StudyOptions& options);
 
 }  // namespace heed
