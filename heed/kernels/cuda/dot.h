@@ -11,4 +11,10 @@ void dot_attention(Cuda, const Attention<T>&);
 template <class T>
 void dot_attention_grad(Cuda, const AttentionGrad<T>&);
 
+// By tensor cores (dot_mma.cu, dot_mma_grad.cu), where mma_takes() says so.
+bool mma_takes(const Attention<bf16>&);
+bool mma_takes(const AttentionGrad<bf16>&);
+void mma_attention(Cuda, const Attention<bf16>&);
+void mma_attention_grad(Cuda, const AttentionGrad<bf16>&);
+
 }  // namespace heed::kernels
