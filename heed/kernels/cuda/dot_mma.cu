@@ -192,10 +192,10 @@ __global__ void __launch_bounds__(kMmaThreads, kRowTiles == 1 && D < 128 ? 3 : 2
       for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
         for (int j = 0; j < kScores / 2; ++j) {
-          weight[i][j][0] = pack(s[i][2 * j][0], s[i][2 * j][1]);
-          weight[i][j][1] = pack(s[i][2 * j][2], s[i][2 * j][3]);
-          weight[i][j][2] = pack(s[i][2 * j + 1][0], s[i][2 * j + 1][1]);
-          weight[i][j][3] = pack(s[i][2 * j + 1][2], s[i][2 * j + 1][3]);
+          weight[i][j][0] = narrow_pair(s[i][2 * j][0], s[i][2 * j][1]);
+          weight[i][j][1] = narrow_pair(s[i][2 * j][2], s[i][2 * j][3]);
+          weight[i][j][2] = narrow_pair(s[i][2 * j + 1][0], s[i][2 * j + 1][1]);
+          weight[i][j][3] = narrow_pair(s[i][2 * j + 1][2], s[i][2 * j + 1][3]);
         }
     }
     if (!tile.all.all_see(key, kKeys)) {
@@ -226,9 +226,7 @@ __global__ void __launch_bounds__(kMmaThreads, kRowTiles == 1 && D < 128 ? 3 : 2
               }
           }
         __syncthreads();
-        const auto numbers = reinterpret_cast<uint16_t*>(tile.value[t % 2]);
-        for (int x = static_cast<int>(threadIdx.x); x < kKeys * D; x += kMmaThreads)
-          if ((numbers[x] & 0x7F80) == 0x7F80) numbers[x] = 0;
+        make_numbers(tile.value[t % 2], kKeys * D);
         __syncthreads();
       }
     }
@@ -271,7 +269,7 @@ __global__ void __launch_bounds__(kMmaThreads, kRowTiles == 1 && D < 128 ? 3 : 2
 #pragma unroll
       for (int c = 0; c < kColumns; ++c)
         *reinterpret_cast<uint32_t*>(to + S::offset(r, c) + lane % 4 * 4) =
-            pack(sums[i][c][2 * h] * share, sums[i][c][2 * h + 1] * share);
+            narrow_pair(sums[i][c][2 * h] * share, sums[i][c][2 * h + 1] * share);
     }
   __syncwarp();
   constexpr int kWarpPieces = 16 * kRowTiles * S::kPieces;

@@ -51,11 +51,6 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-__device__ inline uint32_t pack(float low, float high) {
-  uint32_t x;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
-  return x;
-}
 // 2^x within 2^-22, far below a rounding of bf16; numbers below the normal ones are 0.
 __device__ inline float power_of_2(float x) {
   float y;
@@ -97,6 +92,8 @@ struct Swizzled {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     return tile + offset(lane / 8 % 2 * 8 + lane % 8, lane / 16);
   }
+  // Left operand for load_turned: rows are summed over, columns are the rows of the product.
+  __device__ static uint32_t left_turned(uint32_t tile) { return right(tile); }
   // `kRows` rows `stride` numbers apart, from `from` on; row r is zeros unless low <= r < high.
   template <int kRows>
   __device__ static void take(uint32_t tile, const bf16* from, int64_t stride, int low, int high) {
@@ -117,6 +114,122 @@ struct Swizzled {
 // Two numbers of bf16 that are not both numbers.
 __device__ inline bool strange(uint32_t two) {
   return (two & 0x7F80u) == 0x7F80u || (two & 0x7F800000u) == 0x7F800000u;
+}
+
+// ---- products of tiles
+
+template <class T>
+__device__ void zero(T& sums) {
+  float* x = reinterpret_cast<float*>(&sums);
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(T) / sizeof(float)); ++i) x[i] = 0;
+}
+
+// Numbers 2 t, 2 t + 1 of eight columns: set, or added to.
+__device__ inline void put_two(bf16* to, float x, float y, bool add) {
+  auto* at = reinterpret_cast<uint32_t*>(to);
+  if (add) {
+    const float2 old = wide_pair(*at);
+    x += old.x, y += old.y;
+  }
+  *at = narrow_pair(x, y);
+}
+
+// The products of two rows of tiles, both with what they are multiplied by: s = x . right, and
+// slope = y . other, over all columns. `kLeft` times 16 rows from `row` on by kRight times 8.
+template <int D, int kLeft, int kRight>
+__device__ void multiply_both(uint32_t x, uint32_t y, int row, uint32_t right, uint32_t other,
+                              int right_row, float (&s)[kLeft][kRight][4],
+                              float (&slope)[kLeft][kRight][4]) {
+  using S = Swizzled<D>;
+  zero(s), zero(slope);
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k) {
+    uint32_t left[kLeft][4], b[4];
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i) load_matrices(left[i], S::at(x, row + i * 16, k));
+#pragma unroll
+    for (int j = 0; j < kRight; j += 2) {
+      load_matrices(b, S::at(right, right_row + j * 8, k));
+#pragma unroll
+      for (int i = 0; i < kLeft; ++i) {
+        mma(s[i][j], left[i], b[0], b[1]);
+        mma(s[i][j + 1], left[i], b[2], b[3]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i) load_matrices(left[i], S::at(y, row + i * 16, k));
+#pragma unroll
+    for (int j = 0; j < kRight; j += 2) {
+      load_matrices(b, S::at(other, right_row + j * 8, k));
+#pragma unroll
+      for (int i = 0; i < kLeft; ++i) {
+        mma(slope[i][j], left[i], b[0], b[1]);
+        mma(slope[i][j + 1], left[i], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// sums += x . right, where x are kSteps times 16 columns of sums and right's rows are summed over.
+template <int D, int kLeft, int kTiles>
+__device__ void add_product(const float (&x)[kLeft][kTiles][4], uint32_t right, int right_row,
+                            float (&sums)[kLeft][D / 8][4]) {
+#pragma unroll
+  for (int j = 0; j < kTiles; j += 2) {
+    uint32_t left[kLeft][4];
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i) {
+      left[i][0] = narrow_pair(x[i][j][0], x[i][j][1]);
+      left[i][1] = narrow_pair(x[i][j][2], x[i][j][3]);
+      left[i][2] = narrow_pair(x[i][j + 1][0], x[i][j + 1][1]);
+      left[i][3] = narrow_pair(x[i][j + 1][2], x[i][j + 1][3]);
+    }
+#pragma unroll
+    for (int c = 0; c < D / 8; c += 2) {
+      uint32_t b[4];
+      load_turned(b, Swizzled<D>::at(right, right_row + j * 8, c / 2));
+#pragma unroll
+      for (int i = 0; i < kLeft; ++i) {
+        mma(sums[i][c], left[i], b[0], b[1]);
+        mma(sums[i][c + 1], left[i], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// D = g . context of row r of a tile of g, by as many lanes as a row has pieces (all of them get
+// it); context: the row's, or null for a row that sees nothing.
+template <int D>
+__device__ float mean_of(const bf16* context, const bf16* g, int r) {
+  using S = Swizzled<D>;
+  const int piece = static_cast<int>(threadIdx.x) % S::kPieces;
+  float sum = 0;
+  if (context) {
+    const uint4 x = __ldg(reinterpret_cast<const uint4*>(context) + piece);
+    const uint4 y = *reinterpret_cast<const uint4*>(reinterpret_cast<const unsigned char*>(g) +
+                                                    S::offset(r, piece));
+    const auto add = [&](uint32_t u, uint32_t v) {
+      const float2 left = wide_pair(u), right = wide_pair(v);
+      sum = fmaf(left.x, right.x, sum);
+      sum = fmaf(left.y, right.y, sum);
+    };
+    add(x.x, y.x), add(x.y, y.y), add(x.z, y.z), add(x.w, y.w);
+  }
+#pragma unroll
+  for (int i = S::kPieces / 2; i > 0; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
+  return sum;
+}
+
+// What is no number in a tile becomes 0.
+__device__ inline void make_numbers(bf16* tile, int count) {
+  const auto pieces = reinterpret_cast<uint4*>(tile);
+  for (int x = static_cast<int>(threadIdx.x); x < count / 8; x += kMmaThreads) {
+    const uint4 p = pieces[x];
+    if (!strange(p.x) && !strange(p.y) && !strange(p.z) && !strange(p.w)) continue;
+    for (int i = 8 * x; i < 8 * x + 8; ++i)
+      if ((tile[i].bits & 0x7F80) == 0x7F80) tile[i].bits = 0;
+  }
 }
 
 // ---- rows

@@ -22,86 +22,6 @@ struct Plan {
   int steps;    // of a unit
 };
 
-template <class T>
-__device__ void zero(T& sums) {
-  float* x = reinterpret_cast<float*>(&sums);
-#pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof(T) / sizeof(float)); ++i) x[i] = 0;
-}
-
-// Numbers 2 t, 2 t + 1 of eight columns: set, or added to.
-__device__ inline void put_two(bf16* to, float x, float y, bool add) {
-  auto* at = reinterpret_cast<uint32_t*>(to);
-  if (add) {
-    const uint32_t old = *at;
-    x += __uint_as_float(old << 16), y += __uint_as_float(old & 0xFFFF0000u);
-  }
-  *at = pack(x, y);
-}
-
-// The products of two rows of tiles, both with what they are multiplied by: s = x . right, and
-// slope = y . other, over all columns. `kLeft` times 16 rows from `row` on by kRight times 8.
-template <int D, int kLeft, int kRight>
-__device__ void multiply_both(uint32_t x, uint32_t y, int row, uint32_t right, uint32_t other,
-                              int right_row, float (&s)[kLeft][kRight][4],
-                              float (&slope)[kLeft][kRight][4]) {
-  using S = Swizzled<D>;
-  zero(s), zero(slope);
-#pragma unroll
-  for (int k = 0; k < D / 16; ++k) {
-    uint32_t left[kLeft][4], b[4];
-#pragma unroll
-    for (int i = 0; i < kLeft; ++i) load_matrices(left[i], S::at(x, row + i * 16, k));
-#pragma unroll
-    for (int j = 0; j < kRight; j += 2) {
-      load_matrices(b, S::at(right, right_row + j * 8, k));
-#pragma unroll
-      for (int i = 0; i < kLeft; ++i) {
-        mma(s[i][j], left[i], b[0], b[1]);
-        mma(s[i][j + 1], left[i], b[2], b[3]);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kLeft; ++i) load_matrices(left[i], S::at(y, row + i * 16, k));
-#pragma unroll
-    for (int j = 0; j < kRight; j += 2) {
-      load_matrices(b, S::at(other, right_row + j * 8, k));
-#pragma unroll
-      for (int i = 0; i < kLeft; ++i) {
-        mma(slope[i][j], left[i], b[0], b[1]);
-        mma(slope[i][j + 1], left[i], b[2], b[3]);
-      }
-    }
-  }
-}
-
-// sums += x . right, where x are kSteps times 16 columns of sums and right's rows are summed over.
-template <int D, int kLeft, int kTiles>
-__device__ void add_product(const float (&x)[kLeft][kTiles][4], uint32_t right, int right_row,
-                            float (&sums)[kLeft][D / 8][4]) {
-#pragma unroll
-  for (int j = 0; j < kTiles; j += 2) {
-    uint32_t left[kLeft][4];
-#pragma unroll
-    for (int i = 0; i < kLeft; ++i) {
-      left[i][0] = pack(x[i][j][0], x[i][j][1]);
-      left[i][1] = pack(x[i][j][2], x[i][j][3]);
-      left[i][2] = pack(x[i][j + 1][0], x[i][j + 1][1]);
-      left[i][3] = pack(x[i][j + 1][2], x[i][j + 1][3]);
-    }
-#pragma unroll
-    for (int c = 0; c < D / 8; c += 2) {
-      uint32_t b[4];
-      load_turned(b, Swizzled<D>::at(right, right_row + j * 8, c / 2));
-#pragma unroll
-      for (int i = 0; i < kLeft; ++i) {
-        mma(sums[i][c], left[i], b[0], b[1]);
-        mma(sums[i][c + 1], left[i], b[2], b[3]);
-      }
-    }
-  }
-}
-
 // ---- dq
 
 template <int D, int kRowTiles>
@@ -189,28 +109,15 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 
   copies_wait<1>();
   __syncthreads();
-  // D, of this warp's rows: each row by as many lanes as it has pieces.
+  // D, of this warp's rows.
 #pragma unroll
   for (int r0 = 0; r0 < 16 * kRowTiles; r0 += kWarp / S::kPieces) {
-    const int r = own + r0 + lane / S::kPieces, piece = lane % S::kPieces;
-    float sum = 0;
-    if (tile.range[r].x < tile.range[r].y) {
-      const uint4 x =
-          __ldg(reinterpret_cast<const uint4*>(unit.row_of(a.context, row0 + r)) + piece);
-      const uint4 y = *reinterpret_cast<const uint4*>(
-          reinterpret_cast<const unsigned char*>(tile.g) + S::offset(r, piece));
-      const auto add = [&](uint32_t u, uint32_t v) {
-        sum = fmaf(__uint_as_float(u << 16), __uint_as_float(v << 16), sum);
-        sum = fmaf(__uint_as_float(u & 0xFFFF0000u), __uint_as_float(v & 0xFFFF0000u), sum);
-      };
-      add(x.x, y.x), add(x.y, y.y), add(x.z, y.z), add(x.w, y.w);
-    }
-#pragma unroll
-    for (int i = S::kPieces / 2; i > 0; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
-    if (piece == 0) {
-      tile.mean[r] = sum;
-      if (row0 + r < unit.rows) plan.mean[unit.number(a, row0 + r)] = sum;
-    }
+    const int r = own + r0 + lane / S::kPieces;
+    const float sum = mean_of<D>(
+        tile.range[r].x < tile.range[r].y ? unit.row_of(a.context, row0 + r) : nullptr, tile.g, r);
+    if (lane % S::kPieces != 0) continue;
+    tile.mean[r] = sum;
+    if (row0 + r < unit.rows) plan.mean[unit.number(a, row0 + r)] = sum;
   }
   __syncwarp();
   float mean[kRowTiles][2], log_sum[kRowTiles][2];
@@ -238,9 +145,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     if (!tile.all.all_see(key, kKeys)) {
       // 0 * NaN is NaN: a key that is no number is made 0. Rows that see it have no number as their
       // log_sum, and get none.
-      const auto numbers = reinterpret_cast<uint16_t*>(tile.k[t % 2]);
-      for (int x = static_cast<int>(threadIdx.x); x < kKeys * D; x += kMmaThreads)
-        if ((numbers[x] & 0x7F80) == 0x7F80) numbers[x] = 0;
+      make_numbers(tile.k[t % 2], kKeys * D);
       __syncthreads();
     }
     if (!span.sees(key, kKeys)) continue;
@@ -463,13 +368,13 @@ void launch(Cuda device, const AttentionGrad<bf16>& k, const Plan& plan) {
 }  // namespace
 
 bool mma_takes(const AttentionGrad<bf16>& k) {
-  // Fewer keys go through dot_grad.cu in one launch.
-  return mma_takes(k.forward) && k.forward.keys > 64 && by_pieces(k.dcontext) && by_pieces(k.dq) &&
-         by_pieces(k.dk) && by_pieces(k.dvalue);
+  return mma_takes(k.forward) && by_pieces(k.dcontext) && by_pieces(k.dq) && by_pieces(k.dk) &&
+         by_pieces(k.dvalue);
 }
 
 void mma_attention_grad(Cuda device, const AttentionGrad<bf16>& k) {
   const Attention<bf16>& a = k.forward;
+  if (a.keys <= 64) return mma_attention_grad_short(device, k);
   Plan plan{};
   plan.heads = a.queries >= 64 ? 1 : static_cast<int>(a.heads / a.key_heads);
   plan.units = static_cast<int>(a.heads / plan.heads);
