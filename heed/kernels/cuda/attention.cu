@@ -1,4 +1,6 @@
 // Attention on the GPU: which kernels take it.
+#include <type_traits>
+
 #include "heed/kernels/cuda/additive.h"
 #include "heed/kernels/cuda/device.cuh"
 #include "heed/kernels/cuda/dot.h"
@@ -9,12 +11,16 @@ namespace {
 template <class T>
 void attend(Cuda device, const Attention<T>& a) {
   if (a.form == ScoreForm::additive) return additive_attention(device, a);
+  if constexpr (std::is_same_v<T, bf16>)
+    if (mma_takes(a)) return mma_attention(device, a);
   dot_attention(device, a);
 }
 
 template <class T>
 void attend(Cuda device, const AttentionGrad<T>& k) {
   if (k.forward.form == ScoreForm::additive) return additive_attention_grad(device, k);
+  if constexpr (std::is_same_v<T, bf16>)
+    if (mma_takes(k)) return mma_attention_grad(device, k);
   dot_attention_grad(device, k);
 }
 

@@ -179,14 +179,16 @@ struct Grid {
   }
 };
 
-// product[i][j] = x_row(i) . y_key(j), both in shared memory with rows D + 4 apart.
+// product[i][j] = x_row(i) . y_key(j), both in shared memory with rows D + 4 apart. Two sums each,
+// of every other column: shorter chains, whose roundings add up to less.
 template <int D, class G>
 __device__ void multiply_rows(const float* x, const float* y, int n, int rows,
                               float (&product)[G::RI][4]) {
+  float other[G::RI][4];
 #pragma unroll
   for (int i = 0; i < G::RI; ++i)
 #pragma unroll
-    for (int j = 0; j < 4; ++j) product[i][j] = 0;
+    for (int j = 0; j < 4; ++j) product[i][j] = other[i][j] = 0;
   x += G::ty() * (D + 4);
   y += G::tx() * (D + 4);
   if (G::ty() >= rows) return;  // of no row; its warp mates may go on
@@ -202,24 +204,30 @@ __device__ void multiply_rows(const float* x, const float* y, int n, int rows,
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         product[i][j] = fmaf(xs[i].x, ys[j].x, product[i][j]);
-        product[i][j] = fmaf(xs[i].y, ys[j].y, product[i][j]);
+        other[i][j] = fmaf(xs[i].y, ys[j].y, other[i][j]);
         product[i][j] = fmaf(xs[i].z, ys[j].z, product[i][j]);
-        product[i][j] = fmaf(xs[i].w, ys[j].w, product[i][j]);
+        other[i][j] = fmaf(xs[i].w, ys[j].w, other[i][j]);
       }
   }
+#pragma unroll
+  for (int i = 0; i < G::RI; ++i)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) product[i][j] += other[i][j];
 }
 
 // ---- from a product to a score
 
-// q.k as a score times log2(e), for a key that the row sees. bias: the row's, or null.
+// q.k as a score times log2(e), less `less`, for a key that the row sees. bias: the row's, or null.
+// Taken off at once, a maximum or log_sum leaves a small number, which keeps its digits.
 template <class T>
 __device__ float score_of(const Attention<T>& a, float product, const float* bias, float place,
-                          int key) {
-  float s = a.form == ScoreForm::log_dot ? a.scale * log2f(product) : a.scale * kLog2E * product;
+                          int key, float less = 0) {
+  float s = a.form == ScoreForm::log_dot ? fmaf(a.scale, log2f(product), -less)
+                                         : fmaf(a.scale * kLog2E, product, -less);
   if (bias) s = fmaf(bias[key], kLog2E, s);
   if (a.place) {
     const float away = static_cast<float>(key) - place;
-    s -= a.falloff * kLog2E * away * away;
+    s = fmaf(-a.falloff * kLog2E * away, away, s);
   }
   return s;
 }

@@ -11,4 +11,11 @@ void dot_attention(Cuda, const Attention<T>&);
 template <class T>
 void dot_attention_grad(Cuda, const AttentionGrad<T>&);
 
+// By tensor cores (dot_mma*.cu), where mma_takes() says so.
+bool mma_takes(const Attention<bf16>&);
+bool mma_takes(const AttentionGrad<bf16>&);
+void mma_attention(Cuda, const Attention<bf16>&);
+void mma_attention_grad(Cuda, const AttentionGrad<bf16>&);
+void mma_attention_grad_short(Cuda, const AttentionGrad<bf16>&);  // up to 64 keys
+
 }  // namespace heed::kernels

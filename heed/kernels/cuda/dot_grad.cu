@@ -105,7 +105,7 @@ __device__ void take_slopes(const AttentionGrad<T>& k, const Plan& plan, const G
       const int at = key + G::key(j);
       const float product = s[i][j];
       const bool seen = at >= rows.begin[r] && at < rows.end[r];
-      const float w = seen ? exp2f(score_of(a, product, bias, place, at) - from) : 0.0f;
+      const float w = seen ? exp2f(score_of(a, product, bias, place, at, from)) : 0.0f;
       // What is not seen has weight 0, whatever g . value is there.
       float ds = w != 0 ? w * (slope[i][j] * keep[j] - mean[r]) : 0.0f;
       s[i][j] = w * keep[j];

@@ -1,0 +1,319 @@
+// Attention by dot products of bf16 on tensor cores: 64 or 128 queries by 64 keys, keys and values
+// of the next tile on their way while this one is worked on (Dao, 2023, "FlashAttention-2").
+#include "heed/kernels/cuda/dot_mma.cuh"
+
+namespace heed::kernels {
+namespace {
+
+constexpr int kKeys = 64;  // of a tile
+
+// Of shared memory. Rows of a warp's own: kRowTiles times 16.
+template <int D, int kRowTiles>
+struct Tile {
+  static constexpr int kRows = kMmaWarps * 16 * kRowTiles;
+  alignas(1024) bf16 q[kRows * D];
+  alignas(1024) bf16 k[2][kKeys * D];
+  alignas(1024) bf16 value[2][kKeys * D];
+  int2 range[kRows];
+  Span span[kMmaWarps], all;
+};
+
+template <int D, int kRowTiles>
+__global__ void __launch_bounds__(kMmaThreads, kRowTiles == 1 && D < 128 ? 3 : 2)
+    attend_mma(const __grid_constant__ Attention<bf16> a, int tiles, int heads) {
+  using S = Swizzled<D>;
+  constexpr int kRows = Tile<D, kRowTiles>::kRows;
+  constexpr int kSteps = D / 16;      // of a product over columns
+  constexpr int kScores = kKeys / 8;  // tiles of scores of 8 keys
+  constexpr int kColumns = D / 8;     // tiles of the mean of 8 columns
+  constexpr bool kKeepQ = D <= 64;    // in registers
+  extern __shared__ __align__(1024) unsigned char shared[];
+  Tile<D, kRowTiles>& tile = *reinterpret_cast<Tile<D, kRowTiles>*>(shared);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const Unit unit(a, blockIdx.x / tiles, heads);
+  // Under a causal mask the last rows see most keys: they begin.
+  const int row0 = (tiles - 1 - static_cast<int>(blockIdx.x % tiles)) * kRows;
+  const int own = warp * 16 * kRowTiles;  // this warp's rows of the tile
+  const int keys = static_cast<int>(a.keys);
+
+  // Ranges: of each row, of a warp's rows, of all.
+  Span span = Span::none(keys);
+#pragma unroll
+  for (int r = lane; r < 16 * kRowTiles; r += kWarp) {
+    const int2 range = unit.range(a, row0 + own + r);
+    tile.range[own + r] = range;
+    if (row0 + own + r < unit.rows) span.add(range);
+  }
+  span.add_warp();
+  if (lane == 0) tile.span[warp] = span;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    Span all = tile.span[0];
+    for (int i = 1; i < kMmaWarps; ++i) all.add(tile.span[i]);
+    tile.all = all;
+  }
+  __syncthreads();
+
+  const uint32_t q_tile = shared_address(tile.q);
+  {
+    constexpr int kStep = kMmaThreads / S::kPieces;
+    const int piece = static_cast<int>(threadIdx.x) % S::kPieces;
+#pragma unroll
+    for (int r0 = 0; r0 < kRows; r0 += kStep) {
+      const int r = r0 + static_cast<int>(threadIdx.x) / S::kPieces;
+      const bool there = row0 + r < unit.rows;
+      copy16(q_tile + S::offset(r, piece),
+             there ? unit.row_of(a.q, row0 + r) + piece * 8 : a.q.data, there);
+    }
+  }
+  const int first = tile.all.low / kKeys,
+            last = (tile.all.high + kKeys - 1) / kKeys;  // tiles of keys
+  const auto take = [&](int t) {
+    const int key = t * kKeys, stage = t % 2;
+    // What no row sees is not read: it need not be numbers.
+    const int low = tile.all.low - key, high = tile.all.high - key;
+    S::template take<kKeys>(shared_address(tile.k[stage]), row_at(a.k, unit.b, unit.g, key),
+                            a.k.row, low, high);
+    S::template take<kKeys>(shared_address(tile.value[stage]), row_at(a.value, unit.b, unit.g, key),
+                            a.value.row, low, high);
+  };
+  if (first < last) take(first);
+  copies_end();
+
+  uint32_t q[kKeepQ ? kRowTiles : 1][kKeepQ ? kSteps : 1][4];
+  float sums[kRowTiles][kColumns][4];
+  float most[kRowTiles][2], sum[kRowTiles][2];
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[i][c][e] = 0;
+    most[i][0] = most[i][1] = -INFINITY;
+    sum[i][0] = sum[i][1] = 0;
+  }
+  const float scale = a.scale * kLog2E;
+  const uint32_t q_begin = S::left(q_tile);
+
+#pragma unroll 1
+  for (int t = first; t < last; ++t) {
+    const int key = t * kKeys;
+    copies_wait<0>();
+    __syncthreads();  // tile t is there, and t - 1, which the next one takes the place of, was read
+    if (kKeepQ && t == first) {
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+        for (int k = 0; k < kSteps; ++k)
+          load_matrices(q[kKeepQ ? i : 0][kKeepQ ? k : 0], S::at(q_begin, own + i * 16, k));
+    }
+    if (t + 1 < last) take(t + 1);
+    copies_end();
+    const uint32_t k_begin = S::right(shared_address(tile.k[t % 2])),
+                   value_begin = S::right_turned(shared_address(tile.value[t % 2]));
+    const bool mine = span.sees(key, kKeys);
+    uint32_t weight[kRowTiles][kScores / 2][4];
+    if (mine) {
+      float s[kRowTiles][kScores][4];
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+        for (int j = 0; j < kScores; ++j)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) s[i][j][e] = 0;
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+        uint32_t left[kRowTiles][4];
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) {
+          if constexpr (kKeepQ) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) left[i][e] = q[i][k][e];
+          } else {
+            load_matrices(left[i], S::at(q_begin, own + i * 16, k));
+          }
+        }
+#pragma unroll
+        for (int j = 0; j < kScores; j += 2) {
+          uint32_t right[4];
+          load_matrices(right, S::at(k_begin, j * 8, k));
+#pragma unroll
+          for (int i = 0; i < kRowTiles; ++i) {
+            mma(s[i][j], left[i], right[0], right[1]);
+            mma(s[i][j + 1], left[i], right[2], right[3]);
+          }
+        }
+      }
+      if (!span.all_see(key, kKeys)) {
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const int2 range = tile.range[own + i * 16 + h * 8 + lane / 4];
+#pragma unroll
+            for (int j = 0; j < kScores; ++j)
+#pragma unroll
+              for (int e = 0; e < 2; ++e) {
+                const int at = key + j * 8 + lane % 4 * 2 + e;
+                if (at < range.x || at >= range.y) s[i][j][2 * h + e] = -INFINITY;
+              }
+          }
+      }
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          float now = most[i][h];
+#pragma unroll
+          for (int j = 0; j < kScores; ++j)
+            now = fmaxf(now, fmaxf(s[i][j][2 * h], s[i][j][2 * h + 1]));
+          now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
+          now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
+          // Where all scores are -inf so far, any finite maximum gives exponentials of 0.
+          const float from = now == -INFINITY ? 0.0f : now * scale;
+          const float factor = power_of_2(fmaf(most[i][h], scale, -from));
+          most[i][h] = now;
+          float added = 0;
+#pragma unroll
+          for (int j = 0; j < kScores; ++j)
+#pragma unroll
+            for (int e = 2 * h; e < 2 * h + 2; ++e) {
+              s[i][j][e] = power_of_2(fmaf(s[i][j][e], scale, -from));
+              added += s[i][j][e];
+            }
+          sum[i][h] = fmaf(sum[i][h], factor, added);
+#pragma unroll
+          for (int c = 0; c < kColumns; ++c)
+#pragma unroll
+            for (int e = 2 * h; e < 2 * h + 2; ++e) sums[i][c][e] *= factor;
+        }
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+        for (int j = 0; j < kScores / 2; ++j) {
+          weight[i][j][0] = narrow_pair(s[i][2 * j][0], s[i][2 * j][1]);
+          weight[i][j][1] = narrow_pair(s[i][2 * j][2], s[i][2 * j][3]);
+          weight[i][j][2] = narrow_pair(s[i][2 * j + 1][0], s[i][2 * j + 1][1]);
+          weight[i][j][3] = narrow_pair(s[i][2 * j + 1][2], s[i][2 * j + 1][3]);
+        }
+    }
+    if (!tile.all.all_see(key, kKeys)) {
+      // 0 * NaN is NaN: where a value is no number, the rows that see it get it here, and the
+      // product finds 0 in its place.
+      const auto pieces = reinterpret_cast<uint4*>(tile.value[t % 2]);
+      bool bad = false;
+      for (int x = static_cast<int>(threadIdx.x); x < kKeys * S::kPieces; x += kMmaThreads) {
+        const uint4 p = pieces[x];
+        bad = bad || strange(p.x) || strange(p.y) || strange(p.z) || strange(p.w);
+      }
+      if (__syncthreads_or(bad)) {
+        const auto bytes = reinterpret_cast<const unsigned char*>(tile.value[t % 2]);
+#pragma unroll 1
+        for (int j = 0; j < kKeys; ++j)
+#pragma unroll
+          for (int c = 0; c < kColumns; ++c) {
+            const uint32_t two =
+                *reinterpret_cast<const uint32_t*>(bytes + S::offset(j, c) + lane % 4 * 4);
+            if (!strange(two)) continue;
+#pragma unroll
+            for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+              for (int e = 0; e < 4; ++e) {
+                const float x = __uint_as_float(e % 2 ? two & 0xFFFF0000u : two << 16);
+                const int2 r = tile.range[own + i * 16 + e / 2 * 8 + lane / 4];
+                if (x - x != 0 && key + j >= r.x && key + j < r.y) sums[i][c][e] += x;
+              }
+          }
+        __syncthreads();
+        make_numbers(tile.value[t % 2], kKeys * D);
+        __syncthreads();
+      }
+    }
+    if (mine) {
+#pragma unroll
+      for (int j = 0; j < kScores / 2; ++j)
+#pragma unroll
+        for (int c = 0; c < kColumns; c += 2) {
+          uint32_t right[4];
+          load_turned(right, S::at(value_begin, j * 16, c / 2));
+#pragma unroll
+          for (int i = 0; i < kRowTiles; ++i) {
+            mma(sums[i][c], weight[i][j], right[0], right[1]);
+            mma(sums[i][c + 1], weight[i][j], right[2], right[3]);
+          }
+        }
+    }
+  }
+  copies_wait<0>();
+  __syncwarp();
+
+  // This warp's rows of the queries were read by this warp alone: the context takes their place, to
+  // go to memory in whole pieces. Without any tile of keys, other warps' copies of q may still
+  // come.
+  if (first >= last) __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float total = sum[i][h];
+      total += __shfl_xor_sync(~0u, total, 1);
+      total += __shfl_xor_sync(~0u, total, 2);
+      const bool none = most[i][h] == -INFINITY;
+      const float share = none ? 0.0f : 1 / total;
+      const int r = own + i * 16 + h * 8 + lane / 4;
+      if (lane % 4 == 0 && row0 + r < unit.rows)
+        a.log_sum[unit.number(a, row0 + r)] =
+            none ? -INFINITY : fmaf(most[i][h], scale, log2f(total));
+      unsigned char* to = reinterpret_cast<unsigned char*>(tile.q);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c)
+        *reinterpret_cast<uint32_t*>(to + S::offset(r, c) + lane % 4 * 4) =
+            narrow_pair(sums[i][c][2 * h] * share, sums[i][c][2 * h + 1] * share);
+    }
+  __syncwarp();
+  constexpr int kWarpPieces = 16 * kRowTiles * S::kPieces;
+#pragma unroll 4
+  for (int x = lane; x < kWarpPieces; x += kWarp) {
+    const int r = own + x / S::kPieces, piece = x % S::kPieces;
+    if (row0 + r < unit.rows)
+      *reinterpret_cast<uint4*>(unit.row_of(a.context, row0 + r) + piece * 8) =
+          *reinterpret_cast<const uint4*>(reinterpret_cast<const unsigned char*>(tile.q) +
+                                          S::offset(r, piece));
+  }
+}
+
+template <int D, int kRowTiles>
+void launch(Cuda device, const Attention<bf16>& a, int heads) {
+  constexpr size_t bytes = sizeof(Tile<D, kRowTiles>);
+  const int64_t rows = heads * a.queries;
+  const auto tiles = static_cast<int>(ceil_div(rows, Tile<D, kRowTiles>::kRows));
+  const auto blocks = static_cast<unsigned>(a.batch * (a.heads / heads) * tiles);
+  allow_shared(attend_mma<D, kRowTiles>, bytes);
+  attend_mma<D, kRowTiles><<<blocks, kMmaThreads, bytes, stream_of(device)>>>(a, tiles, heads);
+  launched("attention");
+}
+
+}  // namespace
+
+bool mma_takes(const Attention<bf16>& a) {
+  const bool plain = a.form == ScoreForm::dot && !a.bias.data && !a.place && !a.weights.data &&
+                     !(a.dropout > 0) && a.scale > 0;
+  const bool sizes = (a.size == 32 || a.size == 64 || a.size == 128) && a.value_size == a.size &&
+                     a.keys > 0 && a.batch > 0 && a.heads / a.key_heads * a.queries >= 8;
+  return plain && sizes && by_pieces(a.q) && by_pieces(a.k) && by_pieces(a.value) &&
+         by_pieces(a.context);
+}
+
+void mma_attention(Cuda device, const Attention<bf16>& a) {
+  const auto group = static_cast<int>(a.heads / a.key_heads);
+  const int heads = a.queries >= 64 ? 1 : group;  // of a unit
+  const bool small = heads * a.queries <= 64;
+  if (a.size == 32)
+    return small ? launch<32, 1>(device, a, heads) : launch<32, 2>(device, a, heads);
+  if (a.size == 64)
+    return small ? launch<64, 1>(device, a, heads) : launch<64, 2>(device, a, heads);
+  return small ? launch<128, 1>(device, a, heads) : launch<128, 2>(device, a, heads);
+}
+
+}  // namespace heed::kernels

@@ -1,0 +1,208 @@
+// The way back through attention by dot products of bf16 on tensor cores, for up to 64 keys: one
+// block has all of a key head, so one launch gives everything. Each warp has 16 rows of every 64
+// for weights, d score and dq; these weights and slopes go through shared memory, where each warp
+// takes 16 keys of them for dk and dvalue. Equations: dot_grad.cu.
+#include "heed/kernels/cuda/dot_mma.cuh"
+
+namespace heed::kernels {
+namespace {
+
+constexpr int kStep = 64;  // rows, and keys
+
+template <int D>
+struct Tile {  // of shared memory
+  alignas(1024) bf16 k[kStep * D];
+  alignas(1024) bf16 value[kStep * D];
+  alignas(1024) bf16 q[kStep * D];
+  alignas(1024) bf16 g[kStep * D];
+  alignas(1024) bf16 weight[kStep * kStep];  // rows by keys
+  alignas(1024) bf16 slope[kStep * kStep];
+  int2 range[kStep];
+  float mean[kStep];
+};
+
+// Sums of 16 rows from `row` on by kTiles times 8 columns from `column` on, rounded.
+template <int kTiles>
+__device__ void put_sums(const float (&x)[1][kTiles][4], bf16* to, int row, int column) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      *reinterpret_cast<uint32_t*>(reinterpret_cast<unsigned char*>(to) +
+                                   Swizzled<kStep>::offset(row + h * 8 + lane / 4, column / 8 + j) +
+                                   lane % 4 * 4) = narrow_pair(x[0][j][2 * h], x[0][j][2 * h + 1]);
+}
+
+// kOne: there is one step. Then dk and dvalue need no registers while dq does.
+template <int D, bool kOne>
+__global__ void __launch_bounds__(kMmaThreads, D == 128 ? 2
+                                               : kOne   ? 4
+                                                        : 3)
+    grad_short(const __grid_constant__ AttentionGrad<bf16> k) {
+  using S = Swizzled<D>;
+  constexpr int kChunk = 4;  // tiles of eight keys that are worked on at once
+  extern __shared__ __align__(1024) unsigned char shared[];
+  Tile<D>& tile = *reinterpret_cast<Tile<D>*>(shared);
+  const Attention<bf16>& a = k.forward;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
+  const Unit unit(a, blockIdx.x, static_cast<int>(a.heads / a.key_heads));
+  const int keys = static_cast<int>(a.keys);
+  const int own = warp * 16;  // this warp's rows, and its keys
+
+  S::template take<kStep>(shared_address(tile.k), row_at(a.k, unit.b, unit.g, 0), a.k.row, 0, keys);
+  S::template take<kStep>(shared_address(tile.value), row_at(a.value, unit.b, unit.g, 0),
+                          a.value.row, 0, keys);
+  float dk[1][D / 8][4], dvalue[1][D / 8][4];
+  const float scale = a.scale * kLog2E;
+  const uint32_t q_begin = S::left(shared_address(tile.q)),
+                 g_begin = S::left(shared_address(tile.g));
+  const uint32_t k_begin = S::right(shared_address(tile.k)),
+                 value_begin = S::right(shared_address(tile.value)),
+                 k_turned = S::right_turned(shared_address(tile.k));
+
+  int row0 = 0;
+#pragma unroll 1
+  do {
+    const int count = min(kStep, unit.rows - row0);
+    if (!kOne && row0 > 0) __syncthreads();  // the last step was read
+    if (thread < kStep) tile.range[thread] = unit.range(a, row0 + thread);
+    __syncthreads();
+    {  // Rows that see nothing are zeros.
+      constexpr int kRowsAtOnce = kMmaThreads / S::kPieces;
+      const int piece = thread % S::kPieces;
+      const uint32_t q_tile = shared_address(tile.q), g_tile = shared_address(tile.g);
+#pragma unroll
+      for (int r0 = 0; r0 < kStep; r0 += kRowsAtOnce) {
+        const int r = r0 + thread / S::kPieces;
+        const bool there = tile.range[r].x < tile.range[r].y;
+        copy16(q_tile + S::offset(r, piece),
+               there ? unit.row_of(a.q, row0 + r) + piece * 8 : a.q.data, there);
+        copy16(g_tile + S::offset(r, piece),
+               there ? unit.row_of(k.dcontext, row0 + r) + piece * 8 : k.dcontext.data, there);
+      }
+    }
+    copies_end();
+    copies_wait<0>();
+    __syncthreads();
+    if (a.range && row0 == 0) {
+      // 0 * NaN is NaN: a key that is no number is made 0. Rows that see it have no number as their
+      // log_sum, and get none.
+      make_numbers(tile.k, kStep * D);
+      __syncthreads();
+    }
+    if (own < count) {
+#pragma unroll
+      for (int r0 = 0; r0 < 16; r0 += kWarp / S::kPieces) {
+        const int r = own + r0 + lane / S::kPieces;
+        const float sum = mean_of<D>(
+            tile.range[r].x < tile.range[r].y ? unit.row_of(a.context, row0 + r) : nullptr, tile.g,
+            r);
+        if (lane % S::kPieces == 0) tile.mean[r] = sum;
+      }
+      __syncwarp();
+      float dq[1][D / 8][4];
+      zero(dq);
+#pragma unroll 1
+      for (int j0 = 0; j0 < keys; j0 += 8 * kChunk) {
+        float s[1][kChunk][4], slope[1][kChunk][4];
+        multiply_both<D>(q_begin, g_begin, own, k_begin, value_begin, j0, s, slope);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int r = own + h * 8 + lane / 4;
+          const int2 range = tile.range[r];
+          const float mean = tile.mean[r];
+          const float log_sum = r < count ? a.log_sum[unit.number(a, row0 + r)] : 0.0f;
+#pragma unroll
+          for (int j = 0; j < kChunk; ++j)
+#pragma unroll
+            for (int e = 2 * h; e < 2 * h + 2; ++e) {
+              const int at = j0 + j * 8 + lane % 4 * 2 + e % 2;
+              const bool seen = at >= range.x && at < range.y;
+              const float w = power_of_2(fmaf(s[0][j][e], scale, -log_sum));
+              slope[0][j][e] = seen ? w * (slope[0][j][e] - mean) : 0.0f;
+              s[0][j][e] = seen ? w : 0.0f;
+            }
+        }
+        put_sums(s, tile.weight, own, j0);
+        put_sums(slope, tile.slope, own, j0);
+        add_product<D>(slope, k_turned, j0, dq);
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int r = own + h * 8 + lane / 4;
+        if (r >= count) continue;
+        bf16* to = unit.row_of(k.dq, row0 + r) + lane % 4 * 2;
+#pragma unroll
+        for (int c = 0; c < D / 8; ++c)
+          put_two(to + c * 8, dq[0][c][2 * h] * a.scale, dq[0][c][2 * h + 1] * a.scale, false);
+      }
+    }
+    __syncthreads();
+    if (kOne || row0 == 0) zero(dk), zero(dvalue);
+    if (own < keys) {
+      using W = Swizzled<kStep>;
+      const uint32_t weight = W::left_turned(shared_address(tile.weight)),
+                     slope = W::left_turned(shared_address(tile.slope));
+      const uint32_t q_turned = S::right_turned(shared_address(tile.q)),
+                     g_turned = S::right_turned(shared_address(tile.g));
+#pragma unroll 1
+      for (int r = 0; r < count; r += 16) {
+        uint32_t left[4], right[4];
+        load_turned(left, W::at(weight, r, warp));
+#pragma unroll
+        for (int c = 0; c < D / 8; c += 2) {
+          load_turned(right, S::at(g_turned, r, c / 2));
+          mma(dvalue[0][c], left, right[0], right[1]);
+          mma(dvalue[0][c + 1], left, right[2], right[3]);
+        }
+        load_turned(left, W::at(slope, r, warp));
+#pragma unroll
+        for (int c = 0; c < D / 8; c += 2) {
+          load_turned(right, S::at(q_turned, r, c / 2));
+          mma(dk[0][c], left, right[0], right[1]);
+          mma(dk[0][c + 1], left, right[2], right[3]);
+        }
+      }
+    }
+    row0 += kStep;
+  } while (!kOne && row0 < unit.rows);
+
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int j = own + h * 8 + lane / 4;
+    if (j >= keys) continue;
+    bf16* to_key = row_at(k.dk, unit.b, unit.g, j) + lane % 4 * 2;
+    bf16* to_value = row_at(k.dvalue, unit.b, unit.g, j) + lane % 4 * 2;
+#pragma unroll
+    for (int c = 0; c < D / 8; ++c) {
+      put_two(to_key + c * 8, dk[0][c][2 * h] * a.scale, dk[0][c][2 * h + 1] * a.scale, k.add);
+      put_two(to_value + c * 8, dvalue[0][c][2 * h], dvalue[0][c][2 * h + 1], k.add);
+    }
+  }
+}
+
+template <int D, bool kOne>
+void launch(Cuda device, const AttentionGrad<bf16>& k) {
+  constexpr size_t bytes = sizeof(Tile<D>);
+  const auto blocks = static_cast<unsigned>(k.forward.batch * k.forward.key_heads);
+  allow_shared(grad_short<D, kOne>, bytes);
+  grad_short<D, kOne><<<blocks, kMmaThreads, bytes, stream_of(device)>>>(k);
+  launched("attention, the way back");
+}
+template <int D>
+void launch(Cuda device, const AttentionGrad<bf16>& k) {
+  const Attention<bf16>& a = k.forward;
+  const bool one = a.heads / a.key_heads * a.queries <= kStep;
+  return one ? launch<D, true>(device, k) : launch<D, false>(device, k);
+}
+
+}  // namespace
+
+void mma_attention_grad_short(Cuda device, const AttentionGrad<bf16>& k) {
+  if (k.forward.size == 32) return launch<32>(device, k);
+  if (k.forward.size == 64) return launch<64>(device, k);
+  return launch<128>(device, k);
+}
+
+}  // namespace heed::kernels
