@@ -11,7 +11,7 @@ import os, pathlib, re, subprocess, sys, tempfile
 build, heed, *test_programs = [pathlib.Path(a).resolve() for a in sys.argv[1:]]
 root = pathlib.Path(__file__).resolve().parent.parent
 page = (root / "docs/lectures.md").read_text()
-TINY = " --size 16 --batch-tokens 300 --steps 2 --warmup 2"
+TINY = " --size 24 --batch-tokens 300 --steps 2 --warmup 2"
 
 
 def shell(command, folder):
@@ -50,7 +50,7 @@ def run(item, folder):
         return None
     if not item.startswith("heed "): return "neither a command nor an example nor a test"
     if item.startswith("heed train"): item += TINY + " --samples 0"
-    if item.startswith("heed train") and "transformer" in item: item += " --inner 16"
+    if item.startswith("heed train") and "transformer" in item: item += " --inner 24"
     if item.startswith("heed lm train"): item += TINY
     return shell(item, folder)
 
