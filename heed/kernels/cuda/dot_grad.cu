@@ -185,10 +185,11 @@ __device__ void add_queries(const float* x, const float* by, int rows, float4 (&
   }
 }
 
-// kWhole: the tile holds all keys.
+// kWhole: the tile holds all keys. 16 warps at a time, where shared memory has room for them.
 template <class T, int D, int BK, bool kWhole>
-__global__ void __launch_bounds__(4 * BK) grad_keys(const __grid_constant__ AttentionGrad<T> k,
-                                                    const __grid_constant__ Plan plan, int tiles) {
+__global__ void __launch_bounds__(4 * BK, D > 64 ? 1 : 128 / BK)
+    grad_keys(const __grid_constant__ AttentionGrad<T> k, const __grid_constant__ Plan plan,
+              int tiles) {
   constexpr int kThreads = 4 * BK;
   using G = Grid<BK, kThreads>;
   extern __shared__ float4 shared[];
