@@ -16,7 +16,7 @@ namespace {
 // ---- train
 
 struct TrainOptions {
-  std::string text, valid_text, folder, preset = "lm-transformer", log, vocabulary;
+  std::string text, valid_text, folder, preset = "lm-transformer", log, tensorboard, vocabulary;
   double valid_share = 0;
   int64_t context = 0, sample_length = 200;
   bool resume = false;
@@ -137,6 +137,7 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
     TextCorpus held_out(*parts.valid, model.tokenizers.target, text);
     valid = batches_once(held_out, {.tokens = std::max<int64_t>(2048, text.context + 1)});
   }
+  TrainingLog log(o.log, o.tensorboard);
   std::fprintf(stderr,
                "%s language model with %s attention: %.1f million parameters; vocabulary of %d\n",
                model.config.family.c_str(), model.config.score.c_str(),
@@ -145,7 +146,7 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
   if (o.resume) trainer.resume();
   std::function<Validation()> look;
   if (parts.valid) look = [&] { return validate(o, model, valid); };
-  run_training(trainer, {.folder = o.folder, .log = o.log, .validate = look});
+  run_training(trainer, {.folder = o.folder, .log = log, .validate = look});
 }
 
 void add_lm_train(CLI::App& lm) {
@@ -174,6 +175,8 @@ void add_lm_train(CLI::App& lm) {
   command->add_option("--sample-length", o->sample_length,
                       "pieces of a sample at each validation; 0: none");
   command->add_option("--log", o->log, "also write progress to this file, a JSON object a line");
+  command->add_option("--tensorboard", o->tensorboard,
+                      "also write progress into this folder, as TensorBoard's curves");
   add_machine_flags(*command, o->machine);
   auto model_flags = std::make_shared<Flags<ModelConfig>>(*command, "Model (beside --preset)");
   auto train_flags = std::make_shared<Flags<TrainConfig>>(*command, "Training");

@@ -234,6 +234,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   std::fprintf(stderr, "%s", corpus->report().text().c_str());
   std::optional<ValidSet> valid;
   if (!o.valid.source.empty()) valid = read_valid(o, model.tokenizers);
+  TrainingLog log(o.log, o.tensorboard);
   std::fprintf(stderr, "%s with %s attention: %.1f million parameters; vocabularies of %d and %d\n",
                model.config.family.c_str(), model.config.score.c_str(),
                double(model.params.count()) / 1e6, model.tokenizers.source->size(),
@@ -243,8 +244,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   int round = 0;
   std::function<Validation()> look;
   if (valid) look = [&] { return validate(o, model, *valid, round++); };
-  run_training(trainer,
-               {.folder = o.folder, .log = o.log, .tensorboard = o.tensorboard, .validate = look});
+  run_training(trainer, {.folder = o.folder, .log = log, .validate = look});
 }
 
 }  // namespace

@@ -3,12 +3,10 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "apps/flags.h"
 #include "heed/base/check.h"
-#include "heed/files/events.h"
 
 namespace heed::apps {
 namespace {
@@ -95,16 +93,22 @@ void want_no_model(const std::string& folder) {
           ": there is a model in it already; --resume goes on with it, or choose another folder");
 }
 
+TrainingLog::TrainingLog(const std::string& json, const std::string& tensorboard) {
+  if (!json.empty()) {
+    json_.open(json, std::ios::app);
+    require(json_.good(), json, ": cannot be written to");
+  }
+  if (!tensorboard.empty()) events_.emplace(tensorboard);
+}
+
+void TrainingLog::write(const Progress& p) {
+  if (json_.is_open()) json_ << json_line(p) << std::endl;
+  if (events_) events_->write(p.step, scalars(p));
+}
+
 void run_training(Trainer& trainer, const TrainingRun& run) {
   if (trainer.steps() > 0)
     std::fprintf(stderr, "going on from step %lld\n", static_cast<long long>(trainer.steps()));
-  std::ofstream log;
-  if (!run.log.empty()) {
-    log.open(run.log, std::ios::app);
-    require(log.good(), run.log, ": cannot be written to");
-  }
-  std::optional<EventFile> events;
-  if (!run.tensorboard.empty()) events.emplace(run.tensorboard);
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
   StatusLine status;
@@ -112,8 +116,7 @@ void run_training(Trainer& trainer, const TrainingRun& run) {
   hooks.stop = [] { return stop_asked != 0; };
   hooks.log = [&](const Progress& p) {
     tell(p, status);
-    if (log.is_open()) log << json_line(p) << std::endl;
-    if (events) events->write(p.step, scalars(p));
+    run.log.write(p);
   };
   if (run.validate)
     hooks.validate = [&] {

@@ -1,9 +1,12 @@
 // What 'heed train' and 'heed lm train' have in common: presets, folders, the run itself.
 #pragma once
 
+#include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 
+#include "heed/files/events.h"
 #include "heed/training/trainer.h"
 #include "heed/translation/model_folder.h"
 
@@ -17,10 +20,22 @@ ModelFolder resumed_model(const std::string& folder);
 // Throws Error if there is a model in the folder already.
 void want_no_model(const std::string& folder);
 
+// Where a run is written down. Opened before anything else is told or done: throws Error if it
+// cannot be.
+class TrainingLog {
+ public:
+  // A file for JSON lines, a folder for event files; empty: none.
+  TrainingLog(const std::string& json, const std::string& tensorboard);
+  void write(const Progress& p);
+
+ private:
+  std::ofstream json_;
+  std::optional<EventFile> events_;
+};
+
 struct TrainingRun {
   std::string folder;
-  std::string log = {};                       // a file for JSON lines; empty: none
-  std::string tensorboard = {};               // a folder for event files; empty: none
+  TrainingLog& log;
   std::function<Validation()> validate = {};  // may be empty
 };
 

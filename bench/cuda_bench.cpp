@@ -69,8 +69,9 @@ std::vector<CudaResult> cuda_training(const std::string& only) {
     const Batch batch = full_batch(s);
     StepGraphs graphs(arena);
     const auto step = [&] {
-      graphs.run({batch.rows, batch.source_width, batch.target_width}, [&] {
-        Tape tape(static_cast<uint64_t>(adam.steps()));
+      graphs.run({batch.rows, batch.source_width, batch.target_width}, [&, before = adam.steps()] {
+        adam.set_steps(before);
+        Tape tape(static_cast<uint64_t>(before));
         tape.backward(batch_loss(*model, batch, {.smoothing = 0.1}).total);
         adam.step(5e-4);
       });

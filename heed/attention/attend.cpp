@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "heed/ops/into.h"
+#include "heed/tensor/graph.h"
 
 namespace heed {
 namespace {
@@ -38,6 +39,7 @@ std::vector<Runs> unseen_runs(const Tensor& range, int64_t sentences, int64_t ke
 // x [B, G, Tk, n] with `instead` where no query looks: 0 * NaN is NaN in a product. Nothing flows
 // back there.
 Tensor without_unseen(const Tensor& x, const Tensor& range, double instead) {
+  cannot_be_captured();  // how many runs there are depends on the sentences
   const std::vector<Runs> unseen = unseen_runs(range, x.size(0), x.size(2));
   if (std::all_of(unseen.begin(), unseen.end(), [](const Runs& runs) { return runs.empty(); }))
     return x;

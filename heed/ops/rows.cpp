@@ -110,17 +110,28 @@ void require_smoothing(const char* op, double smoothing) {
   require(smoothing >= 0 && smoothing < 1, op, ": smoothing must be in [0, 1), given ", smoothing);
 }
 
-Tensor scaled_sum(const Tensor& x, double scale) {
-  const NoTape off;
-  return sum(x) * scale;
-}
+// The mean of the rows that count, from their sum. How many count is not to be seen in a shape: on
+// a GPU, where a step may be captured, it is uploaded, and gradients are divided by it on the way
+// back.
+struct Mean {
+  double in_kernel;               // what the kernel multiplies gradients by
+  std::optional<Tensor> outside;  // what is left to multiply by
 
-// A number times a saved gradient; the usual number is 1, and then nothing is computed.
-Tensor times(const Tensor& saved, const Tensor& dy) {
-  // To look at a number on a GPU would mean to wait for it.
-  if (dy.device() == Device::cuda) return saved * dy;
-  return dy.item() == 1 ? saved : saved * dy.item();
-}
+  Mean(int64_t count, const Tensor& like) {
+    const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, count));
+    in_kernel = like.device() == Device::cuda ? 1 : scale;
+    if (like.device() == Device::cuda) outside = tensor({static_cast<float>(scale)}, {});
+  }
+  Tensor of(const Tensor& losses) const {
+    const NoTape off;
+    return outside ? sum(losses) * *outside : sum(losses) * in_kernel;
+  }
+  // A number times a saved gradient; on a CPU the usual number is 1, and then nothing is computed.
+  Tensor back(const Tensor& saved, const Tensor& dy) const {
+    if (outside) return saved * (dy * *outside);
+    return dy.item() == 1 ? saved : saved * dy.item();
+  }
+};
 
 }  // namespace
 
@@ -141,21 +152,22 @@ Tensor cross_entropy(Tensor logits, const Tensor& given_target, double smoothing
   const Tensor x = contiguous(logits);
   const int64_t rows = rows_of(x);
   const auto [target, count] = checked_targets("cross_entropy", given_target, rows, x.size(-1));
-  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, count));
+  const Mean mean_of(count, x);
   Tensor losses({rows}, x.type()), d_logits;
   if (wants_grad) d_logits = overwrite ? x.detached() : empty_like(x);
   launch("cross_entropy", x, [&, &id = target]<class T>() {
     return kernels::CrossEntropy<T>{.rows = rows,
                                     .n = x.size(-1),
                                     .smoothing = static_cast<kernels::Wide<T>>(smoothing),
-                                    .scale = static_cast<kernels::Wide<T>>(scale),
+                                    .scale = static_cast<kernels::Wide<T>>(mean_of.in_kernel),
                                     .logits = x.data<T>(),
                                     .target = id.data<Id>(),
                                     .loss = losses.data<kernels::Wide<T>>(),
                                     .d_logits = wants_grad ? d_logits.data<T>() : nullptr};
   });
-  return record("cross_entropy", {&logits}, scaled_sum(losses, scale),
-                [d_logits](const Tensor& dy) { return Grads{times(d_logits, dy)}; });
+  return record(
+      "cross_entropy", {&logits}, mean_of.of(losses),
+      [d_logits, mean_of](const Tensor& dy) { return Grads{mean_of.back(d_logits, dy)}; });
 }
 
 Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& given_target,
@@ -170,7 +182,7 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
       reshape(given, {given.count() / std::max<int64_t>(1, given.size(-1)), given.size(-1)});
   const int64_t rows = x.size(0), vocabulary = w.size(1);
   const auto [target, count] = checked_targets(op, given_target, rows, vocabulary);
-  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, count));
+  const Mean mean_of(count, x);
   const bool wants_x = tracked(x), wants_w = tracked(w);
   Tensor losses({rows}, x.type()), dx, dw;
   if (wants_x) dx = empty_like(x);
@@ -187,7 +199,7 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
       return kernels::CrossEntropy<T>{.rows = n,
                                       .n = vocabulary,
                                       .smoothing = static_cast<kernels::Wide<T>>(smoothing),
-                                      .scale = static_cast<kernels::Wide<T>>(scale),
+                                      .scale = static_cast<kernels::Wide<T>>(mean_of.in_kernel),
                                       .logits = slab.data<T>(),
                                       .target = id.data<Id>() + at,
                                       .loss = losses.data<kernels::Wide<T>>() + at,
@@ -200,11 +212,10 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
       multiply(op, transpose(x_slab, 0, 1), slab, dw, {.accumulate = at > 0});
   }
   if (wants_w && w_turned) dw = transpose(dw, 0, 1);
-  Tensor loss = scaled_sum(losses, scale);
-  return record(op, {&x, &w}, loss, [dx, dw](const Tensor& dy) {
+  return record(op, {&x, &w}, mean_of.of(losses), [dx, dw, mean_of](const Tensor& dy) {
     Grads grads(2);
-    if (dx.defined()) grads[0] = times(dx, dy);
-    if (dw.defined()) grads[1] = times(dw, dy);
+    if (dx.defined()) grads[0] = mean_of.back(dx, dy);
+    if (dw.defined()) grads[1] = mean_of.back(dw, dy);
     return grads;
   });
 }

@@ -63,6 +63,8 @@ Uploads uploads;
 enum class Mode { none, capture, replay };
 thread_local Mode mode = Mode::none;
 
+struct NotCaptured {};  // thrown through a step that turns out not to depend on shapes alone
+
 class InMode {
  public:
   explicit InMode(Mode now) { mode = now; }
@@ -73,6 +75,7 @@ class InMode {
 
 struct StepGraphs::Captured {
   int seen = 0;
+  bool never = false;  // it does other things for the same shape
   cudaGraphExec_t graph = nullptr;
   size_t uploaded = 0;
   uint64_t course = 0;  // a hash of the memory it took
@@ -97,7 +100,7 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
   const UseArena use(*arena_);
   if (!inside_) return body();
   Captured& step = inside_->steps[shape];
-  if (++step.seen == 1 || (!step.graph && inside_->kept == kMost)) return body();
+  if (++step.seen == 1 || step.never || (!step.graph && inside_->kept == kMost)) return body();
   uploads.begin();
   arena_->begin_course();
   if (!step.graph) {
@@ -106,6 +109,11 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
     try {
       const InMode now(Mode::capture);
       body();
+    } catch (const NotCaptured&) {
+      cudaStreamEndCapture(stream(), &made);
+      if (made) cudaGraphDestroy(made);
+      step.never = true;
+      return body();
     } catch (...) {
       cudaStreamEndCapture(stream(), &made);
       if (made) cudaGraphDestroy(made);
@@ -117,14 +125,24 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
     step.uploaded = uploads.used, step.course = arena_->course();
     ++inside_->kept;
   } else {
-    const InMode now(Mode::replay);
-    body();
-    require(step.uploaded == uploads.used && step.course == arena_->course(),
-            "cuda graph: a step of shape [", shape[0], ", ", shape[1], ", ", shape[2], ", ",
-            shape[3], "] took another course than when it was captured");
+    {
+      const InMode now(Mode::replay);
+      body();
+    }
+    if (step.uploaded != uploads.used || step.course != arena_->course()) {
+      cudaGraphExecDestroy(step.graph);
+      step = Captured();
+      step.seen = 1;
+      --inside_->kept;
+      return body();
+    }
   }
   uploads.send();
   check(cudaGraphLaunch(step.graph, stream()), "launch");
+}
+
+void cannot_be_captured() {
+  if (mode == Mode::capture) throw NotCaptured();
 }
 
 bool kernels_left_out() { return mode == Mode::replay; }

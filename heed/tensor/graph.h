@@ -8,8 +8,10 @@
 // then on it is replayed: the same host code runs and takes the same memory from the arena, but its
 // kernels are left out, since the graph has them; only what it uploads (ids, random keys, rates) is
 // new. That asks three things of a step: the same shapes make the same requests of memory, nothing
-// is read back within it, and everything it took from the arena is given back at its end. A step
-// that took another course than when it was captured is an Error, never a wrong result.
+// is read back within it, and everything it took from the arena is given back at its end. A number
+// that the host computes from the data is uploaded too (as a tensor), never an argument of a
+// kernel. A step that took another course than when it was captured is run again, kernel by kernel,
+// and its shape is captured anew.
 //
 // On a CPU a step simply runs.
 #pragma once
@@ -31,7 +33,8 @@ class StepGraphs {
   explicit StepGraphs(std::shared_ptr<Arena> arena);
   ~StepGraphs();
 
-  // New tensors of `body` come from the arena.
+  // New tensors of `body` come from the arena. It may be called twice for one step: what it changes
+  // of the host's state it must set, not add to.
   void run(const Shape& shape, const std::function<void()>& body);
 
  private:
@@ -40,6 +43,9 @@ class StepGraphs {
   std::shared_ptr<Arena> arena_;
   std::unique_ptr<Inside> inside_;  // none on a CPU
 };
+
+// Says that what is done from here on depends on more than shapes: such a step is not captured.
+void cannot_be_captured();
 
 // ---- for tensors, the tape and dispatch.h
 

@@ -72,41 +72,43 @@ Arena::~Arena() {
       continue;
     }
     // Only what was given out can be poisoned, and that lies before the last free block.
-    const size_t touched =
-        free_.empty() ? chunk.size : static_cast<size_t>(free_.rbegin()->first - chunk.begin);
+    const size_t touched = chunk.free.empty()
+                               ? chunk.size
+                               : static_cast<size_t>(chunk.free.rbegin()->first - chunk.begin);
     unpoison(device_, chunk.begin, touched);
     munmap(chunk.begin, chunk.size);
   }
 }
 
 void Arena::add_chunk(std::byte* begin, size_t size) {
-  chunks_.push_back({begin, size});
   // The last bytes are never given out: two chunks side by side do not become one block.
-  free_[begin] = size - align_of(device_);
+  chunks_.push_back({begin, size, {{begin, size - align_of(device_)}}});
 }
 
 void* Arena::allocate(size_t bytes) {
   const size_t align = align_of(device_);
   const size_t size = (std::max<size_t>(bytes, 1) + align - 1) / align * align + kFence;
   const std::lock_guard lock(mutex_);
-  const auto best_fit = [&] {
-    auto best = free_.end();
-    for (auto it = free_.begin(); it != free_.end(); ++it)
-      if (it->second >= size && (best == free_.end() || it->second < best->second)) best = it;
-    return best;
+  std::byte* begin = nullptr;
+  const auto take = [&](Chunk& chunk) {
+    auto best = chunk.free.end();
+    for (auto it = chunk.free.begin(); it != chunk.free.end(); ++it)
+      if (it->second >= size && (best == chunk.free.end() || it->second < best->second)) best = it;
+    if (best == chunk.free.end()) return false;
+    const size_t available = best->second;
+    begin = best->first;
+    chunk.free.erase(best);
+    if (available > size) chunk.free[begin + size] = available - size;
+    return true;
   };
-  auto best = best_fit();
-  if (best == free_.end() && device_ == Device::cuda) {
+  bool found = std::any_of(chunks_.begin(), chunks_.end(), take);
+  if (!found && device_ == Device::cuda) {
     const size_t chunk = std::max(kCudaChunk, size + align);
     add_chunk(static_cast<std::byte*>(cuda_allocate(chunk)), chunk);
-    best = best_fit();
+    found = take(chunks_.back());
   }
-  require(best != free_.end(), "arena: out of memory: wanted ", bytes >> 20, " MiB more, ",
-          used_ >> 20, " of ", chunks_.front().size >> 20,
-          " MiB are in use; a smaller batch needs less");
-  const auto [begin, available] = *best;
-  free_.erase(best);
-  if (available > size) free_[begin + size] = available - size;
+  require(found, "arena: out of memory: wanted ", bytes >> 20, " MiB more, ", used_ >> 20, " of ",
+          chunks_.front().size >> 20, " MiB are in use; a smaller batch needs less");
   held_[begin] = size;
   course_ = (course_ ^ reinterpret_cast<uintptr_t>(begin) ^ size) * 0x100000001b3;
   used_ += static_cast<int64_t>(size);
@@ -125,19 +127,23 @@ void Arena::release(void* block) {
   used_ -= static_cast<int64_t>(size);
   course_ = (course_ ^ reinterpret_cast<uintptr_t>(begin)) * 0x100000001b3;
   poison(device_, begin, size);
-  auto next = free_.lower_bound(begin);
-  if (next != free_.end() && next->first == begin + size) {
+  const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), [&](const Chunk& c) {
+    return begin >= c.begin && begin < c.begin + c.size;
+  });
+  auto& free = chunk->free;
+  auto next = free.lower_bound(begin);
+  if (next != free.end() && next->first == begin + size) {
     size += next->second;
-    next = free_.erase(next);
+    next = free.erase(next);
   }
-  if (next != free_.begin()) {
+  if (next != free.begin()) {
     const auto previous = std::prev(next);
     if (previous->first + previous->second == begin) {
       previous->second += size;
       return;
     }
   }
-  free_[begin] = size;
+  free[begin] = size;
 }
 
 void Arena::begin_course() {

@@ -1,7 +1,8 @@
 // Memory for tensors: arenas.
 //
 // On a CPU an arena is one reserved range of addresses, of which pages become real when first
-// touched and stay so; on a GPU it grows by chunks, which stay. Blocks are given out best fit,
+// touched and stay so; on a GPU it grows by chunks, which stay, and the older ones are used first:
+// what fitted before a chunk came gets the same addresses after. Blocks are given out best fit,
 // lowest address first, and joined again when freed. That is deterministic: the same requests in
 // the same order get the same addresses, so a training step whose shapes come back finds its memory
 // warm, and on a GPU can be replayed as a graph (docs/decisions/memory.md). There is a process-wide
@@ -50,12 +51,12 @@ class Arena : public std::enable_shared_from_this<Arena> {
   struct Chunk {
     std::byte* begin;
     size_t size;
+    std::map<std::byte*, size_t> free;  // begin -> size, no two adjacent
   };
 
   const Device device_;
   mutable std::mutex mutex_;
   std::vector<Chunk> chunks_;
-  std::map<std::byte*, size_t> free_;  // begin -> size, no two adjacent
   std::map<std::byte*, size_t> held_;  // begin -> size
   int64_t used_ = 0, peak_ = 0;
   uint64_t course_ = 0;

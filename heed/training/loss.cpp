@@ -23,12 +23,15 @@ Tensor alignment_loss(const Batch& b, const std::vector<Weights>& weights) {
       linked[static_cast<size_t>(row * b.source_width + link.source)] = 1;
       counts[static_cast<size_t>(row)] = 1;
     }
+  // How many are linked is not to be seen in a shape: it goes where numbers go
+  // (heed/tensor/graph.h).
   double count = 0;
   for (const double c : counts) count += c;
+  for (double& c : counts) c *= -1 / std::max(count, 1.0);
   const Tensor w = mean(weights.back().values, 1);  // [B, Tt, Ts]: of all heads of the last layer
   const Tensor on = sum(w * tensor(linked, w.shape(), w.type()), -1) + 1e-9;
   const Tensor counted = tensor(counts, {b.rows, b.target_width}, w.type());
-  return sum(log(on) * counted) * (-1 / std::max(count, 1.0));
+  return sum(log(on) * counted);
 }
 
 }  // namespace

@@ -139,10 +139,10 @@ void Trainer::update(Batches& batches, Window& window) {
   const bool moving = !average_.empty() && config_.average_last == 0;
   // At first the mean is of few steps: a factor that grows up to the one asked for.
   const double t = double(now.step), factor = std::min(config_.average, (1 + t) / (10 + t));
-  graphs_.run(shape, [&] {
+  graphs_.run(shape, [&, before = adam_.steps()] {
+    adam_.set_steps(before);
     gradients(now.batches);
-    adam_.step(rate_at(schedule, now.step),
-               {.of = moving ? &average_ : nullptr, .factor = factor});
+    adam_.step(rate_at(schedule, now.step), {.of = moving ? &average_ : nullptr, .factor = factor});
   });
   state_.position = now.batches.back().after;
   state_.step = now.step;
@@ -257,7 +257,8 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   std::error_code error;
   std::filesystem::create_directories(folder_ / "checkpoint", error);
   require(!error, (folder_ / "checkpoint").string(), ": cannot be made: ", error.message());
-  Batches batches(examples_, {.tokens = config_.batch_tokens, .seed = config_.seed}, state_.position);
+  Batches batches(examples_, {.tokens = config_.batch_tokens, .seed = config_.seed},
+                  state_.position);
   Window window{.since = Clock::now()};
   auto last = Clock::now();
   const auto tell = [&](Progress p) {

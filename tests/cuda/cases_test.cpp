@@ -157,7 +157,8 @@ Trained train(const ModelConfig& config, Device device, int steps) {
   for (int step = 0; step < steps; ++step) {
     const Batch b = rounded_up(batches.next(), 16, 4, 0, 0);
     // From the third time on that a shape comes it is a graph that runs.
-    graphs.run({b.rows, b.source_width, b.target_width}, [&] {
+    graphs.run({b.rows, b.source_width, b.target_width}, [&, before = adam.steps()] {
+      adam.set_steps(before);
       Tape tape(static_cast<uint64_t>(step));
       const BatchLoss loss = batch_loss(*model, b, {});
       tape.backward(loss.total);
