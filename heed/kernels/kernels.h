@@ -469,7 +469,9 @@ enum class ScoreForm {
 };
 
 // H query heads share G key heads, H / G consecutive ones each. A query that sees no key gets
-// zeros. The bits of a row depend neither on the other rows nor on keys that it does not see.
+// zeros. The bits of a row depend neither on the other rows nor on keys that it does not see; on a
+// GPU the sizes choose the kernel, so there one query alone need not have the bits it has among
+// many.
 template <class T>
 struct Attention {
   ScoreForm form;
@@ -490,8 +492,8 @@ struct Attention {
 };
 HEED_KERNEL(Attention);
 
-// The way back. Weights are computed again from log_sum. dq, dv and dbias are set; dk and dvalue
-// are set or, with `add`, added to.
+// The way back. Weights are computed again from log_sum. dq, dv and dplace are set, dbias is added
+// to (the op gives zeros); dk and dvalue are set or, with `add`, added to.
 template <class T>
 struct AttentionGrad {
   Attention<T> forward;  // its context and log_sum as they came out
