@@ -64,6 +64,7 @@ std::vector<CudaResult> cuda_training(const std::string& only) {
     const Params params(1);
     const auto model = make_model(params, s.config,
                                   {.source = s.words, .target = s.words, .shared = s.config.tied});
+    if (model->trains_in_bf16()) params.keep_working_copies();
     Adam adam(params, {.clip_norm = 1});
     const auto arena = Arena::make(Device::cuda);
     const Batch batch = full_batch(s);

@@ -100,20 +100,28 @@ Tensor MultiHead::split(const Tensor& x, int64_t heads) const {
   return reshape(x, {x.size(0), x.size(1), heads, sizes_.head_size});
 }
 
+// Scores with parameters of their own are computed in f32, also where activations are bf16.
+Tensor MultiHead::for_score(const Tensor& x) const {
+  const bool plain = sizes_.score == "dot" || sizes_.score == "scaled_dot";
+  return plain ? x : cast(x, wide(x.type()));
+}
+
 KeysValues MultiHead::remember(const Tensor& x, int64_t first) const {
   Tensor k = split(key_(x), sizes_.key_heads);
   if (sizes_.rotary) k = rotary(k, first);
-  return {{score_->prepare(transpose(k, 1, 2))},
-          transpose(split(value_(x), sizes_.key_heads), 1, 2)};
+  return {{score_->prepare(transpose(for_score(k), 1, 2))},
+          transpose(for_score(split(value_(x), sizes_.key_heads)), 1, 2)};
 }
 
 MultiHead::Output MultiHead::operator()(const Tensor& x, const KeysValues& memory,
                                         const AttendOptions& options) const {
   Tensor q = split(query_(x), sizes_.heads);
   if (sizes_.rotary) q = rotary(q, options.first);
-  Attended read = attend(*score_, transpose(q, 1, 2), memory.keys, memory.values, options);
-  const Tensor merged = reshape(transpose(read.context, 1, 2),
-                                {x.size(0), x.size(1), sizes_.heads * sizes_.head_size});
+  Attended read =
+      attend(*score_, transpose(for_score(q), 1, 2), memory.keys, memory.values, options);
+  const Tensor merged = cast(reshape(transpose(read.context, 1, 2),
+                                     {x.size(0), x.size(1), sizes_.heads * sizes_.head_size}),
+                             x.type());
   return {output_(merged), std::move(read)};
 }
 

@@ -60,6 +60,7 @@ class MultiHead {
 
  private:
   Tensor split(const Tensor& x, int64_t heads) const;
+  Tensor for_score(const Tensor& x) const;
 
   Sizes sizes_;
   Linear query_, key_, value_, output_;

@@ -117,15 +117,17 @@ struct Seed {
 };
 inline uint64_t value(const Seed& s) { return s.number + (s.key ? *s.key : 0); }
 
-// y = x / (1 - p) where the i-th 16-bit random number of `seed` is at least p * 65536, else 0. The
-// numbers come in groups of 1024: words [4][128], word w of Philox call 128 * group + j at [w][j].
-// Applied to dy it is its own gradient: the mask is never stored. y may be x.
+// y = x / (1 - p) where the i-th 16-bit random number of `seed` is at least p * 65536, else 0; plus
+// `residual`, where there is one. The numbers come in groups of 1024: words [4][128], word w of
+// Philox call 128 * group + j at [w][j]. Applied to dy it is its own gradient: the mask is never
+// stored. y may be x.
 template <class T>
 struct Dropout {
   int64_t n;
   float p;
   Seed seed;
   const T* x;
+  const T* residual;  // or null
   T* y;
 };
 HEED_KERNEL(Dropout);
@@ -148,7 +150,8 @@ struct AdamPart {
   int64_t n;
   const T* grad;
   T *w, *m, *v;
-  T* average;  // or null
+  T* average;     // or null
+  bf16* working;  // w in bf16, or null; a GPU's alone
 };
 inline constexpr int kMaxParts = 64;
 template <class T>
@@ -183,7 +186,7 @@ template <class T>
 struct Sum {
   int64_t outer, n, inner;
   const T* x;
-  T* y;
+  Wide<T>* y;
 };
 HEED_KERNEL(Sum);
 
@@ -244,11 +247,12 @@ struct Norm {
 };
 HEED_KERNEL(Norm);
 
-// dx, and the sums over rows dgain and dbias (null unless centered). dx may be dy.
+// dx or, with `add`, what is added to it, and the sums over rows dgain and dbias (null unless
+// centered). dx may be dy, but not with `add`.
 template <class T>
 struct NormGrad {
   int64_t rows, n;
-  bool centered;
+  bool centered, add;
   const T* x;
   const Wide<T>*gain, *mean, *r;
   const T* dy;
@@ -264,7 +268,8 @@ HEED_KERNEL(NormGrad);
 template <class T>
 struct CrossEntropy {
   int64_t rows, n;
-  Wide<T> smoothing, scale;
+  Wide<T> smoothing;
+  const Wide<T>* scale;  // in the device's memory: a step that was captured has others
   const T* logits;
   const Id* target;
   Wide<T>* loss;  // [rows]
@@ -321,6 +326,7 @@ struct Matmul {
   bool accumulate = false;
   const Wide<T>* bias = nullptr;  // [n]
   Activation activation = Activation::none;
+  Wide<T>* b_sums = nullptr;  // [n]: also the sums of b's columns, if wanted; a GPU's alone
   int64_t outer = 1, inner = 1;
   BatchStride a_batch, b_batch, c_batch;
   const T* packed_b = nullptr;  // b as PackMatrix left it; then b.data is not read

@@ -83,6 +83,9 @@ class Model {
   // [D, V].
   virtual Tensor output_weight() const = 0;
 
+  // Does every op of it have a kernel for bf16 activations on a GPU?
+  virtual bool trains_in_bf16() const { return false; }
+
   // Of a model that reads sentences both ways. `begin` is what stands before the first word.
   virtual WordLayers word_layers(const Source& source, Id begin) const;
 };

@@ -51,8 +51,8 @@ Tensor Transformer::output_weight() const {
 
 template <class F>
 Tensor Transformer::around(const LayerNorm& norm, const Tensor& x, F f) const {
-  if (config_.norm == "pre") return x + dropout(f(norm(x)), config_.dropout);
-  return norm(x + dropout(f(x), config_.dropout));
+  if (config_.norm == "pre") return add_dropout(x, f(norm(x)), config_.dropout);
+  return norm(add_dropout(x, f(x), config_.dropout));
 }
 
 Tensor Transformer::embed(const Embedding& table, const Tensor& id, int64_t first) const {

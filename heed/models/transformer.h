@@ -15,6 +15,7 @@ class Transformer final : public Model {
   State start(const Source& source) const override;
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;
+  bool trains_in_bf16() const override { return true; }
   WordLayers word_layers(const Source& source, Id begin) const override;
 
  private:

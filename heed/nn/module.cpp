@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "heed/ops/into.h"
+
 namespace heed {
 
 Initializer glorot() {
@@ -102,6 +104,27 @@ int64_t Params::count() const {
 
 void Params::clear_gradients() const {
   for (const Parameter& p : all()) p.value.leaf()->grad = nullptr;
+}
+
+void Params::keep_working_copies() const {
+  const NoTape off;
+  for (const Parameter& p : all())
+    if (p.value.rank() == 2)
+      p.value.leaf()->working = std::make_shared<Tensor>(cast(p.value.detached(), Type::bf16));
+}
+
+void Params::refresh_working_copies() const {
+  const NoTape off;
+  for (const Parameter& p : all())
+    if (const auto& copy = p.value.leaf()->working)
+      copy_into(cast(p.value.detached(), Type::bf16), *copy);
+}
+
+Tensor working(const Tensor& parameter) {
+  if (!Tape::current() || !parameter.leaf() || !parameter.leaf()->working) return parameter;
+  Tensor copy = *parameter.leaf()->working;
+  copy.set_leaf(parameter.leaf());
+  return copy;
 }
 
 }  // namespace heed

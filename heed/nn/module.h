@@ -47,6 +47,11 @@ class Params {
   // Forgets all gradients.
   void clear_gradients() const;
 
+  // From here on every matrix has a copy in bf16, which Adam keeps in step with it.
+  void keep_working_copies() const;
+  // Makes the copies anew, from numbers that were set by anyone else.
+  void refresh_working_copies() const;
+
  private:
   struct Set {
     uint64_t seed;
@@ -56,5 +61,9 @@ class Params {
   std::shared_ptr<Set> set_;
   std::string prefix_;
 };
+
+// What layers multiply by: a parameter itself or, in training where it has one, its working copy in
+// bf16. Activations then are bf16 too; the gradient, f32, goes to the parameter.
+Tensor working(const Tensor& parameter);
 
 }  // namespace heed

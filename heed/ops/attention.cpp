@@ -83,9 +83,12 @@ int64_t checked_batch(const FusedAttention& a) {
   require(a.v.has_value() == (a.form == ScoreForm::additive) && (!a.v || a.v->shape() == v_shape),
           kOp, ": v of shape ", v_shape, " belongs to additive scores, and to no others; given ",
           a.v ? a.v->shape() : Shape{});
-  for (const Tensor* x : {&k, &value, a.v ? &*a.v : &q, a.bias ? &*a.bias : &q})
+  for (const Tensor* x : {&k, &value})
     require(x->type() == q.type(), kOp, ": types differ: q is ", name(q.type()), ", another input ",
             name(x->type()));
+  for (const auto* x : {&a.v, &a.bias})
+    require(!*x || (*x)->type() == wide(q.type()), kOp, ": types differ: q is ", name(q.type()),
+            ", v or bias ", name(*x ? (*x)->type() : q.type()));
   if (a.bias) {
     const Shape& s = a.bias->shape();
     const bool by_distance = s == Shape{q.size(1), q.size(2) + k.size(2) - 1};
@@ -97,8 +100,9 @@ int64_t checked_batch(const FusedAttention& a) {
   }
   if (a.place) {
     const Shape want{batch, q.size(1), q.size(2)};
-    require(a.place->shape() == want && a.place->type() == q.type(), kOp, ": place wants ", want,
-            " of ", name(q.type()), ", given ", a.place->shape(), " of ", name(a.place->type()));
+    require(a.place->shape() == want && a.place->type() == wide(q.type()), kOp, ": place wants ",
+            want, " of ", name(wide(q.type())), ", given ", a.place->shape(), " of ",
+            name(a.place->type()));
   }
   if (a.range) {
     const Shape& s = a.range->shape();
@@ -113,7 +117,7 @@ int64_t checked_batch(const FusedAttention& a) {
 
 // The gradient of a tensor that was read again for every sentence.
 Tensor summed(const Tensor& dx, const Tensor& x) {
-  return dx.size(0) == x.size(0) ? dx : reshape(sum(dx, 0), x.shape());
+  return dx.size(0) == x.size(0) ? dx : cast(reshape(sum(dx, 0), x.shape()), x.type());
 }
 
 }  // namespace
@@ -137,9 +141,9 @@ FusedResult fused_attention(const FusedAttention& given) {
   if (a.dropout > 0) kept.seed = tape->draw();
   const int64_t H = a.q.size(1), Tq = a.q.size(2), Tk = a.k.size(2);
   kept.context = laid_out({batch, H, Tq, a.value.size(3)}, a.q.type(), a.q);
-  kept.log_sum = Tensor({batch, H, Tq}, a.q.type());
+  kept.log_sum = Tensor({batch, H, Tq}, wide(a.q.type()));
   FusedResult out;
-  if (given.want_weights) out.weights = Tensor({batch, H, Tq, Tk}, a.q.type());
+  if (given.want_weights) out.weights = Tensor({batch, H, Tq, Tk}, wide(a.q.type()));
   launch(kOp, a.q, [&]<class T>() {
     kernels::Attention<T> kernel = kept.kernel<T>();
     if (out.weights) kernel.weights = heads<kernels::Wide<T>>(*out.weights);

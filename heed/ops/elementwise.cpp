@@ -14,8 +14,7 @@ namespace {
 
 void require_number(const char* op, const Tensor& x) {
   require(x.defined(), op, ": given no tensor");
-  require(x.type() == Type::f32 || x.type() == Type::f64, op, ": wants f32 or f64, given ",
-          name(x.type()));
+  require(x.type() != Type::i32, op, ": wants numbers, given ", name(x.type()));
 }
 
 void require_same_type(const char* op, const Tensor& a, const Tensor& b) {
@@ -115,6 +114,7 @@ Tensor zip(const char* op, Binary f, const Tensor& a_given, const Tensor& b_give
 
 // The gradient of a broadcast: summed over every axis along which `shape` was repeated.
 Tensor sum_to(Tensor x, const Shape& shape) {
+  const Type type = x.type();
   while (x.rank() > shape.rank()) x = sum(x, 0);
   for (int i = 0; i < shape.rank(); ++i)
     if (shape[i] == 1 && x.size(i) != 1) {
@@ -122,7 +122,7 @@ Tensor sum_to(Tensor x, const Shape& shape) {
       kept[i] = 1;
       x = reshape(sum(x, i), kept);
     }
-  return x;
+  return cast(x, type);
 }
 
 Tensor scaled(const char* op, const Tensor& given, double factor, double term) {
@@ -205,25 +205,48 @@ Tensor relu(const Tensor& x) { return unary("relu", Unary::relu, x); }
 Tensor gelu(const Tensor& x) { return unary("gelu", Unary::gelu, x); }
 Tensor swish(const Tensor& x) { return unary("swish", Unary::swish, x); }
 
+namespace {
+
+// y = residual + dropout(x); the residual may be left out.
+Tensor dropped(double p, kernels::Seed seed, const Tensor& x, const Tensor* residual, Tensor y) {
+  launch("dropout", x, [&]<class T>() {
+    return kernels::Dropout<T>{.n = x.count(),
+                               .p = static_cast<float>(p),
+                               .seed = seed,
+                               .x = x.data<T>(),
+                               .residual = residual ? residual->data<T>() : nullptr,
+                               .y = y.data<T>()};
+  });
+  return y;
+}
+
+}  // namespace
+
 Tensor dropout(const Tensor& given, double p, kernels::Seed seed) {
   require_number("dropout", given);
   require(p >= 0 && p < 1, "dropout: p must be in [0, 1), given ", p);
   if (p == 0) return given;
-  const auto drop = [p, seed](const Tensor& x, Tensor y) {
-    launch("dropout", x, [&]<class T>() {
-      return kernels::Dropout<T>{.n = x.count(),
-                                 .p = static_cast<float>(p),
-                                 .seed = seed,
-                                 .x = x.data<T>(),
-                                 .y = y.data<T>()};
-    });
-    return y;
-  };
   const Tensor x = contiguous(given);
-  return record("dropout", {&x}, drop(x, empty_like(x)), [drop](Tensor dy) {
+  return record("dropout", {&x}, dropped(p, seed, x, nullptr, empty_like(x)), [p, seed](Tensor dy) {
     dy = contiguous(dy);
-    return Grads{drop(dy, reusable(dy))};
+    return Grads{dropped(p, seed, dy, nullptr, reusable(dy))};
   });
+}
+
+Tensor add_dropout(const Tensor& residual_given, const Tensor& given, double p) {
+  Tape* const tape = Tape::current();
+  if (!tape || p == 0) return residual_given + given;
+  require_same_type("add_dropout", residual_given, given);
+  require(residual_given.shape() == given.shape(),
+          "add_dropout: shapes differ: ", residual_given.shape(), " and ", given.shape());
+  require(p > 0 && p < 1, "add_dropout: p must be in [0, 1), given ", p);
+  const kernels::Seed seed = tape->draw();
+  const Tensor residual = contiguous(residual_given), x = contiguous(given);
+  return record("add_dropout", {&residual, &x}, dropped(p, seed, x, &residual, empty_like(x)),
+                [p, seed](Tensor dy) {
+                  dy = contiguous(dy);
+                  return Grads{dy, dropped(p, seed, dy, nullptr, empty_like(dy))};
+                });
 }
 
 Tensor dropout(const Tensor& x, double p) {
@@ -252,10 +275,7 @@ Tensor cast(const Tensor& given, Type type) {
   } else {
     fail("cast: from ", name(from), " to ", name(type), " is not known");
   }
-  return record("cast", {&x}, y, [from](const Tensor& dy) {
-    // What flows through a bf16 tensor is kept in f32: gradients are summed.
-    return Grads{from == Type::bf16 ? dy : cast(dy, from)};
-  });
+  return record("cast", {&x}, y, [from](const Tensor& dy) { return Grads{cast(dy, from)}; });
 }
 
 void blend(const Tensor& y, double a, const Tensor& x, double b) {

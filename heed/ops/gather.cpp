@@ -21,18 +21,20 @@ Tensor embedding(const Tensor& given, const Tensor& given_id) {
                               .id = id.data<Id>(),
                               .y = y.data<T>()};
   });
-  return record("embedding", {&table}, y, [id, shape = table.shape()](const Tensor& grad) {
-    const Tensor dy = contiguous(grad);
-    Tensor dtable = zeros(shape, dy.type());
-    launch("embedding", dy, [&]<class T>() {
-      return kernels::ScatterAdd<T>{.count = id.count(),
-                                    .n = shape[1],
-                                    .x = dy.data<T>(),
-                                    .id = id.data<Id>(),
-                                    .table = dtable.data<kernels::Wide<T>>()};
-    });
-    return Grads{dtable};
-  });
+  return record("embedding", {&table}, y,
+                [id, to = Destination(table), shape = table.shape()](const Tensor& grad) {
+                  const Tensor dy = contiguous(grad);
+                  const std::optional<Tensor> begun = to.begun();
+                  const Tensor dtable = begun ? *begun : zeros(shape, wide(dy.type()));
+                  launch("embedding", dy, [&]<class T>() {
+                    return kernels::ScatterAdd<T>{.count = id.count(),
+                                                  .n = shape[1],
+                                                  .x = dy.data<T>(),
+                                                  .id = id.data<Id>(),
+                                                  .table = dtable.data<kernels::Wide<T>>()};
+                  });
+                  return begun ? Grads{std::nullopt} : Grads{dtable};
+                });
 }
 
 namespace {

@@ -12,10 +12,12 @@ struct ProductOptions {
   bool accumulate = false;  // c += a b instead of c = a b
   std::optional<Tensor> bias = {};
   Activation activation = Activation::none;
+  std::optional<Tensor> b_sums = {};    // [N], set to the sums of b's columns; on a GPU only
   std::optional<Tensor> packed_b = {};  // b as packed() left it
 };
 
 // c = f(a b + bias): a [.., M, K], b [.., K, N], c [.., M, N] whose last stride is 1; 2 to 4 axes.
+// c has the type of a and b or, for bf16, f32.
 void multiply(const char* op, const Tensor& a, const Tensor& b, const Tensor& c,
               const ProductOptions& options = {});
 

@@ -61,24 +61,29 @@ Tensor right_gradient(const char* op, const Tensor& a, const Tensor& dc, const T
 void multiply(const char* op, const Tensor& a_given, const Tensor& b_given, const Tensor& c,
               const ProductOptions& options) {
   const Tensor a = usable(a_given), b = usable(b_given);
-  launch(op, a, [&]<class T>() {
-    return kernels::Matmul<T>{
+  const auto product = [&]<class T, class C>() {
+    using W = kernels::Wide<T>;
+    return kernels::Matmul<T, C>{
         .m = a.size(-2),
         .n = b.size(-1),
         .k = a.size(-1),
         .a = matrix<T>(a),
         .b = matrix<T>(b),
-        .c = {c.data<T>(), c.stride(-2)},
+        .c = {c.data<C>(), c.stride(-2)},
         .accumulate = options.accumulate,
-        .bias = options.bias ? options.bias->data<kernels::Wide<T>>() : nullptr,
+        .bias = options.bias ? options.bias->data<W>() : nullptr,
         .activation = options.activation,
+        .b_sums = options.b_sums ? options.b_sums->data<W>() : nullptr,
         .outer = a.rank() > 3 ? a.size(-4) : 1,
         .inner = a.rank() > 2 ? a.size(-3) : 1,
         .a_batch = batch_stride(a),
         .b_batch = batch_stride(b),
         .c_batch = batch_stride(c),
         .packed_b = options.packed_b ? options.packed_b->data<T>() : nullptr};
-  });
+  };
+  if (a.type() == Type::bf16 && c.type() == Type::f32)
+    return launch_on(op, a.device(), a.type(), product.template operator()<bf16, float>());
+  launch(op, a, [&]<class T>() { return product.template operator()<T, T>(); });
 }
 
 Tensor packed(const char* op, const Tensor& given) {
@@ -122,17 +127,18 @@ Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>&
           "linear: inner sizes differ: x is ", given.shape(), ", w is ", w.shape());
   require(given.type() == w.type(), "linear: types differ: x is ", name(given.type()), ", w is ",
           name(w.type()));
-  require(!bias ||
-              (bias->shape() == Shape{w.size(1)} && bias->contiguous() && bias->type() == w.type()),
-          "linear: bias wants shape [", w.size(1), "] and type ", name(w.type()), ", given ",
-          bias ? bias->shape() : Shape{}, " ", name(bias ? bias->type() : w.type()));
-  const Tensor x = as_rows(given);
+  const Type wide_type = wide(w.type());
+  require(!bias || (bias->shape() == Shape{w.size(1)} && bias->contiguous() &&
+                    bias->type() == wide_type),
+          "linear: bias wants shape [", w.size(1), "] and type ", name(wide_type), ", given ",
+          bias ? bias->shape() : Shape{}, " ", name(bias ? bias->type() : wide_type));
+  const Tensor input = contiguous(given), x = as_rows(input.detached());
   const bool activated = f != Activation::none;
   // The derivative of tanh and sigmoid is made from the result; those of relu and gelu from what
   // went in, which relu's result can stand in for, having the same sign.
-  const bool dx = tracked(x), dw = tracked(w), dbias = bias && tracked(*bias);
+  const bool dx = tracked(input), dw = tracked(w), dbias = bias && tracked(*bias);
   const bool needs_input = f == Activation::gelu && (dx || dw || dbias);
-  WeightUse use(w);
+  WeightUse use(w, bias ? bias->leaf() : nullptr);
   const int64_t rows = x.size(0);
   Tensor y = product("linear", x, w,
                      {.bias = bias,
@@ -146,32 +152,42 @@ Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>&
   }
   Shape shape = given.shape();
   shape[given.rank() - 1] = w.size(1);
-  y = record("linear", {&x, &w, bias ? &*bias : nullptr}, y,
-             [x = x.detached(), use, kept, f, dx, dw, dbias](Tensor dy) mutable {
-               dy = contiguous(dy);
-               if (f != Activation::none) {
-                 constexpr kernels::Unary unary[] = {kernels::Unary::copy, kernels::Unary::relu,
-                                                     kernels::Unary::gelu, kernels::Unary::tanh,
-                                                     kernels::Unary::sigmoid};
-                 Tensor through = reusable(dy);
-                 launch("linear", dy, [&]<class T>() {
-                   return kernels::MapGrad<T>{.f = unary[static_cast<size_t>(f)],
-                                              .n = dy.count(),
-                                              .x_or_y = kept.data<T>(),
-                                              .dy = dy.data<T>(),
-                                              .dx = through.data<T>()};
-                 });
-                 dy = through;
-               }
-               Grads grads(3);
-               if (dx)
-                 grads[0] = product("linear", dy, turned(use.w()),
-                                    {.packed_b = use.packed_turned(dy.size(0))});
-               if (dw) grads[1] = use.gradient(x, dy);
-               if (dbias) grads[2] = sum(dy, 0);
-               return grads;
-             });
-  return reshape(y, shape);
+  return record(
+      "linear", {&input, &w, bias ? &*bias : nullptr}, reshape(y, shape),
+      [x, to = Destination(input), shape = given.shape(), use, kept, f, dx, dw,
+       dbias](Tensor dy) mutable {
+        dy = as_rows(contiguous(dy));
+        if (f != Activation::none) {
+          constexpr kernels::Unary unary[] = {kernels::Unary::copy, kernels::Unary::relu,
+                                              kernels::Unary::gelu, kernels::Unary::tanh,
+                                              kernels::Unary::sigmoid};
+          Tensor through = reusable(dy);
+          launch("linear", dy, [&]<class T>() {
+            return kernels::MapGrad<T>{.f = unary[static_cast<size_t>(f)],
+                                       .n = dy.count(),
+                                       .x_or_y = kept.data<T>(),
+                                       .dy = dy.data<T>(),
+                                       .dx = through.data<T>()};
+          });
+          dy = through;
+        }
+        Grads grads(3);
+        if (dx) {
+          const std::optional<Tensor> begun = to.begun();
+          const Tensor slope = begun ? as_rows(*begun) : Tensor(x.shape(), dy.type());
+          multiply("linear", dy, turned(use.w()), slope,
+                   {.accumulate = begun.has_value(), .packed_b = use.packed_turned(dy.size(0))});
+          if (!begun) grads[0] = reshape(slope, shape);
+        }
+        if (dw) {
+          WeightUse::Gradients found = use.gradients(x, dy, dbias);
+          if (found.weight) grads[1] = *found.weight;
+          if (found.bias) grads[2] = *found.bias;
+        } else if (dbias) {
+          grads[2] = sum(dy, 0);
+        }
+        return grads;
+      });
 }
 
 }  // namespace heed

@@ -47,6 +47,9 @@ Tensor dropout(const Tensor& x, double p, kernels::Seed seed);
 // The same in training, that is while a tape is open, with a seed drawn from the tape; else x.
 Tensor dropout(const Tensor& x, double p);
 
+// residual + dropout(x, p), in one pass: a Transformer's way around each of its parts.
+Tensor add_dropout(const Tensor& residual, const Tensor& x, double p);
+
 // x with another type: f32 and bf16, f32 and f64. The gradient is cast back.
 Tensor cast(const Tensor& x, Type type);
 
@@ -98,7 +101,7 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, double smoothing = 0);
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& target,
                             double smoothing = 0);
 
-Tensor sum(const Tensor& x, int axis);  // the axis disappears
+Tensor sum(const Tensor& x, int axis);  // the axis disappears; bf16 is summed to f32
 Tensor mean(const Tensor& x, int axis);
 Tensor sum(const Tensor& x);  // of all numbers: shape []
 Tensor mean(const Tensor& x);

@@ -137,8 +137,11 @@ Grads through_time(const Sequence& s, WeightUse& use, const Tensor& h0, const Te
                         : s.backward  ? concat({slice(h, 1, 1, s.length), first}, 1)
                                       : concat({first, slice(h, 1, 0, s.length - 1)}, 1);
   const Tensor du_rows = reshape(du, {s.batch * s.length, s.gates * s.n});
-  Grads grads{dx, use.gradient(reshape(before, {s.batch * s.length, s.n}), du_rows),
-              sum(du_rows, 0), dh_next, std::nullopt};
+  const WeightUse::Gradients found =
+      use.gradients(reshape(before, {s.batch * s.length, s.n}), du_rows, true);
+  Grads grads{dx, std::nullopt, std::nullopt, dh_next, std::nullopt};
+  if (found.weight) grads[1] = *found.weight;
+  if (found.bias) grads[2] = *found.bias;
   if (lstm) grads[4] = dc_next;
   return grads;
 }
@@ -152,7 +155,7 @@ RecurrentStates recurrent(const Recurrent& r) {
   Tensor states({lstm ? 2 : 1, s.batch, s.length, s.n}, x.type());
   Tensor kept({s.batch, s.length, kernels::kept_gates(s.cell) * s.n}, x.type());
   Tensor u_part({s.batch, s.gates * s.n}, x.type());
-  WeightUse use(r.u);
+  WeightUse use(r.u, r.bias.leaf());
   const std::optional<Tensor> u_packed =
       s.packs(r.u) ? packed("recurrent", r.u) : use.packed(s.batch);
   const Tensor h = plane(states, 0), c = lstm ? plane(states, 1) : Tensor();

@@ -39,9 +39,10 @@ Tensor softmax_of(const char* op, const Tensor& given, bool log) {
 }
 
 void require_row_vector(const char* op, const char* what, const Tensor& v, const Tensor& x) {
-  require(v.rank() == 1 && v.size(0) == x.size(-1) && v.type() == x.type() && v.contiguous(), op,
-          ": ", what, " wants shape [", x.size(-1), "] and type ", name(x.type()), ", given ",
-          v.shape(), " ", name(v.type()));
+  const Type type = wide(x.type());
+  require(v.rank() == 1 && v.size(0) == x.size(-1) && v.type() == type && v.contiguous(), op, ": ",
+          what, " wants shape [", x.size(-1), "] and type ", name(type), ", given ", v.shape(), " ",
+          name(v.type()));
 }
 
 Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tensor* bias,
@@ -51,7 +52,7 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
   if (bias) require_row_vector(op, "bias", *bias, given);
   const Tensor x = contiguous(given);
   const int64_t rows = rows_of(x);
-  Tensor y = empty_like(x), mean_kept({rows}, x.type()), r({rows}, x.type());
+  Tensor y = empty_like(x), mean_kept({rows}, wide(x.type())), r({rows}, wide(x.type()));
   const bool centered = bias != nullptr;
   launch(op, x, [&]<class T>() {
     return kernels::Norm<T>{.rows = rows,
@@ -66,14 +67,18 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
                             .r = r.data<kernels::Wide<T>>()};
   });
   return record(op, {&x, &gain, bias}, y,
-                [op, x = x.detached(), gain = gain.detached(), mean_kept, r, centered](Tensor dy) {
+                [op, to = Destination(x), x = x.detached(), gain = gain.detached(), mean_kept, r,
+                 centered](Tensor dy) {
                   dy = contiguous(dy);
-                  Tensor dx = reusable(dy), dgain = empty_like(gain), dbias = empty_like(gain);
+                  const std::optional<Tensor> begun = to.begun();
+                  Tensor dx = begun ? *begun : reusable(dy), dgain = empty_like(gain),
+                         dbias = empty_like(gain);
                   launch(op, x, [&]<class T>() {
                     using W = kernels::Wide<T>;
                     return kernels::NormGrad<T>{.rows = rows_of(x),
                                                 .n = x.size(-1),
                                                 .centered = centered,
+                                                .add = begun.has_value(),
                                                 .x = x.data<T>(),
                                                 .gain = gain.data<W>(),
                                                 .mean = mean_kept.data<W>(),
@@ -83,7 +88,8 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
                                                 .dgain = dgain.data<W>(),
                                                 .dbias = centered ? dbias.data<W>() : nullptr};
                   });
-                  Grads grads{dx, dgain, std::nullopt};
+                  Grads grads{std::nullopt, dgain, std::nullopt};
+                  if (!begun) grads[0] = dx;
                   if (centered) grads[2] = dbias;
                   return grads;
                 });
@@ -110,26 +116,22 @@ void require_smoothing(const char* op, double smoothing) {
   require(smoothing >= 0 && smoothing < 1, op, ": smoothing must be in [0, 1), given ", smoothing);
 }
 
-// The mean of the rows that count, from their sum. How many count is not to be seen in a shape: on
-// a GPU, where a step may be captured, it is uploaded, and gradients are divided by it on the way
-// back.
+// The mean of the rows that count, from their sum. How many count is not to be seen in a shape: it
+// goes where numbers go, for a step that is captured (heed/tensor/graph.h).
 struct Mean {
-  double in_kernel;               // what the kernel multiplies gradients by
-  std::optional<Tensor> outside;  // what is left to multiply by
+  Tensor share;  // of a row in the mean
 
-  Mean(int64_t count, const Tensor& like) {
-    const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, count));
-    in_kernel = like.device() == Device::cuda ? 1 : scale;
-    if (like.device() == Device::cuda) outside = tensor({static_cast<float>(scale)}, {});
-  }
+  Mean(int64_t count, const Tensor& like)
+      : share(tensor(std::vector<double>{1.0 / static_cast<double>(std::max<int64_t>(1, count))},
+                     {}, wide(like.type()))) {}
   Tensor of(const Tensor& losses) const {
     const NoTape off;
-    return outside ? sum(losses) * *outside : sum(losses) * in_kernel;
+    return sum(losses) * share;
   }
-  // A number times a saved gradient; on a CPU the usual number is 1, and then nothing is computed.
-  Tensor back(const Tensor& saved, const Tensor& dy) const {
-    if (outside) return saved * (dy * *outside);
-    return dy.item() == 1 ? saved : saved * dy.item();
+  // The gradient of the loss, a number, times a saved gradient.
+  static Tensor back(const Tensor& saved, const Tensor& dy) {
+    if (is_unit(dy)) return saved;
+    return cast(cast(saved, dy.type()) * dy, saved.type());
   }
 };
 
@@ -153,21 +155,20 @@ Tensor cross_entropy(Tensor logits, const Tensor& given_target, double smoothing
   const int64_t rows = rows_of(x);
   const auto [target, count] = checked_targets("cross_entropy", given_target, rows, x.size(-1));
   const Mean mean_of(count, x);
-  Tensor losses({rows}, x.type()), d_logits;
+  Tensor losses({rows}, wide(x.type())), d_logits;
   if (wants_grad) d_logits = overwrite ? x.detached() : empty_like(x);
   launch("cross_entropy", x, [&, &id = target]<class T>() {
     return kernels::CrossEntropy<T>{.rows = rows,
                                     .n = x.size(-1),
                                     .smoothing = static_cast<kernels::Wide<T>>(smoothing),
-                                    .scale = static_cast<kernels::Wide<T>>(mean_of.in_kernel),
+                                    .scale = mean_of.share.data<kernels::Wide<T>>(),
                                     .logits = x.data<T>(),
                                     .target = id.data<Id>(),
                                     .loss = losses.data<kernels::Wide<T>>(),
                                     .d_logits = wants_grad ? d_logits.data<T>() : nullptr};
   });
-  return record(
-      "cross_entropy", {&logits}, mean_of.of(losses),
-      [d_logits, mean_of](const Tensor& dy) { return Grads{mean_of.back(d_logits, dy)}; });
+  return record("cross_entropy", {&logits}, mean_of.of(losses),
+                [d_logits](const Tensor& dy) { return Grads{Mean::back(d_logits, dy)}; });
 }
 
 Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& given_target,
@@ -184,10 +185,11 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
   const auto [target, count] = checked_targets(op, given_target, rows, vocabulary);
   const Mean mean_of(count, x);
   const bool wants_x = tracked(x), wants_w = tracked(w);
-  Tensor losses({rows}, x.type()), dx, dw;
+  Tensor losses({rows}, wide(x.type())), dx, dw;
   if (wants_x) dx = empty_like(x);
   const bool w_turned = w.stride(1) != 1;  // a tied embedding: its gradient is laid out as it is
-  if (wants_w) dw = zeros(w_turned ? Shape{vocabulary, w.size(0)} : w.shape(), w.type());
+  if (wants_w) dw = Tensor(w_turned ? Shape{vocabulary, w.size(0)} : w.shape(), wide(w.type()));
+  if (wants_w && rows == 0) dw = zeros(dw.shape(), dw.type());
   // Rows whose logits exist at a time: as fit into a CPU's cache; a GPU wants large products.
   const int64_t slab_rows = x.device() == Device::cuda ? 16384 : 256;
   Tensor logits({std::min(slab_rows, rows), vocabulary}, x.type());
@@ -199,7 +201,7 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
       return kernels::CrossEntropy<T>{.rows = n,
                                       .n = vocabulary,
                                       .smoothing = static_cast<kernels::Wide<T>>(smoothing),
-                                      .scale = static_cast<kernels::Wide<T>>(mean_of.in_kernel),
+                                      .scale = mean_of.share.data<kernels::Wide<T>>(),
                                       .logits = slab.data<T>(),
                                       .target = id.data<Id>() + at,
                                       .loss = losses.data<kernels::Wide<T>>() + at,
@@ -212,10 +214,10 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
       multiply(op, transpose(x_slab, 0, 1), slab, dw, {.accumulate = at > 0});
   }
   if (wants_w && w_turned) dw = transpose(dw, 0, 1);
-  return record(op, {&x, &w}, mean_of.of(losses), [dx, dw, mean_of](const Tensor& dy) {
+  return record(op, {&x, &w}, mean_of.of(losses), [dx, dw](const Tensor& dy) {
     Grads grads(2);
-    if (dx.defined()) grads[0] = mean_of.back(dx, dy);
-    if (dw.defined()) grads[1] = mean_of.back(dw, dy);
+    if (dx.defined()) grads[0] = Mean::back(dx, dy);
+    if (dw.defined()) grads[1] = Mean::back(dw, dy);
     return grads;
   });
 }
@@ -232,16 +234,19 @@ Tensor sum(const Tensor& given, int given_axis) {
     if (i > axis) inner *= x.size(i);
     if (i != axis) sizes.push_back(x.size(i));
   }
-  Tensor y(Shape(sizes), x.type());
+  Tensor y(Shape(sizes), wide(x.type()));
   launch("sum", x, [&]<class T>() {
-    return kernels::Sum<T>{
-        .outer = outer, .n = x.size(axis), .inner = inner, .x = x.data<T>(), .y = y.data<T>()};
+    return kernels::Sum<T>{.outer = outer,
+                           .n = x.size(axis),
+                           .inner = inner,
+                           .x = x.data<T>(),
+                           .y = y.data<kernels::Wide<T>>()};
   });
-  return record("sum", {&x}, y, [from = x.shape(), axis](const Tensor& dy) {
+  return record("sum", {&x}, y, [from = x.shape(), type = x.type(), axis](const Tensor& dy) {
     Shape kept = from;
     kept[axis] = 1;
     // Repeated along the axis: adding zeros of the full shape broadcasts it.
-    return Grads{reshape(dy, kept) + zeros(from, dy.type())};
+    return Grads{cast(reshape(dy, kept) + zeros(from, dy.type()), type)};
   });
 }
 

@@ -45,7 +45,7 @@ void move_numbers(const Tensor& x, const Tensor& y, bool add) {
     return k;
   };
   if (x.type() == Type::i32) {
-    require(!add, "add: wants f32 or f64, given i32");
+    require(!add, "add: wants numbers, given i32");
     // Ids are as wide as floats, and a copy does not look at what it moves.
     auto k = fill.template operator()<float>();
     return launch_on("copy", x.device(), x.type(), k);

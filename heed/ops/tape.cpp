@@ -17,6 +17,9 @@ std::atomic<uint64_t> tapes_made = 0;
 // The gradients of the way back that is under way on this thread, by record.
 thread_local std::vector<Tensor>* under_way = nullptr;
 
+// The gradient that it began with.
+thread_local const Tensor* unit = nullptr;
+
 // Nobody else sees its numbers, and they lie in order: they can be added to.
 Tensor own(Tensor sum) {
   return sum.sole_owner() && sum.contiguous() ? sum : sum + zeros({}, sum.type());
@@ -84,6 +87,16 @@ Tensor gradient_so_far(const Slot& slot, const Shape& shape, Type type) {
   return sum;
 }
 
+std::optional<Tensor> Destination::begun() const {
+  const Tensor* sum = leaf ? leaf->grad.get() : nullptr;
+  if (!leaf && slot.index >= 0 && under_way && slot.index < static_cast<int64_t>(under_way->size()))
+    sum = &(*under_way)[static_cast<size_t>(slot.index)];
+  if (!sum || !sum->defined() || !sum->sole_owner() || !sum->contiguous()) return std::nullopt;
+  return *sum;
+}
+
+bool is_unit(const Tensor& dy) { return unit && dy.raw() == unit->raw(); }
+
 Tensor reusable(const Tensor& dy) { return dy.sole_owner() ? dy : empty_like(dy); }
 
 Tensor as_parameter(Tensor x) {
@@ -115,7 +128,9 @@ void Tape::backward(const Tensor& loss) {
   const NoTape off;
   std::vector<Tensor> grads(records_.size());
   under_way = &grads;
-  grads[static_cast<size_t>(loss.slot().index)] = full(loss.shape(), 1, loss.type());
+  const Tensor one = full(loss.shape(), 1, loss.type());
+  unit = &one;
+  grads[static_cast<size_t>(loss.slot().index)] = one;
   while (!records_.empty()) {
     Record made = std::move(records_.back());
     records_.pop_back();
@@ -143,6 +158,7 @@ void Tape::backward(const Tensor& loss) {
     }
   }
   under_way = nullptr;
+  unit = nullptr;
   for (const auto& [leaf, uses] : weights_) settle_weight(*leaf, *uses);
   forget_weights();
   // What was recorded so far is unknown to what is recorded from here on.

@@ -126,6 +126,21 @@ Tensor record(const char* op, std::initializer_list<const Tensor*> inputs, Tenso
 // to.
 Tensor gradient_so_far(const Slot& slot, const Shape& shape, Type type);
 
+// Where the gradient of an op's input gathers, for a closure that can add to it in place: one pass
+// over memory less than a gradient of its own that the tape then adds.
+struct Destination {
+  explicit Destination(const Tensor& x) : slot(x.slot()), leaf(x.leaf()) {}
+  // What has come together so far, if there is anything and nobody else sees it. A closure that
+  // adds to it returns none for that input.
+  std::optional<Tensor> begun() const;
+
+  Slot slot;
+  std::shared_ptr<Leaf> leaf;
+};
+
+// True for the 1 with which the way back begins: what is multiplied by it need not be.
+bool is_unit(const Tensor& dy);
+
 // A tensor like dy to write a gradient into: dy itself if nobody else sees it, which saves memory
 // and its way through the cache. For kernels that may work in place. dy must be contiguous.
 Tensor reusable(const Tensor& dy);

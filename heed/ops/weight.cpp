@@ -7,28 +7,34 @@ namespace {
 
 constexpr int64_t kFewRows = 128;  // beyond, packing is lost in the product
 
-// x^T dy, laid out as w is: the gradient of a transposed view is one too.
-Tensor outer(const Tensor& w, const Tensor& x, const Tensor& dy) {
+// x^T dy, laid out as w is: the gradient of a transposed view is one too. And the sum of dy.
+WeightUse::Gradients outer(const Tensor& w, const Tensor& x, const Tensor& dy, bool want_bias) {
   const bool turned = w.stride(1) != 1 && w.stride(0) == 1;
   const Tensor a = transpose(turned ? dy : x, 0, 1), b = turned ? x : dy;
-  Tensor c({a.size(0), b.size(1)}, w.type());
-  multiply("weight gradient", a, b, c);
-  return turned ? transpose(c, 0, 1) : c;
+  Tensor c({a.size(0), b.size(1)}, wide(w.type()));
+  WeightUse::Gradients out;
+  const bool together = want_bias && !turned && w.device() == Device::cuda && x.size(0) > 0;
+  if (together) out.bias = Tensor({dy.size(1)}, wide(w.type()));
+  multiply("weight gradient", a, b, c, {.b_sums = out.bias});
+  if (want_bias && !together) out.bias = sum(dy, 0);
+  out.weight = turned ? transpose(c, 0, 1) : c;
+  return out;
 }
 
-Tensor sum_of(WeightUses& uses, const Tensor& w) {
+WeightUse::Gradients sum_of(WeightUses& uses, const Tensor& w, bool want_bias) {
   const auto joined = [](std::vector<Tensor>& parts) {
     Tensor all = parts.size() == 1 ? parts[0] : concat(parts, 0);
     parts.clear();
     return all;
   };
   const Tensor x = joined(uses.x), dy = joined(uses.dy);
-  return outer(w, x, dy);
+  return outer(w, x, dy, want_bias);
 }
 
 }  // namespace
 
-WeightUse::WeightUse(const Tensor& w) : w_(w.detached()) {
+WeightUse::WeightUse(const Tensor& w, const std::shared_ptr<Leaf>& bias)
+    : w_(w.detached()), bias_(bias) {
   Tape* const tape = Tape::current();
   if (!tape || !w.leaf()) return;
   if (!w.leaf()->uses || w.leaf()->uses->tape != tape->number()) {
@@ -37,6 +43,8 @@ WeightUse::WeightUse(const Tensor& w) : w_(w.detached()) {
     tape->note_weight(w.leaf());
   }
   uses_ = w.leaf()->uses;
+  if (uses_->recorded == 0) uses_->bias = bias;
+  uses_->one_bias = uses_->one_bias && bias && uses_->bias == bias;
   ++uses_->recorded;
 }
 
@@ -56,21 +64,31 @@ std::optional<Tensor> WeightUse::packed_turned(int64_t rows) {
   return uses_->packed_turned;
 }
 
-std::optional<Tensor> WeightUse::gradient(const Tensor& x, const Tensor& dy) {
+WeightUse::Gradients WeightUse::gradients(const Tensor& x, const Tensor& dy, bool want_bias) {
   // A vector's gradient is cheap, and its x are large: no waiting.
-  if (!uses_ || uses_->recorded < 2 || w_.size(1) == 1) return outer(w_, x, dy);
+  if (!uses_ || uses_->recorded < 2 || w_.size(1) == 1) return outer(w_, x, dy, want_bias);
+  // Only the bias that every use has can wait.
+  const bool waits = want_bias && bias_ && uses_->one_bias;
+  Gradients now;
+  if (want_bias && !waits) now.bias = sum(dy, 0);
   uses_->x.push_back(x);
   uses_->dy.push_back(dy);
-  if (++uses_->returned < uses_->recorded) return std::nullopt;
-  return sum_of(*uses_, w_);
+  if (++uses_->returned < uses_->recorded) return now;
+  Gradients all = sum_of(*uses_, w_, waits);
+  if (!all.bias) all.bias = now.bias;
+  return all;
 }
 
 void settle_weight(Leaf& leaf, WeightUses& uses) {
   if (uses.x.empty()) return;
   // Parameters are row-major; that is all that sum_of() asks of w.
   const Tensor like({uses.x[0].size(1), uses.dy[0].size(1)}, uses.x[0].type());
-  const Tensor grad = sum_of(uses, like);
-  leaf.grad = std::make_shared<Tensor>(leaf.grad ? *leaf.grad + grad : grad);
+  const auto give = [](Leaf& to, const Tensor& grad) {
+    to.grad = std::make_shared<Tensor>(to.grad ? *to.grad + grad : grad);
+  };
+  const WeightUse::Gradients found = sum_of(uses, like, uses.one_bias && uses.bias);
+  give(leaf, *found.weight);
+  if (found.bias) give(*uses.bias, *found.bias);
 }
 
 }  // namespace heed

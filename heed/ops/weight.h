@@ -1,6 +1,7 @@
 // A weight matrix within a step. One that is used many times, as in the steps of a recurrent
 // decoder, is packed once, and its gradient is one product over all uses, dW = [x1; x2; ...]^T
-// [dy1; dy2; ...], instead of one small product and one sum each (docs/decisions/recording.md).
+// [dy1; dy2; ...], instead of one small product and one sum each (docs/decisions/recording.md). The
+// gradient of the bias that goes with it, the sum of all dy, comes at the same time.
 #pragma once
 
 #include <memory>
@@ -16,20 +17,27 @@ struct WeightUses {
   uint64_t tape = 0;  // the tape these belong to; the weight does not change while it is open
   int recorded = 0, returned = 0;
   std::optional<Tensor> packed, packed_turned;
-  std::vector<Tensor> x, dy;  // of the uses whose gradients have come back
+  std::vector<Tensor> x, dy;   // of the uses whose gradients have come back
+  std::shared_ptr<Leaf> bias;  // of the first use
+  bool one_bias = true;        // every use has it: its gradient can wait too
 };
 
 // One use, made when the op is recorded and kept by its closure.
 class WeightUse {
  public:
-  explicit WeightUse(const Tensor& w);
+  // `bias`: the leaf of the bias that is added to every product with w, if it has one.
+  explicit WeightUse(const Tensor& w, const std::shared_ptr<Leaf>& bias = nullptr);
 
   // For few rows only: w (or w^T) as products read it, from the second use on.
   std::optional<Tensor> packed(int64_t rows);
   std::optional<Tensor> packed_turned(int64_t rows);
 
-  // x^T dy summed over all uses, when it is the last one's turn; before that, nothing.
-  std::optional<Tensor> gradient(const Tensor& x, const Tensor& dy);
+  // x^T dy and, if wanted, the sum of dy over rows, over all uses when it is the last one's turn;
+  // before that, nothing.
+  struct Gradients {
+    std::optional<Tensor> weight, bias;
+  };
+  Gradients gradients(const Tensor& x, const Tensor& dy, bool want_bias);
 
   const Tensor& w() const { return w_; }
 
@@ -38,6 +46,7 @@ class WeightUse {
 
   Tensor w_;                          // detached
   std::shared_ptr<WeightUses> uses_;  // null: not a parameter, or no tape is open
+  std::shared_ptr<Leaf> bias_;
 };
 
 // For the tape, at the end of the way back: gathers what still waits for uses that the loss does

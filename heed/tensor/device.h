@@ -28,6 +28,9 @@ constexpr size_t size_of(Type t) {
   return sizes[static_cast<size_t>(t)];
 }
 
+// The type in which numbers of this type are summed, and kept where they must be exact.
+constexpr Type wide(Type t) { return t == Type::bf16 ? Type::f32 : t; }
+
 template <class T>
 constexpr Type type_of();
 template <>

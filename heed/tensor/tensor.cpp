@@ -202,8 +202,12 @@ Tensor tensor(std::initializer_list<float> values, const Shape& shape) {
 
 Tensor tensor(std::span<const double> values, const Shape& shape, Type type) {
   if (type == Type::f64) return filled(values, shape);
-  require(type == Type::f32, "tensor: numbers can be f32 or f64, asked for ", name(type));
+  require(type != Type::i32, "tensor: numbers can be f32, f64 or bf16, asked for ", name(type));
   const std::vector<float> floats(values.begin(), values.end());
+  if (type == Type::bf16) {
+    const std::vector<bf16> rounded(floats.begin(), floats.end());
+    return filled(std::span<const bf16>(rounded), shape);
+  }
   return filled(std::span<const float>(floats), shape);
 }
 

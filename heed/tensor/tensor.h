@@ -46,6 +46,7 @@ class Tensor;
 struct Leaf {
   std::shared_ptr<Tensor> grad;             // null: no gradient yet
   std::shared_ptr<struct WeightUses> uses;  // while a tape is open: ops/weight.h
+  std::shared_ptr<Tensor> working;          // the parameter in bf16, or null: nn/module.h
 };
 
 // A tensor's place on a tape (ops/tape.h): the tape's number and the index of the record that made

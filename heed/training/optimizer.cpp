@@ -73,12 +73,14 @@ void Adam::step(double rate, const RunningMean& mean) {
                          .part = {}};
       for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
         const size_t p = moved[first + i];
+        const auto& working = params_.all()[p].value.leaf()->working;
         k.part[i] = {.n = m_[p].count(),
                      .grad = grads[first + i].data<T>(),
                      .w = params_.all()[p].value.data<T>(),
                      .m = m_[p].data<T>(),
                      .v = v_[p].data<T>(),
-                     .average = mean.of ? (*mean.of)[p].data<T>() : nullptr};
+                     .average = mean.of ? (*mean.of)[p].data<T>() : nullptr,
+                     .working = working ? working->data<bf16>() : nullptr};
       }
       return k;
     });

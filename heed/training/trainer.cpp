@@ -43,6 +43,8 @@ void check(const TrainConfig& c) {
     fail(unknown_name("schedule", c.schedule, kinds));
   if (c.stop_on != "bleu" && c.stop_on != "loss")
     fail(unknown_name("stop_on", c.stop_on, {"bleu", "loss"}));
+  if (c.precision != "auto" && c.precision != "f32" && c.precision != "bf16")
+    fail(unknown_name("precision", c.precision, {"auto", "f32", "bf16"}));
   require(c.rate > 0, "training: the rate wants a number above 0, given ", c.rate);
   require(c.batch_tokens > 0 && c.accumulate > 0 && c.validate_every > 0 && c.save_every > 0,
           "training: batch_tokens, accumulate, validate_every and save_every want numbers above 0");
@@ -90,6 +92,11 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> ex
       graphs_(arena_),
       losses_(
           tensor(std::vector<float>(static_cast<size_t>(config.accumulate)), {config.accumulate})) {
+  const bool on_gpu = arena_->device() == Device::cuda;
+  require(config_.precision != "bf16" || (on_gpu && model.trains_in_bf16()),
+          "training: precision bf16 is for Transformers on a GPU; this is ",
+          on_gpu ? "another model" : "a CPU", "; use --precision f32 or auto");
+  if (config_.precision != "f32" && on_gpu && model.trains_in_bf16()) params_.keep_working_copies();
   if (config_.average > 0 || config_.average_last > 0)
     for (const Parameter& p : params_.all()) {
       average_.push_back(empty_like(p.value));
@@ -354,6 +361,7 @@ void Trainer::save() const {
 bool Trainer::resume() {
   if (!std::filesystem::exists(checkpoint_path())) return false;
   const auto metadata = load_tensors(checkpoint_tensors(), checkpoint_path());
+  params_.refresh_working_copies();
   const auto found = metadata.find("state");
   const auto state =
       nlohmann::json::parse(found == metadata.end() ? "" : found->second, nullptr, false);

@@ -43,6 +43,7 @@ struct TrainConfig {
   int64_t save_every = 500;
   std::string stop_on = "bleu";
   int64_t patience = 0;
+  std::string precision = "auto";
   uint64_t seed = 1;
 };
 
@@ -71,6 +72,8 @@ void fields(Config& c, F&& f) {
   f("save_every", c.save_every, "updates between checkpoints");
   f("stop_on", c.stop_on, "what says which model is best: bleu or loss");
   f("patience", c.patience, "validations without a better model before it stops; 0: never");
+  f("precision", c.precision,
+    "of activations: f32, bf16 (on a GPU; parameters stay f32), or auto: bf16 where the model can");
   f("seed", c.seed, "of initial values, order of batches and dropout");
 }
 

@@ -609,16 +609,23 @@ void elementwise() {
         both_cases(
             "dropout " + std::to_string(p) + shape({n}), {in(n), out(n)},
             [=](auto& m) {
-              return Dropout<TYPE(m)>{
-                  n, float(p), {0x1234567890ABCDEFull, nullptr}, m.t(0), m.t(1)};
+              return Dropout<TYPE(m)>{n,      float(p), {0x1234567890ABCDEFull, nullptr},
+                                      m.t(0), nullptr,  m.t(1)};
             },
             {.exact = true, .shift = shift, .bytes = n > 100'000 && !shift ? 8.0 * double(n) : 0});
+        both_cases("dropout and residual " + std::to_string(p) + shape({n}), {in(n), out(n), in(n)},
+                   [=](auto& m) {
+                     return Dropout<TYPE(m)>{n,      float(p), {0x1234567890ABCDEFull, nullptr},
+                                             m.t(0), m.t(2),   m.t(1)};
+                   },
+                   {.shift = shift, .bytes = n > 100'000 && !shift ? 12.0 * double(n) : 0});
       }
   both_cases("dropout with a key, in place" + shape({5000}),
              {changed(in(5000)), raw({0xFEDCBA9876543210ull})},
              [](auto& m) {
                return Dropout<TYPE(m)>{
-                   5000, 0.3f, {77, static_cast<const uint64_t*>(m.raw(1))}, m.t(0), m.t(0)};
+                   5000,   0.3f,    {77, static_cast<const uint64_t*>(m.raw(1))},
+                   m.t(0), nullptr, m.t(0)};
              },
              {.exact = true});
 
@@ -652,7 +659,8 @@ void elementwise() {
                               m.t(5 * i + 1),
                               m.t(5 * i + 2),
                               m.t(5 * i + 3),
-                              average ? m.t(5 * i + 4) : nullptr};
+                              average ? m.t(5 * i + 4) : nullptr,
+                              nullptr};
                return k;
              },
              {.only_time = only_time, .shift = shift, .bytes = (average ? 36.0 : 28.0) * total});
@@ -761,9 +769,9 @@ void sums() {
     for (int64_t shift : {0, 1})
       both_cases(
           "sum" + shape({s.outer, s.n, s.inner}),
-          {in(s.outer * s.n * s.inner), out(s.outer * s.inner)},
+          {in(s.outer * s.n * s.inner), out_wide(s.outer * s.inner)},
           [=](auto& m) {
-            return Sum<TYPE(m)>{s.outer, s.n, s.inner, m.t(0), m.t(1)};
+            return Sum<TYPE(m)>{s.outer, s.n, s.inner, m.t(0), m.w(1)};
           },
           {.shift = shift, .bytes = s.time && !shift ? 4.0 * double(s.outer * s.n * s.inner) : 0});
 }
@@ -900,19 +908,26 @@ void norms() {
                     out_wide(n),
                     {Kind::wide, n, {-77}, centered}},
                    [=](auto& m) {
-                     return NormGrad<TYPE(m)>{rows,
-                                              n,
-                                              centered,
-                                              m.t(0),
-                                              m.w(1),
-                                              m.w(2),
-                                              m.w(3),
-                                              m.t(4),
-                                              m.t(4),
-                                              m.w(5),
-                                              centered ? m.w(6) : nullptr};
+                     return NormGrad<TYPE(m)>{
+                         rows,   n,      centered, false,  m.t(0), m.w(1),
+                         m.w(2), m.w(3), m.t(4),   m.t(4), m.w(5), centered ? m.w(6) : nullptr};
                    },
                    {.shift = shift, .bytes = time ? 12.0 * double(rows * n) : 0});
+        both_cases("norm_grad, added" + shape({rows, n}),
+                   {in(rows * n, 2, 0.5),
+                    in_wide(n, 0.2, 1),
+                    in_wide(rows, 0.1, centered ? 0.5 : 0),
+                    in_wide(rows, 0.05, 0.5),
+                    in(rows * n),
+                    out_wide(n),
+                    {Kind::wide, n, {-77}, centered},
+                    changed(in(rows * n))},
+                   [=](auto& m) {
+                     return NormGrad<TYPE(m)>{
+                         rows,   n,      centered, true,   m.t(0), m.w(1),
+                         m.w(2), m.w(3), m.t(4),   m.t(7), m.w(5), centered ? m.w(6) : nullptr};
+                   },
+                   {.shift = shift, .bytes = time ? 16.0 * double(rows * n) : 0});
       }
 }
 
@@ -934,11 +949,11 @@ void losses() {
           both_cases(
               "cross_entropy e " + std::to_string(e) + " " + names[form] + shape({rows, n}),
               {form == 0 ? changed(in(rows * n, 3)) : in(rows * n, 3), target, out_wide(rows),
-               form == 1 ? out(rows * n) : in(1)},
+               form == 1 ? out(rows * n) : in(1), in_wide(1, 0, 0.01)},
               [=](auto& m) {
                 using W = Wide<TYPE(m)>;
                 return CrossEntropy<TYPE(m)>{
-                    rows,   n,       W(e),   W(0.01),
+                    rows,   n,       W(e),   m.w(4),
                     m.t(0), m.id(1), m.w(2), form == 0 ? m.t(0) : form == 1 ? m.t(3) : nullptr};
               },
               {.only_time = !small, .shift = shift, .bytes = small ? 0 : 8.0 * double(rows * n)});

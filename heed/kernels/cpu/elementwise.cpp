@@ -215,10 +215,10 @@ void philox_group(uint64_t group, uint64_t seed, uint32_t* HWY_RESTRICT words) {
                  {static_cast<uint32_t>(first >> 32), 0, 0}, seed, kCalls, words + j);
 }
 
-// y = number >= threshold ? x * keep : 0.
+// y = (number >= threshold ? x * keep : 0) + residual.
 template <class T>
 HWY_INLINE void drop(int64_t n, const uint16_t* number, int32_t threshold, T keep, const T* x,
-                     T* y) {
+                     const T* residual, T* y) {
   int64_t i = 0;
   if constexpr (sizeof(T) == 4) {
     const Tag<T> d;
@@ -229,10 +229,13 @@ HWY_INLINE void drop(int64_t n, const uint16_t* number, int32_t threshold, T kee
     for (; i + static_cast<int64_t>(hn::Lanes(d)) <= n; i += static_cast<int64_t>(hn::Lanes(d))) {
       const auto keeps = hn::Gt(hn::PromoteTo(di, hn::LoadU(du, number + i)), below);
       const auto kept = hn::Mul(hn::LoadU(d, x + i), factor);
-      hn::StoreU(hn::IfThenElseZero(hn::RebindMask(d, keeps), kept), d, y + i);
+      auto out = hn::IfThenElseZero(hn::RebindMask(d, keeps), kept);
+      if (residual) out = hn::Add(out, hn::LoadU(d, residual + i));
+      hn::StoreU(out, d, y + i);
     }
   }
-  for (; i < n; ++i) y[i] = number[i] >= threshold ? x[i] * keep : T(0);
+  for (; i < n; ++i)
+    y[i] = (number[i] >= threshold ? x[i] * keep : T(0)) + (residual ? residual[i] : T(0));
 }
 
 template <class T>
@@ -246,7 +249,8 @@ void apply(const Dropout<T>& k) {
       philox_group(static_cast<uint64_t>(at / kDropoutGroup), value(k.seed), words);
       HWY_ALIGN uint16_t number[kDropoutGroup];
       std::memcpy(number, words, sizeof number);
-      drop(std::min(kDropoutGroup, end - at), number, threshold, keep, k.x + at, k.y + at);
+      drop(std::min(kDropoutGroup, end - at), number, threshold, keep, k.x + at,
+           k.residual ? k.residual + at : nullptr, k.y + at);
     }
   });
 }

@@ -367,12 +367,17 @@ void apply(const NormGrad<T>& k) {
       const T mean_g = k.centered ? hn::GetLane(hn::SumOfLanes(d, s0)) / count : T(0);
       const auto a = hn::Set(d, mean_g);
       const auto b = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, s1)) / count);
-      map_range<T>(
-          0, k.n,
-          [&](V v, V dv, V gain) {
-            return hn::Mul(r, hn::NegMulAdd(hat(v), b, hn::MulSub(dv, gain, a)));
-          },
-          k.dx + i * k.n, x, dy, k.gain);
+      const auto slope = [&](V v, V dv, V gain) {
+        return hn::Mul(r, hn::NegMulAdd(hat(v), b, hn::MulSub(dv, gain, a)));
+      };
+      T* dx = k.dx + i * k.n;
+      if (k.add)
+        map_range<T>(
+            0, k.n,
+            [&](V v, V dv, V gain, V before) { return hn::Add(before, slope(v, dv, gain)); }, dx, x,
+            dy, k.gain, static_cast<const T*>(dx));
+      else
+        map_range<T>(0, k.n, slope, dx, x, dy, k.gain);
     }
   });
   add_partials(chunks, k.n, partial.data(), k.dgain);
@@ -384,7 +389,7 @@ void apply(const NormGrad<T>& k) {
 template <class T>
 void apply(const CrossEntropy<T>& k) {
   const Tag<T> d;
-  const T e = k.smoothing, share = e / static_cast<T>(k.n);
+  const T e = k.smoothing, share = e / static_cast<T>(k.n), scale = *k.scale;
   parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const T* x = k.logits + i * k.n;
@@ -407,11 +412,11 @@ void apply(const CrossEntropy<T>& k) {
       k.loss[i] = (T(1) - e) * (log_sum - (x_target - most)) +
                   (e == T(0) ? T(0) : e * log_sum - share * below);
       if (!dx) continue;
-      const auto factor = hn::Set(d, k.scale / sum), less = hn::Set(d, k.scale * share);
+      const auto factor = hn::Set(d, scale / sum), less = hn::Set(d, scale * share);
       map_range<T>(
           0, k.n, [&](Vec<T> v) { return hn::MulSub(v, factor, less); }, dx,
           static_cast<const T*>(dx));
-      dx[target] -= k.scale * (T(1) - e);
+      dx[target] -= scale * (T(1) - e);
     }
   });
 }

@@ -474,24 +474,28 @@ __global__ void __launch_bounds__(kThreads)
     const uint4 a = philox_at(make_uint4(low, high, 0, 0), key);
     const uint4 b = philox_at(make_uint4(low + 1, high, 0, 0), key);
     const uint32_t word[4][2] = {{a.x, b.x}, {a.y, b.y}, {a.z, b.z}, {a.w, b.w}};
-    float x[4][4];
+    float x[4][4], residual[4][4] = {};
+    const auto read = [&](const T* from, float(&to)[4][4]) {
 #pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const int64_t at = group * kGroup + w * 256 + 2 * j;
-      if (packed && at + 4 <= k.n) {
-        load<4>(k.x + at, x[w]);
-      } else {
+      for (int w = 0; w < 4; ++w) {
+        const int64_t at = group * kGroup + w * 256 + 2 * j;
+        if (packed && at + 4 <= k.n) {
+          load<4>(from + at, to[w]);
+        } else {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x[w][i] = at + i < k.n ? wide(k.x[at + i]) : 0;
+          for (int i = 0; i < 4; ++i) to[w][i] = at + i < k.n ? wide(from[at + i]) : 0;
+        }
       }
-    }
+    };
+    read(k.x, x);
+    if (k.residual) read(k.residual, residual);
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       const int64_t at = group * kGroup + w * 256 + 2 * j;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const uint32_t number = i % 2 ? word[w][i / 2] >> 16 : word[w][i / 2] & 0xFFFF;
-        x[w][i] = number >= threshold ? x[w][i] * keep : 0;
+        x[w][i] = (number >= threshold ? x[w][i] * keep : 0) + residual[w][i];
       }
       if (packed && at + 4 <= k.n) {
         store<4>(x[w], k.y + at);
@@ -509,7 +513,8 @@ void launch(Cuda device, const Dropout<T>& k) {
   if (k.n == 0) return;
   const float keep = 1.0f / (1.0f - k.p);
   const auto threshold = static_cast<uint32_t>(std::lround(k.p * 65536.0));
-  const bool packed = aligned(k.x, 4 * sizeof(T)) && aligned(k.y, 4 * sizeof(T));
+  const bool packed = aligned(k.x, 4 * sizeof(T)) && aligned(k.y, 4 * sizeof(T)) &&
+                      aligned(k.residual, 4 * sizeof(T));
   const auto kernel = packed ? dropout<true, T> : dropout<false, T>;
   const unsigned grid = grid_for(ceil_div(k.n, kGroup), kThreads / kGroupThreads);
   kernel<<<grid, kThreads, 0, stream_of(device)>>>(k, threshold, keep);
@@ -562,6 +567,7 @@ __device__ void adam_step(const AdamFactors& o, const AdamPart<float>& p, int64_
   store<V>(v, p.v + i);
   store<V>(w, p.w + i);
   if (p.average) store<V>(average, p.average + i);
+  if (p.working) store<V>(w, p.working + i);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -609,7 +615,7 @@ void run(Cuda device, const Adam<float>& k) {
   for (int i = 0; i < k.count; ++i) {
     const AdamPart<float>& p = k.part[i];
     chunks.add(p.n, aligned(p.grad, 16) && aligned(p.w, 16) && aligned(p.m, 16) &&
-                        aligned(p.v, 16) && aligned(p.average, 16));
+                        aligned(p.v, 16) && aligned(p.average, 16) && aligned(p.working, 8));
   }
   if (chunks.count() == 0) return;
   adam<<<grid_for(chunks.count(), 1, 132 * 8), kThreads, 0, stream_of(device)>>>(k, chunks);

@@ -71,6 +71,9 @@ struct Product {
   int64_t batch;
   cublasLtEpilogue_t epilogue;
 
+  // What cuBLASLt calls the bias: one that is added, or the sums of b's columns that come out.
+  const void* vector() const { return k.bias ? static_cast<const void*>(k.bias) : k.b_sums; }
+
   // All that the choice of a kernel depends on.
   std::array<int64_t, 18> key(const T* pa, const T* pb, const C* pc) const {
     return {k.m,      k.n,          k.k,           a.turned,      a.lead,        a.step,
@@ -107,8 +110,8 @@ struct Product {
     set(CUBLASLT_MATMUL_DESC_TRANSA, b.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, a.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-    if (k.bias) {
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(k.bias));
+    if (vector()) {
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector());
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
     }
     p.a = layout(type<T>(), b.turned ? k.k : k.n, b.turned ? k.n : k.k, b.lead, batch, b.step);
@@ -129,6 +132,7 @@ struct Product {
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle(), p.what, p.a, p.b, p.c,
                                                                  p.c, wish, 1, &found, &count);
     cublasLtMatmulPreferenceDestroy(wish);
+    if (epilogue == CUBLASLT_EPILOGUE_BGRADA && count == 0) return {};
     if (status != CUBLAS_STATUS_SUCCESS || count == 0)
       fail("matrix product: cuBLASLt has no kernel for [", k.m, ", ", k.k, "] x [", k.k, ", ", k.n,
            "], batch ", batch, ": ", cublasLtGetStatusString(status));
@@ -136,23 +140,27 @@ struct Product {
     return p;
   }
 
-  void run(cudaStream_t stream, const T* pa, const T* pb, C* pc) const {
+  // False if the library has no kernel that also leaves the sums of b's columns.
+  bool run(cudaStream_t stream, const T* pa, const T* pb, C* pc) const {
     static std::map<std::array<int64_t, 18>, Plan> plans;
     const auto [at, fresh] = plans.try_emplace(key(pa, pb, pc));
     if (fresh) at->second = plan(pa, pb, pc);
     const Plan& p = at->second;
-    if (k.bias)
-      check(cublasLtMatmulDescSetAttribute(p.what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &k.bias,
-                                           sizeof k.bias),
+    if (!p.what) return false;
+    const void* const v = vector();
+    if (v)
+      check(cublasLtMatmulDescSetAttribute(p.what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &v, sizeof v),
             "bias");
     const float one = 1, beta = k.accumulate ? 1 : 0;
     check(cublasLtMatmul(handle(), p.what, &one, pb, p.a, pa, p.b, &beta, pc, p.c, pc, p.c,
                          &p.algorithm, cuda_scratch(kWorkspace), kWorkspace, stream),
           "cannot run");
+    return true;
   }
 };
 
-cublasLtEpilogue_t epilogue_of(bool bias, Activation f) {
+cublasLtEpilogue_t epilogue_of(bool bias, bool b_sums, Activation f) {
+  if (b_sums) return CUBLASLT_EPILOGUE_BGRADA;
   if (f == Activation::relu) return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
   return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -169,16 +177,26 @@ void product(Cuda device, const Matmul<T, C>& k) {
   const auto step = [&](const BatchStride& s) {
     return together && k.inner == 1 && k.outer > 1 ? s.outer : s.inner;
   };
-  const Product<T, C> p{.k = k,
-                        .a = operand(k.a, step(k.a_batch)),
-                        .b = operand(k.b, step(k.b_batch)),
-                        .c = operand(k.c, step(k.c_batch)),
-                        .batch = together ? k.outer * k.inner : k.inner,
-                        .epilogue = epilogue_of(k.bias != nullptr, k.activation)};
+  Product<T, C> p{.k = k,
+                  .a = operand(k.a, step(k.a_batch)),
+                  .b = operand(k.b, step(k.b_batch)),
+                  .c = operand(k.c, step(k.c_batch)),
+                  .batch = together ? k.outer * k.inner : k.inner,
+                  .epilogue = epilogue_of(k.bias != nullptr, k.b_sums != nullptr, k.activation)};
   const auto stream = static_cast<cudaStream_t>(device.stream);
-  for (int64_t i = 0; i < (together ? 1 : k.outer); ++i)
-    p.run(stream, k.a.data + i * k.a_batch.outer, k.b.data + i * k.b_batch.outer,
-          k.c.data + i * k.c_batch.outer);
+  const auto all = [&] {
+    bool done = true;
+    for (int64_t i = 0; done && i < (together ? 1 : k.outer); ++i)
+      done = p.run(stream, k.a.data + i * k.a_batch.outer, k.b.data + i * k.b_batch.outer,
+                   k.c.data + i * k.c_batch.outer);
+    return done;
+  };
+  if (!all()) {
+    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    all();
+    require(k.b.col == 1 && k.b.row == k.n, "matrix product: sums of columns want whole rows");
+    kernels::run(device, Sum<T>{.outer = 1, .n = k.k, .inner = k.n, .x = k.b.data, .y = k.b_sums});
+  }
   // What the library has no epilogue for.
   constexpr Unary after[] = {Unary::copy, Unary::copy, Unary::gelu, Unary::tanh, Unary::sigmoid};
   const Unary f = after[static_cast<size_t>(k.activation)];

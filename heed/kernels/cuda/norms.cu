@@ -121,6 +121,13 @@ __global__ void __launch_bounds__(kThreads)
     for (int p = 0; p < P; ++p)
 #pragma unroll
       for (int i = 0; i < V; ++i) x[p][i] = r * fmaf(-x[p][i], b, dy[p][i] - a);
+    if (k.add) {
+      load_row(k.dx + row * n, n, 0, dy);
+#pragma unroll
+      for (int p = 0; p < P; ++p)
+#pragma unroll
+        for (int i = 0; i < V; ++i) x[p][i] += dy[p][i];
+    }
     store_row(x, n, k.dx + row * n);
   }
   const auto leave = [&](const float(&sum)[P][V], float* to) {
@@ -176,13 +183,14 @@ __global__ void __launch_bounds__(1024)
     b = block_sum(b, room) / static_cast<float>(k.n);
     a = k.centered ? a / static_cast<float>(k.n) : 0;
     for_columns<V>(x, k.n, [&](int64_t j, float(&v)[V]) {
-      float dv[V], gain[V];
+      float dv[V], gain[V], before[V] = {};
       load<V>(dy + j, dv);
       load<V>(k.gain + j, gain);
+      if (k.add) load<V>(dx + j, before);
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         const float xh = (v[i] - mean) * r;
-        v[i] = r * fmaf(-xh, b, fmaf(dv[i], gain[i], -a));
+        v[i] = fmaf(r, fmaf(-xh, b, fmaf(dv[i], gain[i], -a)), before[i]);
       }
       store<V>(v, dx + j);
     });

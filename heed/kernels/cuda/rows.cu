@@ -464,8 +464,9 @@ __global__ void __launch_bounds__(1024) cross_entropy(const __grid_constant__ Cr
     k.loss[row] = (1 - e) * (log_sum - (x_target - all.most)) +
                   (smooth ? e * (log_sum - (sum / static_cast<float>(k.n) - all.most)) : 0);
   if (!dx) return;
-  const float factor = k.scale / all.sum, less = k.scale * (e / static_cast<float>(k.n));
-  const float hit = k.scale * (1 - e);
+  const float scale = *k.scale, factor = scale / all.sum,
+              less = scale * (e / static_cast<float>(k.n));
+  const float hit = scale * (1 - e);
   for_columns<V>(x, k.n, [&](int64_t j, float(&v)[V]) {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
