@@ -34,7 +34,7 @@ struct Options {
   std::string only, json;
   int most_threads = 0;
   double seconds = 1;
-  bool cuda = false;
+  std::string device = "cpu";
 };
 
 double now() {
@@ -100,7 +100,7 @@ void run_on_gpu(const Options& options) {
 }
 
 void run(const Options& options) {
-  if (options.cuda) return run_on_gpu(options);
+  if (options.device == "cuda") return run_on_gpu(options);
   std::vector<Row> rows = train_rows();
   for (Row& row : attention_rows()) rows.push_back(std::move(row));
   for (Row& row : op_rows()) rows.push_back(std::move(row));
@@ -172,7 +172,8 @@ void add_bench(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   bench->add_option("--seconds", options->seconds, "time for each row and side")
       ->check(CLI::PositiveNumber);
-  bench->add_flag("--cuda", options->cuda, "training steps on the GPU instead");
+  bench->add_option("--device", options->device, "cpu, or cuda: training steps on the GPU")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   bench->callback([options] { run(*options); });
 }
 

@@ -324,7 +324,7 @@ struct Matmul {
   Matrix<const T> a, b;
   Matrix<C> c;
   bool accumulate = false;
-  const Wide<T>* bias = nullptr;  // [n]
+  const T* bias = nullptr;  // [n]
   Activation activation = Activation::none;
   Wide<T>* b_sums = nullptr;  // [n]: also the sums of b's columns, if wanted; a GPU's alone
   int64_t outer = 1, inner = 1;

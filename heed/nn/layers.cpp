@@ -11,7 +11,7 @@ Linear::Linear(const Params& params, int64_t in, int64_t out, Bias bias)
 }
 
 Tensor Linear::operator()(const Tensor& x, Activation f) const {
-  return linear(x, weight(), bias_, f);
+  return linear(x, weight(), bias_ ? std::optional(working(*bias_)) : std::nullopt, f);
 }
 
 Embedding::Embedding(const Params& params, int64_t words, int64_t size)

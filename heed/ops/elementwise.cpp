@@ -233,20 +233,24 @@ Tensor dropout(const Tensor& given, double p, kernels::Seed seed) {
   });
 }
 
-Tensor add_dropout(const Tensor& residual_given, const Tensor& given, double p) {
-  Tape* const tape = Tape::current();
-  if (!tape || p == 0) return residual_given + given;
+Tensor add_dropout(const Tensor& residual_given, const Tensor& given, double p,
+                   kernels::Seed seed) {
   require_same_type("add_dropout", residual_given, given);
   require(residual_given.shape() == given.shape(),
           "add_dropout: shapes differ: ", residual_given.shape(), " and ", given.shape());
-  require(p > 0 && p < 1, "add_dropout: p must be in [0, 1), given ", p);
-  const kernels::Seed seed = tape->draw();
+  require(p >= 0 && p < 1, "add_dropout: p must be in [0, 1), given ", p);
+  if (p == 0) return residual_given + given;
   const Tensor residual = contiguous(residual_given), x = contiguous(given);
   return record("add_dropout", {&residual, &x}, dropped(p, seed, x, &residual, empty_like(x)),
                 [p, seed](Tensor dy) {
                   dy = contiguous(dy);
                   return Grads{dy, dropped(p, seed, dy, nullptr, empty_like(dy))};
                 });
+}
+
+Tensor add_dropout(const Tensor& residual, const Tensor& x, double p) {
+  Tape* const tape = Tape::current();
+  return tape && p != 0 ? add_dropout(residual, x, p, tape->draw()) : residual + x;
 }
 
 Tensor dropout(const Tensor& x, double p) {

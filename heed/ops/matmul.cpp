@@ -71,7 +71,7 @@ void multiply(const char* op, const Tensor& a_given, const Tensor& b_given, cons
         .b = matrix<T>(b),
         .c = {c.data<C>(), c.stride(-2)},
         .accumulate = options.accumulate,
-        .bias = options.bias ? options.bias->data<W>() : nullptr,
+        .bias = options.bias ? options.bias->data<T>() : nullptr,
         .activation = options.activation,
         .b_sums = options.b_sums ? options.b_sums->data<W>() : nullptr,
         .outer = a.rank() > 3 ? a.size(-4) : 1,
@@ -127,11 +127,10 @@ Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>&
           "linear: inner sizes differ: x is ", given.shape(), ", w is ", w.shape());
   require(given.type() == w.type(), "linear: types differ: x is ", name(given.type()), ", w is ",
           name(w.type()));
-  const Type wide_type = wide(w.type());
-  require(!bias || (bias->shape() == Shape{w.size(1)} && bias->contiguous() &&
-                    bias->type() == wide_type),
-          "linear: bias wants shape [", w.size(1), "] and type ", name(wide_type), ", given ",
-          bias ? bias->shape() : Shape{}, " ", name(bias ? bias->type() : wide_type));
+  require(!bias ||
+              (bias->shape() == Shape{w.size(1)} && bias->contiguous() && bias->type() == w.type()),
+          "linear: bias wants shape [", w.size(1), "] and type ", name(w.type()), ", given ",
+          bias ? bias->shape() : Shape{}, " ", name(bias ? bias->type() : w.type()));
   const Tensor input = contiguous(given), x = as_rows(input.detached());
   const bool activated = f != Activation::none;
   // The derivative of tanh and sigmoid is made from the result; those of relu and gelu from what

@@ -48,6 +48,7 @@ Tensor dropout(const Tensor& x, double p, kernels::Seed seed);
 Tensor dropout(const Tensor& x, double p);
 
 // residual + dropout(x, p), in one pass: a Transformer's way around each of its parts.
+Tensor add_dropout(const Tensor& residual, const Tensor& x, double p, kernels::Seed seed);
 Tensor add_dropout(const Tensor& residual, const Tensor& x, double p);
 
 // x with another type: f32 and bf16, f32 and f64. The gradient is cast back.

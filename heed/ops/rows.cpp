@@ -131,6 +131,7 @@ struct Mean {
   // The gradient of the loss, a number, times a saved gradient.
   static Tensor back(const Tensor& saved, const Tensor& dy) {
     if (is_unit(dy)) return saved;
+    wait_for_beside();
     return cast(cast(saved, dy.type()) * dy, saved.type());
   }
 };
@@ -207,11 +208,15 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
                                       .loss = losses.data<kernels::Wide<T>>() + at,
                                       .d_logits = wants_x || wants_w ? slab.data<T>() : nullptr};
     });
-    if (wants_x) multiply(op, slab, transpose(w.detached(), 0, 1), slice(dx, 0, at, at + n));
-    if (wants_w && w_turned)
-      multiply(op, transpose(slab, 0, 1), x_slab, dw, {.accumulate = at > 0});
+    const auto add_to_dw = [&] {
+      const Tensor &a = w_turned ? slab : x_slab, &b = w_turned ? x_slab : slab;
+      multiply(op, transpose(a, 0, 1), b, dw, {.accumulate = at > 0});
+    };
+    if (wants_w && n == rows)
+      compute_beside({&slab, &x_slab}, add_to_dw);
     else if (wants_w)
-      multiply(op, transpose(x_slab, 0, 1), slab, dw, {.accumulate = at > 0});
+      add_to_dw();
+    if (wants_x) multiply(op, slab, transpose(w.detached(), 0, 1), slice(dx, 0, at, at + n));
   }
   if (wants_w && w_turned) dw = transpose(dw, 0, 1);
   return record(op, {&x, &w}, mean_of.of(losses), [dx, dw](const Tensor& dy) {

@@ -66,7 +66,12 @@ std::optional<Tensor> WeightUse::packed_turned(int64_t rows) {
 
 WeightUse::Gradients WeightUse::gradients(const Tensor& x, const Tensor& dy, bool want_bias) {
   // A vector's gradient is cheap, and its x are large: no waiting.
-  if (!uses_ || uses_->recorded < 2 || w_.size(1) == 1) return outer(w_, x, dy, want_bias);
+  if (!uses_ || w_.size(1) == 1) return outer(w_, x, dy, want_bias);
+  if (uses_->recorded < 2) {
+    Gradients alone;
+    compute_beside({&x, &dy}, [&] { alone = outer(w_, x, dy, want_bias); });
+    return alone;
+  }
   // Only the bias that every use has can wait.
   const bool waits = want_bias && bias_ && uses_->one_bias;
   Gradients now;

@@ -324,7 +324,10 @@ Case dropout_case(int64_t n) {
   const double p = 0.3;
   const uint64_t seed = 0x123456789abcdef0;
   return make(
-      "dropout", {{{n}}}, [=](const std::vector<Tensor>& x) { return dropout(x[0], p, {seed, nullptr}); },
+      "dropout", {{{n}}},
+      [=](const std::vector<Tensor>& x) {
+        return dropout(x[0], p, {seed, nullptr});
+      },
       [=](const auto& in) {
         auto y = in[0];
         for (size_t i = 0; i < y.size(); ++i) {
@@ -335,6 +338,50 @@ Case dropout_case(int64_t n) {
                      ? y[i] * (1 / (1 - static_cast<Number<decltype(in)>>(static_cast<float>(p))))
                      : 0;
         }
+        return y;
+      });
+}
+
+// Where a way around a part begins: its two ends are one pass.
+Case add_dropout_case(int64_t n) {
+  const Case alone = dropout_case(n);
+  Case c{"add_dropout",
+         {{{n}}, {{n}}},
+         [](const std::vector<Tensor>& x) {
+           return add_dropout(x[1], x[0], 0.3, {0x123456789abcdef0, nullptr});
+         },
+         {},
+         {}};
+  const auto plus = [](auto y, const auto& residual) {
+    for (size_t i = 0; i < y.size(); ++i) y[i] += residual[i];
+    return y;
+  };
+  c.truth = [=](const Arrays<double>& in) { return plus(alone.truth({in[0]}), in[1]); };
+  c.plain = [=](const Arrays<float>& in) { return plus(alone.plain({in[0]}), in[1]); };
+  return c;
+}
+
+// Several ops read one tensor: what flows back comes together in place.
+Case shared_input_case(int64_t rows, int64_t n) {
+  const Case norm = layer_norm_case(rows, n);
+  return make(
+      "shared input", {{{rows, n}}, {{n}}, {{n}}, {{n, n}}, {{n, n}}},
+      [](const std::vector<Tensor>& x) {
+        const Tensor h = x[0] * 0.5;
+        return h + layer_norm(h, x[1], x[2]) + linear(h, x[3], x[1]) * linear(h, x[4]);
+      },
+      [=](const auto& in) {
+        auto h = in[0];
+        for (auto& v : h) v *= Number<decltype(in)>(0.5);
+        std::remove_cvref_t<decltype(in)> parts{h, in[1], in[2]};
+        decltype(h) y;
+        if constexpr (std::is_same_v<Number<decltype(in)>, double>)
+          y = norm.truth(parts);
+        else
+          y = norm.plain(parts);
+        const auto a = product(h, in[3], rows, n, n), b = product(h, in[4], rows, n, n);
+        for (size_t i = 0; i < y.size(); ++i)
+          y[i] += h[i] + (a[i] + in[1][i % static_cast<size_t>(n)]) * b[i];
         return y;
       });
 }
@@ -480,6 +527,8 @@ std::vector<Case> ops() {
         return y;
       }));
   all.push_back(dropout_case(1500));
+  all.push_back(add_dropout_case(1500));
+  all.push_back(shared_input_case(7, 13));
   for (const char form : {'n', 't', 'T'}) {
     all.push_back(matmul_case(1, 1, 1, form));
     all.push_back(matmul_case(5, 7, 3, form));

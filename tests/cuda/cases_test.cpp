@@ -1,6 +1,6 @@
 // On a GPU: every case of both tables agrees with the CPU's f64, on the way there and back, within
-// twice what f32 gets wrong on the CPU; models train as they do there, and a run gives the same
-// bytes twice. Skipped, and said so, where there is no GPU.
+// twice what the composed form gets wrong in f32 here or on the CPU; models train as they do there,
+// and a run gives the same bytes twice. Skipped, and said so, where there is no GPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -73,13 +73,18 @@ std::vector<Tensor> widened(const std::vector<Tensor>& x) {
   return out;
 }
 
+// A score's gradient is the difference w g.v_j - w g.context, which may be 0 where its parts are
+// not: both are rounded. `part` is a function whose gradients are those of the first part alone.
 template <class F>
-void compare(const std::string& name, const std::vector<Tensor>& f32, F f, F composed) {
+void compare(const std::string& name, const std::vector<Tensor>& f32, F f, F composed,
+             F part = nullptr) {
   SCOPED_TRACE(name);
-  Everything truth, cpu, gpu, again;
+  Everything truth, cpu, here, gpu, again, cancels;
   try {
     truth = everything(widened(f32), Device::cpu, f);
     cpu = everything(f32, Device::cpu, composed);
+    here = everything(f32, Device::cuda, composed);
+    if (part) cancels = everything(widened(f32), Device::cpu, part);
     gpu = everything(f32, Device::cuda, f);
     again = everything(f32, Device::cuda, f);
   } catch (const Error& error) {
@@ -89,11 +94,25 @@ void compare(const std::string& name, const std::vector<Tensor>& f32, F f, F com
   ASSERT_EQ(truth.size(), gpu.size());
   for (size_t i = 0; i < truth.size(); ++i) {
     ASSERT_EQ(truth[i].size(), gpu[i].size()) << "part " << i;
-    // Twice what f32 gets wrong, and four roundings of the largest number.
-    const double allowed = 2 * worst(truth[i], cpu[i]) + 4 * 0x1p-23 * largest(truth[i]);
+    // Twice what f32 gets wrong, and four roundings of the largest number and of what cancels.
+    const double composed_error = std::max(worst(truth[i], cpu[i]), worst(truth[i], here[i]));
+    const double allowed = 2 * composed_error + 4 * 0x1p-23 * largest(truth[i]) +
+                           (part && i > 0 ? 4 * 0x1p-23 * largest(cancels[i]) : 0);
     EXPECT_LE(worst(truth[i], gpu[i]), allowed) << (i ? "gradient of input " : "result ") << i;
     EXPECT_EQ(worst(gpu[i], again[i]), 0) << "bits differ from run to run, part " << i;
   }
+}
+
+void compare(const cases::AttentionCase& c) {
+  const cases::Function composed = [&](const std::vector<Tensor>& x) { return c.composed(x); };
+  const cases::Function part = [&](const std::vector<Tensor>& x) {
+    const Tensor w = c.attend(x, {.want_weights = true}).weights->detached();
+    const int64_t B = w.size(0), H = w.size(1), Tq = w.size(2), Tk = w.size(3), G = x[2].size(1);
+    return reshape(matmul(reshape(w * c.scores(x), {B, G, H / G * Tq, Tk}), x[2]),
+                   {B, H, Tq, x[2].size(3)});
+  };
+  compare(c.name, cases::draw(c, Type::f32), c.f, composed,
+          c.form ? part : cases::Function(nullptr));
 }
 
 TEST_F(OnGpu, EveryOpAgreesWithTheCpu) {
@@ -101,10 +120,7 @@ TEST_F(OnGpu, EveryOpAgreesWithTheCpu) {
 }
 
 TEST_F(OnGpu, EveryScoreMaskAndWeighAgreesWithTheCpu) {
-  for (const cases::AttentionCase& c : cases::attention()) {
-    const cases::Function composed = [&](const std::vector<Tensor>& x) { return c.composed(x); };
-    compare(c.name, cases::draw(c, Type::f32), c.f, composed);
-  }
+  for (const cases::AttentionCase& c : cases::attention()) compare(c);
 }
 
 TEST_F(OnGpu, LargerSizesAgreeToo) {
@@ -128,8 +144,7 @@ TEST_F(OnGpu, LargerSizesAgreeToo) {
                                                             .query_size = 64,
                                                             .key_size = 64,
                                                             .value_size = 32});
-      const cases::Function composed = [&](const std::vector<Tensor>& x) { return c.composed(x); };
-      compare(c.name, cases::draw(c, Type::f32), c.f, composed);
+      compare(c);
     }
 }
 
@@ -140,7 +155,7 @@ struct Trained {
   Everything parameters;
 };
 
-Trained train(const ModelConfig& config, Device device, int steps) {
+Trained train(const ModelConfig& config, Device device, int steps, Type precision = Type::f32) {
   const UseDevice use(device);
   const Folder folder;
   const auto corpus = toy_corpus(folder);
@@ -149,6 +164,7 @@ Trained train(const ModelConfig& config, Device device, int steps) {
   const auto model = make_model(
       params, config,
       {.source = tokenizers.source->size(), .target = tokenizers.target->size(), .shared = false});
+  if (precision == Type::bf16) params.keep_working_copies();
   Adam adam(params, {.clip_norm = 1});
   Batches batches(corpus, {.tokens = 256, .seed = 5});
   StepGraphs graphs(Arena::make(device));
@@ -206,6 +222,24 @@ TEST_F(OnGpu, ModelsTrainAsOnTheCpu) {
     } catch (const Error& error) {
       ADD_FAILURE() << error.what();
     }
+  }
+}
+
+// bf16 has 8 bits: a loss is right to a percent, and falls as it does in f32.
+TEST_F(OnGpu, TransformersTrainInBf16) {
+  for (ModelConfig config : models()) {
+    if (config.family != "transformer") continue;
+    for (const char* score : {"scaled_dot", "additive"})
+      for (const char* weigh : {"soft", "sparsemax"}) {
+        config.score = score, config.weigh = weigh;
+        if (config.weigh == "sparsemax") config.attention_dropout = 0;
+        SCOPED_TRACE(to_json(config));
+        const Trained f32 = train(config, Device::cuda, 60);
+        const Trained bf16 = train(config, Device::cuda, 60, Type::bf16);
+        EXPECT_NEAR(f32.losses[0], bf16.losses[0], 0.01 * f32.losses[0]);
+        EXPECT_NEAR(f32.losses.back(), bf16.losses.back(), 0.05 * f32.losses[0]);
+        EXPECT_LT(bf16.losses.back(), 0.9 * bf16.losses[0]);
+      }
   }
 }
 

@@ -112,7 +112,7 @@ struct Product {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     if (vector()) {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector());
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, k.bias ? type<T>() : CUDA_R_32F);
     }
     p.a = layout(type<T>(), b.turned ? k.k : k.n, b.turned ? k.n : k.k, b.lead, batch, b.step);
     p.b = layout(type<T>(), a.turned ? k.m : k.k, a.turned ? k.k : k.m, a.lead, batch, a.step);
@@ -165,10 +165,25 @@ cublasLtEpilogue_t epilogue_of(bool bias, bool b_sums, Activation f) {
   return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
+// An inner size of 0, which the library does not know: sums of nothing.
+template <class T, class C>
+void nothing_summed(Cuda device, const Matmul<T, C>& k) {
+  require(!k.bias && !k.b_sums && k.activation == Activation::none,
+          "matrix product: an inner size of 0 with a bias is not known on a GPU");
+  if (k.accumulate) return;
+  for (int64_t i = 0; i < k.outer * k.inner; ++i) {
+    C* c = k.c.data + i / k.inner * k.c_batch.outer + i % k.inner * k.c_batch.inner;
+    const cudaError_t status = cudaMemset2DAsync(
+        c, static_cast<size_t>(k.c.row) * sizeof(C), 0, static_cast<size_t>(k.n) * sizeof(C),
+        static_cast<size_t>(k.m), static_cast<cudaStream_t>(device.stream));
+    if (status != cudaSuccess) fail("matrix product: ", cudaGetErrorString(status));
+  }
+}
+
 template <class T, class C>
 void product(Cuda device, const Matmul<T, C>& k) {
   if (k.m == 0 || k.n == 0 || k.outer * k.inner == 0) return;
-  require(k.k > 0, "matrix product: an inner size of 0 is not known on a GPU");
+  if (k.k == 0) return nothing_summed(device, k);
   // Items of the batch that lie evenly apart are one call.
   const auto even = [&](const BatchStride& s) {
     return k.outer == 1 || s.outer == k.inner * s.inner || (k.inner == 1);
