@@ -20,6 +20,8 @@ namespace heed::kernels {
   HEED_F32_KERNEL(Name);  \
   void run(Cuda, const Name<bf16>&)
 
+inline constexpr int kMaxParts = 64;  // arrays that one launch takes at most
+
 // ---- elementwise
 
 enum class Unary { copy, negate, exp, log, sqrt, square, tanh, sigmoid, relu, gelu, swish };
@@ -93,6 +95,24 @@ struct Copy {
 };
 HEED_KERNEL(Copy);
 
+// The same for many matrices at once: y = x, [rows, n] each. For a GPU, where a launch costs more
+// than a small copy.
+template <class T>
+struct CopyPart {
+  int64_t rows, n;
+  const T* x;
+  int64_t x_row;
+  T* y;
+  int64_t y_row;
+};
+template <class T>
+struct CopyParts {
+  int count;
+  CopyPart<T> part[kMaxParts];
+};
+void run(Cuda, const CopyParts<float>&);
+void run(Cuda, const CopyParts<bf16>&);
+
 // Storage types: y = x, rounded to nearest even.
 struct ToBf16 {
   int64_t n;
@@ -153,7 +173,6 @@ struct AdamPart {
   T* average;     // or null
   bf16* working;  // w in bf16, or null; a GPU's alone
 };
-inline constexpr int kMaxParts = 64;
 template <class T>
 struct Adam {
   const AdamNumbers* numbers;  // what changes from step to step lies in the device's memory
@@ -511,5 +530,35 @@ struct AttentionGrad {
   Wide<T>* dplace;       // [B, H, Tq], or null
 };
 HEED_KERNEL(AttentionGrad);
+
+// The way back of a decoder's steps: AttentionGrad in two parts, for additive scores, one query a
+// step, a key head for each head, without bias and place, n and m up to kMostStepSize. A step needs
+// dq to go on; what flows to the keys that all steps read is their sum, computed once behind the
+// last: no reading and writing of dk and dvalue step by step. On a GPU only: a CPU, whose cache
+// holds a sentence's dk and dvalue, would compute each tanh once more for it.
+inline constexpr int64_t kMostStepSize = 16384;
+template <class T>
+struct StepGrad {
+  Attention<T> forward;  // its context and log_sum as they came out
+  Heads<const T> dcontext;
+  Heads<T> dq;
+  Wide<T>* left;  // [2, B, H, Tk]: d score, and the weight after dropout
+};
+void run(Cuda, const StepGrad<float>&);
+void run(Cuda, const StepGrad<bf16>&);
+// dk_j = v sum_t slope_tj (1 - tanh^2(q_t + k_j)), dvalue_j = sum_t weight_tj dcontext_t,
+// dv = sum_tj slope_tj tanh(q_t + k_j); dk and dvalue are set or, with `add`, added to.
+template <class T>
+struct StepsGrad {
+  int64_t batch, heads, steps, keys, size, value_size;  // B, H, T, Tk, n, m
+  Heads<const T> q, k, dcontext;                        // [B, H, T, n], [B, H, Tk, n], [B, H, T, m]
+  const Wide<T>* v;
+  const Wide<T>* left;  // [2, B, H, T, Tk]: slopes and weights, as the steps left them
+  Heads<T> dk, dvalue;
+  bool add;
+  Wide<T>* dv;  // [H, n]
+};
+void run(Cuda, const StepsGrad<float>&);
+void run(Cuda, const StepsGrad<bf16>&);
 
 }  // namespace heed::kernels

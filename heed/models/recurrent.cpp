@@ -20,10 +20,8 @@ int64_t hidden_in(const ModelConfig& c) {
   return c.size + context_size(c) + (words ? word_size(c) : 0);
 }
 
-// Step t of [B, T, n] as [B, n].
-Tensor at_step(const Tensor& x, int64_t t) {
-  return reshape(slice(x, 1, t, t + 1), {x.size(0), x.size(2)});
-}
+// [B, T, n] as [T, B, n] and back: a step's numbers lie together.
+Tensor turned(const Tensor& x) { return contiguous(transpose(x, 0, 1)); }
 
 }  // namespace
 
@@ -138,9 +136,9 @@ RecurrentModel::Read RecurrentModel::read(const Memory& memory, const Tensor& qu
   return out;
 }
 
-std::pair<Tensor, RecurrentModel::Read> RecurrentModel::advance(
-    const Memory& memory, Decoder& decoder, const Tensor& word, const Tensor& gates,
-    int64_t position, bool want_weights) const {
+RecurrentModel::Read RecurrentModel::advance(const Memory& memory, Decoder& decoder,
+                                             const Tensor& gates, int64_t position,
+                                             bool want_weights) const {
   Read found;
   Tensor in = gates;
   if (attends() && before()) {
@@ -149,40 +147,41 @@ std::pair<Tensor, RecurrentModel::Read> RecurrentModel::advance(
   } else if (decoder.fed) {
     in = in + (*extra_gates_)(*decoder.fed);
   }
-  Tensor s;
-  for (size_t i = 0; i < cells_.size(); ++i) {
-    decoder.cells[i] = i == 0 ? cells_[0].step_from_gates(in, decoder.cells[0])
-                              : cells_[i].step(dropout(s, config_.dropout), decoder.cells[i]);
-    s = decoder.cells[i].h;
-  }
-  if (attends() && !before()) found = read(memory, s, position, want_weights);
+  for (size_t i = 0; i < cells_.size(); ++i)
+    decoder.cells[i] =
+        i == 0 ? cells_[0].step_from_gates(in, decoder.cells[0])
+               : cells_[i].step(dropout(decoder.cells[i - 1].h, config_.dropout), decoder.cells[i]);
+  if (attends() && !before()) found = read(memory, decoder.cells.back().h, position, want_weights);
+  return found;
+}
+
+Tensor RecurrentModel::hidden(const Tensor& s, const Tensor& context, const Tensor& words) const {
   std::vector<Tensor> parts{s};
-  if (attends()) parts.push_back(found.context);
-  if (before()) parts.push_back(word);
-  // In training without feeding, the readout of all steps is one product: see force().
-  return {concat(parts, 1), found};
+  if (attends()) parts.push_back(context);
+  if (before()) parts.push_back(words);
+  return hidden_(concat(parts, -1), Activation::tanh);
 }
 
 Forced RecurrentModel::force(const Source& source, const Tensor& target_in,
                              bool want_weights) const {
   auto [memory, decoder] = encode(source);
   const Embedding& table = target_ ? *target_ : source_;
-  const Tensor words = dropout(table(target_in), config_.dropout);
-  const Tensor gates = cells_[0].gates(words);  // of all steps in one product
-  const int64_t B = target_in.size(0), T = target_in.size(1);
-  std::vector<Tensor> outs, weights;
-  for (int64_t t = 0; t < T; ++t) {
-    auto [out, found] =
-        advance(memory, decoder, at_step(words, t), at_step(gates, t), t, want_weights);
-    if (decoder.fed) decoder.fed = hidden_(out, Activation::tanh);
-    outs.push_back(reshape(out, {B, 1, out.size(1)}));
-    if (want_weights && found.weights) {
-      const Tensor& w = *found.weights;
-      weights.push_back(reshape(w, {B, w.size(1), 1, w.size(2)}));
-    }
+  const Tensor words = turned(dropout(table(target_in), config_.dropout));
+  const std::vector<Tensor> gates = unstack(cells_[0].gates(words));  // in one product
+  std::vector<Tensor> states, contexts, fed, weights;
+  for (size_t t = 0; t < gates.size(); ++t) {
+    const Read found = advance(memory, decoder, gates[t], static_cast<int64_t>(t), want_weights);
+    states.push_back(decoder.cells.back().h);
+    if (attends()) contexts.push_back(found.context);
+    if (decoder.fed) fed.push_back(*(decoder.fed = hidden(states[t], found.context, {})));
+    if (found.weights) weights.push_back(*found.weights);
   }
-  Forced result{.hidden = dropout(hidden_(concat(outs, 1), Activation::tanh), config_.dropout)};
-  if (!weights.empty()) result.weights.push_back({0, concat(weights, 2)});
+  // Without feeding, the readout of all steps is one product.
+  const Tensor hiddens =
+      feeds() ? stack(fed) : hidden(stack(states), attends() ? stack(contexts) : Tensor(), words);
+  Forced result{.hidden = dropout(turned(hiddens), config_.dropout)};
+  if (!weights.empty())  // [T, B, H, Ts] as [B, H, T, Ts]
+    result.weights.push_back({0, contiguous(transpose(turned(stack(weights)), 1, 2))});
   return result;
 }
 
@@ -217,16 +216,15 @@ Step RecurrentModel::step(State& state, std::span<const Id> last, bool want_weig
   if (feeds()) decoder.fed = state.hypothesis.at("fed");
   const Embedding& table = target_ ? *target_ : source_;
   const Tensor word = table(ids(last, {static_cast<int64_t>(last.size())}));
-  auto [out, found] =
-      advance(memory, decoder, word, cells_[0].gates(word), state.steps, want_weights);
-  const Tensor hidden = hidden_(out, Activation::tanh);
+  const Read found = advance(memory, decoder, cells_[0].gates(word), state.steps, want_weights);
+  const Tensor out = hidden(decoder.cells.back().h, found.context, word);
   for (size_t i = 0; i < cells_.size(); ++i) {
     state.hypothesis["h" + std::to_string(i)] = decoder.cells[i].h;
     if (decoder.cells[i].c) state.hypothesis["c" + std::to_string(i)] = *decoder.cells[i].c;
   }
-  if (feeds()) state.hypothesis["fed"] = hidden;
+  if (feeds()) state.hypothesis["fed"] = out;
   ++state.steps;
-  Step result{.logits = linear(hidden, output_weight())};
+  Step result{.logits = linear(out, output_weight())};
   if (found.weights) result.weights.push_back({0, *found.weights});
   return result;
 }

@@ -39,9 +39,11 @@ class RecurrentModel final : public Model {
   };
   std::pair<Memory, Decoder> encode(const Source& source) const;
   Read read(const Memory& memory, const Tensor& query, int64_t position, bool want_weights) const;
-  // One step from the words' part of the first cell's gates: hidden_t.
-  std::pair<Tensor, Read> advance(const Memory& memory, Decoder& decoder, const Tensor& word,
-                                  const Tensor& gates, int64_t position, bool want_weights) const;
+  // One step from the words' part of the first cell's gates [B, G n].
+  Read advance(const Memory& memory, Decoder& decoder, const Tensor& gates, int64_t position,
+               bool want_weights) const;
+  // hidden_t of one step or, with one more axis in front, of many.
+  Tensor hidden(const Tensor& s, const Tensor& context, const Tensor& words) const;
 
   bool attends() const { return config_.score != "none"; }
   bool before() const { return config_.wiring == "before"; }

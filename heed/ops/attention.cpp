@@ -1,6 +1,8 @@
 // Attention as one op: no array of size [Tq, Tk] exists, on the way there or back.
 #include <algorithm>
+#include <memory>
 #include <type_traits>
+#include <vector>
 
 #include "heed/ops/ops.h"
 #include "heed/tensor/dispatch.h"
@@ -120,6 +122,97 @@ Tensor summed(const Tensor& dx, const Tensor& x) {
   return dx.size(0) == x.size(0) ? dx : cast(reshape(sum(dx, 0), x.shape()), x.type());
 }
 
+// ---- the steps of a decoder
+
+// Single queries that read the same keys and values. On the way back each computes what its query
+// needs and leaves the rest here; what flows to keys, values and v is computed once, when all are
+// through (kernels.h, StepsGrad).
+struct Steps {
+  uint64_t tape = 0;
+  int64_t k = -1, value = -1;  // the records that made them
+  std::shared_ptr<Leaf> v;
+  Tensor shared;                          // stands for k, value and v on the tape; has no numbers
+  std::vector<Tensor> q, dcontext, left;  // of the steps that have come back
+
+  bool of(uint64_t number, const Tensor& keys, const Tensor& values, const Tensor& weight) const {
+    return tape == number && k == keys.slot().index && value == values.slot().index &&
+           v == weight.leaf();
+  }
+};
+// Those that a tape of this thread still holds.
+thread_local std::vector<std::weak_ptr<Steps>> known_steps;
+
+Tensor nothing(const Tensor& like) { return Tensor({0}, like.type()); }
+
+bool goes_step_by_step(const FusedAttention& a) {
+  const auto made_here = [](const Tensor& x) { return tracked(x) && !x.leaf(); };
+  return a.q.device() == Device::cuda && a.form == ScoreForm::additive && a.v->leaf() &&
+         made_here(a.k) && made_here(a.value) && !a.bias && !a.place && a.q.size(2) == 1 &&
+         a.q.size(1) == a.k.size(1) && a.k.size(2) > 0 && a.q.size(0) == a.k.size(0) &&
+         a.q.size(0) == a.value.size(0) && a.q.size(3) <= kernels::kMostStepSize &&
+         a.value.size(3) <= kernels::kMostStepSize;
+}
+
+Grads through_steps(const Steps& steps, const Tensor& k, const Tensor& value, const Tensor& v) {
+  const Tensor q = concat(steps.q, 2), dcontext = concat(steps.dcontext, 2),
+               left = concat(steps.left, 3);
+  const Tensor dk = laid_out(k.shape(), k.type(), k),
+               dvalue = laid_out(value.shape(), value.type(), value), dv = empty_like(v);
+  launch(kOp, q, [&]<class T>() {
+    using W = kernels::Wide<T>;
+    return kernels::StepsGrad<T>{.batch = q.size(0),
+                                 .heads = q.size(1),
+                                 .steps = q.size(2),
+                                 .keys = k.size(2),
+                                 .size = q.size(3),
+                                 .value_size = value.size(3),
+                                 .q = heads<const T>(q),
+                                 .k = heads<const T>(k),
+                                 .dcontext = heads<const T>(dcontext),
+                                 .v = v.data<W>(),
+                                 .left = left.data<W>(),
+                                 .dk = heads<T>(dk),
+                                 .dvalue = heads<T>(dvalue),
+                                 .add = false,
+                                 .dv = dv.data<W>()};
+  });
+  return {dk, dvalue, dv};
+}
+
+std::shared_ptr<Steps> steps_of(const Tensor& k, const Tensor& value, const Tensor& v) {
+  std::erase_if(known_steps, [](const auto& steps) { return steps.expired(); });
+  const uint64_t tape = Tape::current()->number();
+  for (const auto& known : known_steps)
+    if (const auto steps = known.lock(); steps->of(tape, k, value, v)) return steps;
+  const auto steps = std::make_shared<Steps>(
+      Steps{tape, k.slot().index, value.slot().index, v.leaf(), {}, {}, {}, {}});
+  steps->shared = record(kOp, {&k, &value, &v}, nothing(k),
+                         [steps, k = k.detached(), value = value.detached(), v = v.detached()](
+                             const Tensor&) { return through_steps(*steps, k, value, v); });
+  known_steps.push_back(steps);
+  return steps;
+}
+
+// One of them: `back` is what is kept of it.
+Tensor recorded_step(const Kept& back, const Tensor& q, const std::shared_ptr<Steps>& steps,
+                     const Tensor& context) {
+  return record(kOp, {&q, &steps->shared}, context, [back, steps](const Tensor& dy_given) {
+    const Tensor dy = usable(dy_given);
+    const Tensor& given = back.given.q;
+    const Tensor dq = laid_out(given.shape(), given.type(), given);
+    const Tensor left({2, given.size(0), given.size(1), 1, back.given.k.size(2)},
+                      back.log_sum.type());
+    launch(kOp, given, [&]<class T>() {
+      return kernels::StepGrad<T>{.forward = back.kernel<T>(),
+                                  .dcontext = heads<const T>(dy),
+                                  .dq = heads<T>(dq),
+                                  .left = left.data<kernels::Wide<T>>()};
+    });
+    steps->q.push_back(given), steps->dcontext.push_back(dy), steps->left.push_back(left);
+    return Grads{dq, nothing(given)};
+  });
+}
+
 }  // namespace
 
 FusedResult fused_attention(const FusedAttention& given) {
@@ -168,6 +261,10 @@ FusedResult fused_attention(const FusedAttention& given) {
   if (v) back.given.v = v->detached();
   if (bias) back.given.bias = bias->detached();
   if (place) back.given.place = place->detached();
+  if (goes_step_by_step(a)) {
+    out.context = recorded_step(back, q, steps_of(k, value, *v), kept.context);
+    return out;
+  }
   out.context = record(
       kOp, {&q, &k, &value, v, bias, place}, kept.context,
       [back, k_slot, value_slot, d_bias](const Tensor& dy_given) {

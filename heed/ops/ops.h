@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "heed/kernels/kernels.h"
 #include "heed/ops/tape.h"
@@ -67,6 +68,10 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);
 // Joined along an axis; all other sizes equal.
 Tensor concat(std::span<const Tensor> parts, int axis);
 Tensor concat(std::initializer_list<Tensor> parts, int axis);
+// Tensors of one shape [..] as [T, ..], and [T, ..] as T tensors [..], which are views. For a
+// recurrent network: what flows back to the parts of an unstacked tensor is put together once.
+Tensor stack(std::span<const Tensor> parts);
+std::vector<Tensor> unstack(const Tensor& x);
 // x itself if its numbers lie in row-major order, else a copy in which they do.
 Tensor contiguous(const Tensor& x);
 

@@ -1,5 +1,6 @@
 // Ops that move no numbers, or move them unchanged.
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "heed/ops/into.h"
@@ -16,41 +17,77 @@ int checked_axis(const char* op, const Tensor& x, int axis) {
 }
 
 // y = x or y += x. Neighbouring axes that both walk through without a jump are one axis.
+template <class T>
+kernels::Copy<T> copy_of(const Tensor& x, const Tensor& y, bool add) {
+  kernels::Copy<T> k{.add = add,
+                     .rank = 0,
+                     .size = {},
+                     .x_stride = {},
+                     .y_stride = {},
+                     .x = static_cast<const T*>(x.raw()),
+                     .y = static_cast<T*>(y.raw())};
+  for (int i = 0; i < x.rank(); ++i) {
+    if (x.size(i) == 1) continue;
+    const int last = k.rank - 1;
+    if (last >= 0 && k.x_stride[last] == x.stride(i) * x.size(i) &&
+        k.y_stride[last] == y.stride(i) * x.size(i)) {
+      k.size[last] *= x.size(i);
+      k.x_stride[last] = x.stride(i);
+      k.y_stride[last] = y.stride(i);
+    } else {
+      k.size[k.rank] = x.size(i);
+      k.x_stride[k.rank] = x.stride(i);
+      k.y_stride[k.rank] = y.stride(i);
+      ++k.rank;
+    }
+  }
+  if (k.rank == 0) k.rank = 1, k.size[0] = 1, k.x_stride[0] = k.y_stride[0] = 1;
+  return k;
+}
+// Ids are as wide as floats, and a copy does not look at what it moves.
+template <class Make>
+void launch_copy(const Tensor& x, Make&& make) {
+  if (x.type() != Type::i32) return launch("copy", x, make);
+  launch_on("copy", x.device(), x.type(), make.template operator()<float>());
+}
 void move_numbers(const Tensor& x, const Tensor& y, bool add) {
   if (x.count() == 0) return;
-  const auto fill = [&]<class T>() {
-    kernels::Copy<T> k{.add = add,
-                       .rank = 0,
-                       .size = {},
-                       .x_stride = {},
-                       .y_stride = {},
-                       .x = static_cast<const T*>(x.raw()),
-                       .y = static_cast<T*>(y.raw())};
-    for (int i = 0; i < x.rank(); ++i) {
-      if (x.size(i) == 1) continue;
-      const int last = k.rank - 1;
-      if (last >= 0 && k.x_stride[last] == x.stride(i) * x.size(i) &&
-          k.y_stride[last] == y.stride(i) * x.size(i)) {
-        k.size[last] *= x.size(i);
-        k.x_stride[last] = x.stride(i);
-        k.y_stride[last] = y.stride(i);
-      } else {
-        k.size[k.rank] = x.size(i);
-        k.x_stride[k.rank] = x.stride(i);
-        k.y_stride[k.rank] = y.stride(i);
-        ++k.rank;
-      }
-    }
-    if (k.rank == 0) k.rank = 1, k.size[0] = 1, k.x_stride[0] = k.y_stride[0] = 1;
-    return k;
-  };
-  if (x.type() == Type::i32) {
-    require(!add, "add: wants numbers, given i32");
-    // Ids are as wide as floats, and a copy does not look at what it moves.
-    auto k = fill.template operator()<float>();
-    return launch_on("copy", x.device(), x.type(), k);
+  require(!add || x.type() != Type::i32, "add: wants numbers, given i32");
+  launch_copy(x, [&]<class T>() { return copy_of<T>(x, y, add); });
+}
+
+// Many copies y = x; on a GPU those of whole rows in one launch.
+struct Move {
+  Tensor x, y;
+};
+void copy_all(std::span<const Move> all) {
+  std::vector<Move> rows;
+  for (const Move& m : all) {
+    const kernels::Copy<char> k = copy_of<char>(m.x, m.y, false);
+    const int last = k.rank - 1;
+    const bool by_row = last <= 1 && k.x_stride[last] == 1 && k.y_stride[last] == 1;
+    if (m.x.device() == Device::cpu || !by_row)
+      copy_into(m.x, m.y);
+    else
+      rows.push_back(m);
   }
-  launch("copy", x, fill);
+  for (size_t first = 0; first < rows.size(); first += kernels::kMaxParts) {
+    const size_t end = std::min(rows.size(), first + kernels::kMaxParts);
+    launch_copy(rows[first].x, [&]<class T>() {
+      kernels::CopyParts<T> parts{};
+      for (size_t i = first; i < end; ++i) {
+        const kernels::Copy<T> k = copy_of<T>(rows[i].x, rows[i].y, false);
+        const int last = k.rank - 1;
+        parts.part[parts.count++] = {.rows = last == 1 ? k.size[0] : 1,
+                                     .n = k.size[last],
+                                     .x = k.x,
+                                     .x_row = last == 1 ? k.x_stride[0] : k.size[last],
+                                     .y = k.y,
+                                     .y_row = last == 1 ? k.y_stride[0] : k.size[last]};
+      }
+      return parts;
+    });
+  }
 }
 
 }  // namespace
@@ -123,29 +160,79 @@ Tensor concat(std::span<const Tensor> parts, int given_axis) {
             " and ", name(part.type()));
     shape[axis] += part.size(axis);
   }
+  if (parts.size() == 1) return first;
   Tensor y(shape, first.type());
+  std::vector<Move> moves;
+  std::vector<Shape> shapes;
+  std::vector<bool> wanted;
+  std::vector<const Tensor*> inputs;
   int64_t at = 0;
   for (const Tensor& part : parts) {
-    copy_into(part, y.view(part.shape(), y.strides(), at * y.stride(axis)));
+    moves.push_back({part, y.view(part.shape(), y.strides(), at * y.stride(axis))});
+    shapes.push_back(part.shape());
+    wanted.push_back(tracked(part));
+    inputs.push_back(&part);
     at += part.size(axis);
   }
-  std::vector<int64_t> sizes;
-  for (const Tensor& part : parts) sizes.push_back(part.size(axis));
-  std::vector<const Tensor*> inputs;
-  for (const Tensor& part : parts) inputs.push_back(&part);
-  return record("concat", inputs, y, [axis, sizes](const Tensor& dy) {
-    Grads grads;
+  copy_all(moves);
+  // Each part gets a tensor of its own: what flows back from elsewhere can be added to it in place.
+  return record("concat", inputs, y, [axis, shapes, wanted](const Tensor& dy) {
+    Grads grads(shapes.size());
+    std::vector<Move> moves;
     int64_t from = 0;
-    for (const int64_t size : sizes) {
-      grads.push_back(slice(dy, axis, from, from + size));
-      from += size;
+    for (size_t i = 0; i < shapes.size(); from += shapes[i][axis], ++i) {
+      if (!wanted[i]) continue;
+      const Tensor part(shapes[i], dy.type());
+      moves.push_back({dy.view(shapes[i], dy.strides(), from * dy.stride(axis)), part});
+      grads[i] = part;
     }
+    copy_all(moves);
     return grads;
   });
 }
 
 Tensor concat(std::initializer_list<Tensor> parts, int axis) {
   return concat(std::span<const Tensor>(parts.begin(), parts.size()), axis);
+}
+
+Tensor stack(std::span<const Tensor> parts) {
+  std::vector<Tensor> rows;
+  for (const Tensor& part : parts) {
+    std::vector<int64_t> sizes{1};
+    sizes.insert(sizes.end(), part.shape().begin(), part.shape().end());
+    rows.push_back(reshape(part, Shape(sizes)));
+  }
+  return concat(rows, 0);
+}
+
+std::vector<Tensor> unstack(const Tensor& x) {
+  require(x.rank() >= 1, "unstack: wants at least one axis, given ", x.shape());
+  const Shape shape(std::span(x.shape().begin() + 1, x.shape().end()));
+  const Shape strides(std::span(x.strides().begin() + 1, x.strides().end()));
+  std::vector<Tensor> parts;
+  for (int64_t i = 0; i < x.size(0); ++i) parts.push_back(x.view(shape, strides, i * x.stride(0)));
+  // A record for all, which has no numbers and lies before those of the parts: on the way back its
+  // turn comes when theirs is over.
+  const auto waiting = std::make_shared<std::vector<Tensor>>(parts.size());
+  const auto nothing = [type = x.type()] { return Tensor({0}, type); };
+  const Tensor all =
+      record("unstack", {&x}, nothing(), [waiting, whole = x.shape(), shape](const Tensor& dy) {
+        const Tensor dx(whole, dy.type());
+        std::vector<Move> moves;
+        for (size_t i = 0; i < waiting->size(); ++i) {
+          Tensor& part = (*waiting)[i];
+          if (!part.defined()) part = zeros(shape, dy.type());
+          moves.push_back({part, dx.view(shape, row_major(shape), int64_t(i) * dx.stride(0))});
+        }
+        copy_all(moves);
+        return Grads{dx};
+      });
+  for (size_t i = 0; i < parts.size(); ++i)
+    parts[i] = record("unstack", {&all}, parts[i], [waiting, i, nothing](const Tensor& dy) {
+      (*waiting)[i] = dy;
+      return Grads{nothing()};
+    });
+  return parts;
 }
 
 }  // namespace heed

@@ -49,6 +49,7 @@ struct Case {
   bool turned = false;  // [B, T, H, n] in memory
   int64_t pad = 0;      // of each row: breaks alignment where it is odd
   bool nan_unseen = false, nan_seen = false, one_batch_keys = false;
+  bool steps = false;  // queries one by one, and what flows to the keys at the end
 };
 
 // An array on the host in three types and on the device, all with one layout.
@@ -118,7 +119,10 @@ class Problem {
         place(rows_),
         dv(c.heads * c.size),
         dbias(bias_count()),
-        dplace(rows_) {
+        dplace(rows_),
+        step_log_sum(c.steps ? rows_ : 0),
+        left(c.steps ? c.queries * left_size() : 0),
+        joined(c.steps ? c.queries * left_size() : 0) {
     Random random(7 + c.queries * 31 + c.keys);
     const auto fill = [&](auto& x, double scale) {
       for (float& y : x.host) y = static_cast<float>(random.normal() * scale);
@@ -225,14 +229,20 @@ class Problem {
   std::vector<Result> on_gpu() {
     const auto at = [](auto& x) { return x.device; };
     for (auto* x : {&context, &dq, &dk, &dvalue}) x->poison();
-    for (auto* x : {&log_sum, &weights, &dv, &dplace}) x->poison();
+    for (auto* x : {&log_sum, &weights, &dv, &dplace, &step_log_sum, &left, &joined}) x->poison();
     cudaMemset(dbias.device, 0, dbias.host.size() * sizeof(float));
     if (c_.add)
       for (auto [to, from] : {std::pair(&dk, &dk0), std::pair(&dvalue, &dvalue0)})
         cudaMemcpy(to->device, from->device, to->host.size() * sizeof(T), cudaMemcpyDeviceToDevice);
-    additive_attention<T>(Cuda{}, forward<T>(at, range_device_));
+    if (c_.steps)
+      steps_forward(Cuda{});
+    else
+      additive_attention<T>(Cuda{}, forward<T>(at, range_device_));
     if (!good(cudaDeviceSynchronize(), c_.name + ": forward")) return {};
-    if (c_.back) additive_attention_grad<T>(Cuda{}, backward<T>(at, range_device_));
+    if (c_.steps)
+      steps_backward(Cuda{}), steps_to_keys(Cuda{});
+    else if (c_.back)
+      additive_attention_grad<T>(Cuda{}, backward<T>(at, range_device_));
     if (!good(cudaDeviceSynchronize(), c_.name + ": backward")) return {};
     const auto get = [&](auto& x) {
       const auto y = x.fetch();
@@ -243,6 +253,40 @@ class Problem {
       for (Result& r : backward_results(get)) all.push_back(std::move(r));
     return all;
   }
+  // A decoder's steps: one query each, with arrays of their own for log_sum and for what is left.
+  void steps_forward(Cuda device) {
+    for (int64_t t = 0; t < c_.queries; ++t) additive_attention<T>(device, step_at(t));
+    join(device, c_.queries, rows_ / c_.queries, 1, step_log_sum.device, log_sum.device);
+  }
+  void steps_backward(Cuda device) {
+    for (int64_t t = 0; t < c_.queries; ++t) {
+      const AttentionGrad<T> all = backward<T>([](auto& x) { return x.device; }, range_device_);
+      run(device, StepGrad<T>{.forward = step_at(t),
+                              .dcontext = row_of(all.dcontext, t),
+                              .dq = row_of(all.dq, t),
+                              .left = left.device + t * left_size()});
+    }
+  }
+  void steps_to_keys(Cuda device) {
+    const AttentionGrad<T> all = backward<T>([](auto& x) { return x.device; }, range_device_);
+    const Attention<T>& a = all.forward;
+    join(device, c_.queries, 2 * a.batch * a.heads, a.keys, left.device, joined.device);
+    run(device, StepsGrad<T>{.batch = a.batch,
+                             .heads = a.heads,
+                             .steps = a.queries,
+                             .keys = a.keys,
+                             .size = a.size,
+                             .value_size = a.value_size,
+                             .q = a.q,
+                             .k = a.k,
+                             .dcontext = all.dcontext,
+                             .v = a.v,
+                             .left = joined.device,
+                             .dk = all.dk,
+                             .dvalue = all.dvalue,
+                             .add = all.add,
+                             .dv = all.dv});
+  }
   void forward_only() {
     additive_attention<T>(Cuda{}, forward<T>([](auto& x) { return x.device; }, range_device_));
   }
@@ -252,6 +296,30 @@ class Problem {
   }
 
  private:
+  template <class U>
+  static Heads<U> row_of(Heads<U> x, int64_t t) {
+    x.data += t * x.row;
+    return x;
+  }
+  int64_t left_size() const { return 2 * c_.batch * c_.heads * c_.keys; }
+  Attention<T> step_at(int64_t t) {
+    Attention<T> a = forward<T>([](auto& x) { return x.device; }, range_device_);
+    a.queries = 1;
+    a.q = row_of(a.q, t), a.context = row_of(a.context, t);
+    if (a.range) a.range += 2 * t;
+    a.log_sum = step_log_sum.device + t * c_.batch * c_.heads;
+    return a;
+  }
+  // [T, rows, n] as [rows, T, n].
+  static void join(Cuda device, int64_t steps, int64_t rows, int64_t n, const float* from,
+                   float* to) {
+    for (int64_t t = 0; t < steps;) {
+      CopyParts<float> k{};
+      for (; k.count < kMaxParts && t < steps; ++t)
+        k.part[k.count++] = {rows, n, from + t * rows * n, n, to + t * n, steps * n};
+      run(device, k);
+    }
+  }
   int64_t bias_count() const {
     const int64_t one = c_.heads * c_.queries * c_.keys;
     return c_.bias == Bias::none       ? 0
@@ -340,7 +408,7 @@ class Problem {
   Layout lq_, lk_, lv_, ldk_, ldv_, lc_;
   int64_t rows_;
   Array<T> q, k, value, g, context, dq, dk, dvalue, dk0, dvalue0;
-  Array<float> v, log_sum, weights, bias, place, dv, dbias, dplace;
+  Array<float> v, log_sum, weights, bias, place, dv, dbias, dplace, step_log_sum, left, joined;
   std::vector<Id> range_;
   std::vector<int64_t> lengths_;
   Id* range_device_ = nullptr;
@@ -440,8 +508,31 @@ double microseconds_in_graph(const std::function<void(Cuda)>& f) {
   return all[all.size() / 2];
 }
 
+// The steps of a decoder, in a graph: a step forward, a step back, the keys at the end.
+template <class T>
+void time_steps(const Case& c) {
+  Problem<T> p(c);
+  const double steps = static_cast<double>(c.queries), size = sizeof(T);
+  const double keys = size * c.batch * c.heads * c.keys * static_cast<double>(c.size),
+               values = size * c.batch * c.heads * c.keys * static_cast<double>(c.value_size);
+  const auto line = [&](const char* what, double us, double bytes) {
+    std::printf("%-10s %-5s %s %.2f us, %.1f MB read and written: %.1f %% of 4.8 TB/s\n",
+                c.name.c_str(), sizeof(T) == 2 ? "bf16" : "f32", what, us, bytes / 1e6,
+                bytes / us / 4.8e6 * 100);
+  };
+  line("a step forward", microseconds_in_graph([&](Cuda d) { p.steps_forward(d); }) / steps,
+       keys + values);
+  line("a step back", microseconds_in_graph([&](Cuda d) { p.steps_backward(d); }) / steps,
+       keys + values);
+  line("the keys behind all steps", microseconds_in_graph([&](Cuda d) { p.steps_to_keys(d); }),
+       2 * (keys + values));
+  good(cudaDeviceSynchronize(), c.name);
+  std::fflush(stdout);
+}
+
 template <class T>
 void time_case(const Case& c) {
+  if (c.steps) return time_steps<T>(c);
   try {
     size_t before = 0, after = 0, total = 0;
     Problem<T> p(c);
@@ -492,6 +583,16 @@ int main(int count, char** given) {
         {"large", 8, 1, 1, 1024, 1024, 256, 256},
         {"sentences", 64, 1, 1, 50, 50, 512, 512},
         {"step", 128, 1, 1, 1, 25, 512, 512, Range::all, Bias::none, false, false, true},
+        {"step", 128, 1, 1, 1, 25, 512, 1024, Range::all, Bias::none, false, false, true},
+        {.name = "steps",
+         .batch = 128,
+         .heads = 1,
+         .key_heads = 1,
+         .queries = 25,
+         .keys = 25,
+         .size = 512,
+         .value_size = 1024,
+         .steps = true},
         {"step", 64, 1, 1, 1, 50, 256, 512, Range::all, Bias::none, false, false, true},
         {"long", 1, 1, 1, 16384, 16384, 256, 256},
     };
@@ -564,6 +665,20 @@ int main(int count, char** given) {
   add("step, bias by distance", 40, 2, 2, 1, 60, 33, 20,
       [](Case& c) { c.bias = Bias::distance, c.range = Range::any; });
   add("step, huge", 3, 1, 1, 1, 60, 33, 20, [](Case& c) { c.spread = 40; });
+  add("step, one part of columns", 3, 1, 1, 1, 40, 132, 124);
+  add("step, rows apart", 3, 2, 2, 1, 40, 32, 24, [](Case& c) { c.pad = 3, c.weights = true; });
+  add("step, wide", 2, 1, 1, 1, 40, 1100, 4200);
+  const auto steps = [](Case& c) { c.steps = true; };
+  add("steps", 5, 1, 1, 25, 25, 512, 1024, steps);
+  add("steps, odd", 3, 2, 2, 37, 41, 7, 5, steps);
+  add("steps, heads turned", 3, 4, 4, 20, 60, 32, 20, [](Case& c) { c.steps = c.turned = true; });
+  add("steps, add", 2, 2, 2, 20, 70, 24, 32, [](Case& c) { c.steps = c.add = true; });
+  add("steps, ragged, NaN", 6, 2, 2, 70, 60, 33, 20,
+      [](Case& c) { c.steps = c.nan_unseen = true, c.range = Range::ragged; });
+  add("steps, any range", 4, 2, 2, 40, 70, 24, 32,
+      [](Case& c) { c.steps = true, c.range = Range::any; });
+  add("steps, many keys", 2, 1, 1, 5, 1300, 33, 20, steps);
+  add("steps, huge", 3, 1, 1, 20, 60, 33, 20, [](Case& c) { c.steps = true, c.spread = 40; });
   add("few queries", 3, 2, 2, 3, 60, 33, 20, [](Case& c) { c.weights = true; });
   for (const Case& c : cases)
     if (c.name.find(part) != std::string::npos) check<float>(c), check<bf16>(c);
