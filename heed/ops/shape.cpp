@@ -178,15 +178,15 @@ Tensor concat(std::span<const Tensor> parts, int given_axis) {
   // Each part gets a tensor of its own: what flows back from elsewhere can be added to it in place.
   return record("concat", inputs, y, [axis, shapes, wanted](const Tensor& dy) {
     Grads grads(shapes.size());
-    std::vector<Move> moves;
+    std::vector<Move> back;
     int64_t from = 0;
     for (size_t i = 0; i < shapes.size(); from += shapes[i][axis], ++i) {
       if (!wanted[i]) continue;
       const Tensor part(shapes[i], dy.type());
-      moves.push_back({dy.view(shapes[i], dy.strides(), from * dy.stride(axis)), part});
+      back.push_back({dy.view(shapes[i], dy.strides(), from * dy.stride(axis)), part});
       grads[i] = part;
     }
-    copy_all(moves);
+    copy_all(back);
     return grads;
   });
 }
