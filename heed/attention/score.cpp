@@ -10,22 +10,12 @@
 namespace heed {
 namespace {
 
-// w [1, d, n] as [d, n]. A parameter stays one: the gradient of all its uses is one product
-// (ops/weight.h).
-Tensor as_matrix(const Tensor& w) {
-  const Shape shape{w.size(1), w.size(2)};
-  if (!w.leaf()) return reshape(w, shape);
-  Tensor matrix = w.view(shape, row_major(shape));
-  matrix.set_leaf(w.leaf());
-  return matrix;
-}
-
 // x [B, H, T, d] times a matrix for each head, w [H, d, n]: [B, H, T, n].
 Tensor per_head(const Tensor& x, const Tensor& w) {
   const int64_t B = x.size(0), H = x.size(1), T = x.size(2), d = x.size(3), n = w.size(2);
   require(H == w.size(0) && d == w.size(1), "score: wants [B, ", w.size(0), ", T, ", w.size(1),
           "], given ", x.shape());
-  if (H == 1) return linear(x, as_matrix(w));
+  if (H == 1) return linear(x, w);
   const Tensor by_head = reshape(transpose(x, 0, 1), {H, B * T, d});
   return transpose(reshape(matmul(by_head, w), {H, B, T, n}), 0, 1);
 }

@@ -123,13 +123,14 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 
 Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>& bias,
               Activation f) {
-  require(given.rank() >= 1 && w.rank() == 2 && given.size(-1) == w.size(0),
+  require(given.rank() >= 1 && (w.rank() == 2 || (w.rank() == 3 && w.size(0) == 1)) &&
+              given.size(-1) == w.size(-2),
           "linear: inner sizes differ: x is ", given.shape(), ", w is ", w.shape());
   require(given.type() == w.type(), "linear: types differ: x is ", name(given.type()), ", w is ",
           name(w.type()));
-  require(!bias ||
-              (bias->shape() == Shape{w.size(1)} && bias->contiguous() && bias->type() == w.type()),
-          "linear: bias wants shape [", w.size(1), "] and type ", name(w.type()), ", given ",
+  require(!bias || (bias->shape() == Shape{w.size(-1)} && bias->contiguous() &&
+                    bias->type() == w.type()),
+          "linear: bias wants shape [", w.size(-1), "] and type ", name(w.type()), ", given ",
           bias ? bias->shape() : Shape{}, " ", name(bias ? bias->type() : w.type()));
   const Tensor input = contiguous(given), x = as_rows(input.detached());
   const bool activated = f != Activation::none;
@@ -139,7 +140,7 @@ Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>&
   const bool needs_input = f == Activation::gelu && (dx || dw || dbias);
   WeightUse use(w, bias ? bias->leaf() : nullptr);
   const int64_t rows = x.size(0);
-  Tensor y = product("linear", x, w,
+  Tensor y = product("linear", x, use.w(),
                      {.bias = bias,
                       .activation = needs_input ? Activation::none : f,
                       .packed_b = use.packed(rows)});
@@ -150,7 +151,7 @@ Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>&
     y = gelu(y);
   }
   Shape shape = given.shape();
-  shape[given.rank() - 1] = w.size(1);
+  shape[given.rank() - 1] = w.size(-1);
   return record(
       "linear", {&input, &w, bias ? &*bias : nullptr}, reshape(y, shape),
       [x, to = Destination(input), shape = given.shape(), use, kept, f, dx, dw,

@@ -81,7 +81,7 @@ Tensor contiguous(const Tensor& x);
 // are equal in a and b, or b has none (one matrix for all). Transposed views cost no copy.
 Tensor matmul(const Tensor& a, const Tensor& b);
 
-// f(x w + bias): x [..., K], w [K, N], bias [N] -> [..., N].
+// f(x w + bias): x [..., K], w [K, N] (or [1, K, N]), bias [N] -> [..., N].
 Tensor linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias = std::nullopt,
               Activation f = Activation::none);
 

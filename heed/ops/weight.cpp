@@ -31,15 +31,24 @@ WeightUse::Gradients sum_of(WeightUses& uses, const Tensor& w, bool want_bias) {
   return outer(w, x, dy, want_bias);
 }
 
+Tensor as_matrix(const Tensor& w) {
+  return w.view({w.size(-2), w.size(-1)}, {w.stride(-2), w.stride(-1)});
+}
+WeightUse::Gradients shaped(WeightUse::Gradients found, const Shape& shape) {
+  if (found.weight && shape.rank() == 3) found.weight = reshape(*found.weight, shape);
+  return found;
+}
+
 }  // namespace
 
 WeightUse::WeightUse(const Tensor& w, const std::shared_ptr<Leaf>& bias)
-    : w_(w.detached()), bias_(bias) {
+    : w_(as_matrix(w)), shape_(w.shape()), bias_(bias) {
   Tape* const tape = Tape::current();
   if (!tape || !w.leaf()) return;
   if (!w.leaf()->uses || w.leaf()->uses->tape != tape->number()) {
     w.leaf()->uses = std::make_shared<WeightUses>();
     w.leaf()->uses->tape = tape->number();
+    w.leaf()->uses->shape = shape_;
     tape->note_weight(w.leaf());
   }
   uses_ = w.leaf()->uses;
@@ -66,11 +75,11 @@ std::optional<Tensor> WeightUse::packed_turned(int64_t rows) {
 
 WeightUse::Gradients WeightUse::gradients(const Tensor& x, const Tensor& dy, bool want_bias) {
   // A vector's gradient is cheap, and its x are large: no waiting.
-  if (!uses_ || w_.size(1) == 1) return outer(w_, x, dy, want_bias);
+  if (!uses_ || w_.size(1) == 1) return shaped(outer(w_, x, dy, want_bias), shape_);
   if (uses_->recorded < 2) {
     Gradients alone;
     compute_beside({&x, &dy}, [&] { alone = outer(w_, x, dy, want_bias); });
-    return alone;
+    return shaped(alone, shape_);
   }
   // Only the bias that every use has can wait.
   const bool waits = want_bias && bias_ && uses_->one_bias;
@@ -81,7 +90,7 @@ WeightUse::Gradients WeightUse::gradients(const Tensor& x, const Tensor& dy, boo
   if (++uses_->returned < uses_->recorded) return now;
   Gradients all = sum_of(*uses_, w_, waits);
   if (!all.bias) all.bias = now.bias;
-  return all;
+  return shaped(all, shape_);
 }
 
 void settle_weight(Leaf& leaf, WeightUses& uses) {
@@ -91,7 +100,8 @@ void settle_weight(Leaf& leaf, WeightUses& uses) {
   const auto give = [](Leaf& to, const Tensor& grad) {
     to.grad = std::make_shared<Tensor>(to.grad ? *to.grad + grad : grad);
   };
-  const WeightUse::Gradients found = sum_of(uses, like, uses.one_bias && uses.bias);
+  const WeightUse::Gradients found =
+      shaped(sum_of(uses, like, uses.one_bias && uses.bias), uses.shape);
   give(leaf, *found.weight);
   if (found.bias) give(*uses.bias, *found.bias);
 }

@@ -15,6 +15,7 @@ namespace heed {
 // What a tape knows of a weight's uses. Lives in the parameter's leaf.
 struct WeightUses {
   uint64_t tape = 0;  // the tape these belong to; the weight does not change while it is open
+  Shape shape;        // of the parameter
   int recorded = 0, returned = 0;
   std::optional<Tensor> packed, packed_turned;
   std::vector<Tensor> x, dy;   // of the uses whose gradients have come back
@@ -25,7 +26,8 @@ struct WeightUses {
 // One use, made when the op is recorded and kept by its closure.
 class WeightUse {
  public:
-  // `bias`: the leaf of the bias that is added to every product with w, if it has one.
+  // w [K, N] or, a score's with one head, [1, K, N]; `bias`: the leaf of the bias that is added to
+  // every product with w, if it has one.
   explicit WeightUse(const Tensor& w, const std::shared_ptr<Leaf>& bias = nullptr);
 
   // For few rows only: w (or w^T) as products read it, from the second use on.
@@ -39,12 +41,13 @@ class WeightUse {
   };
   Gradients gradients(const Tensor& x, const Tensor& dy, bool want_bias);
 
-  const Tensor& w() const { return w_; }
+  const Tensor& w() const { return w_; }  // [K, N]
 
  private:
   bool worth_packing(int64_t rows) const;
 
-  Tensor w_;                          // detached
+  Tensor w_;  // detached
+  Shape shape_;
   std::shared_ptr<WeightUses> uses_;  // null: not a parameter, or no tape is open
   std::shared_ptr<Leaf> bias_;
 };
