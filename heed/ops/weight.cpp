@@ -98,7 +98,8 @@ void settle_weight(Leaf& leaf, WeightUses& uses) {
   // Parameters are row-major; that is all that sum_of() asks of w.
   const Tensor like({uses.x[0].size(1), uses.dy[0].size(1)}, uses.x[0].type());
   const auto give = [](Leaf& to, const Tensor& grad) {
-    to.grad = std::make_shared<Tensor>(to.grad ? *to.grad + grad : grad);
+    if (!to.grad) to.grad = std::make_shared<Tensor>();
+    *to.grad = to.grad->defined() ? *to.grad + grad : grad;
   };
   const WeightUse::Gradients found =
       shaped(sum_of(uses, like, uses.one_bias && uses.bias), uses.shape);
