@@ -587,6 +587,18 @@ std::vector<Case> ops() {
         }
         return y;
       }));
+  all.push_back(make(  // of the parts one is used twice, one not at all
+      "stack and unstack", {{{3, 2, 4}}},
+      [](const std::vector<Tensor>& x) {
+        const std::vector<Tensor> part = unstack(x[0]);
+        const Tensor both[] = {part[2], part[0] * part[2]};
+        return stack(both);
+      },
+      [](const auto& in) {
+        std::decay_t<decltype(in[0])> y(in[0].begin() + 16, in[0].end());
+        for (size_t i = 0; i < 8; ++i) y.push_back(in[0][i] * in[0][16 + i]);
+        return y;
+      }));
   for (const Cell cell : {Cell::rnn, Cell::gru, Cell::lstm})
     for (const bool backward : {false, true})
       for (const bool ragged : {false, true}) all.push_back(recurrent_case(cell, backward, ragged));

@@ -311,7 +311,7 @@ __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, 4)
       __syncwarp();
       const float sum = lanes_sum(seen.none() ? 0 : seen.end - seen.begin, [&](int x) {
         const int j = seen.begin + x;
-        return __ldcg(left + j) * 2 * a.falloff * (static_cast<float>(j) - a.place[number]);
+        return left[j] * 2 * a.falloff * (static_cast<float>(j) - a.place[number]);
       });
       if (threadIdx.x == 0) p.dplace[number] = sum;
     }
