@@ -120,6 +120,7 @@ Tensor reshape(const Tensor& given, const Shape& wanted) {
   require(shape.count() == given.count(), "reshape: ", given.shape(), " has ", given.count(),
           " numbers, ", wanted, " cannot hold them");
   const Tensor x = contiguous(given);
+  if (x.shape() == shape) return x;
   return record("reshape", {&x}, x.view(shape, row_major(shape)),
                 [from = x.shape()](const Tensor& dy) { return Grads{reshape(dy, from)}; });
 }
@@ -137,6 +138,7 @@ Tensor slice(const Tensor& x, int given_axis, int64_t begin, int64_t end) {
   const int axis = checked_axis("slice", x, given_axis);
   require(0 <= begin && begin <= end && end <= x.size(axis), "slice: items ", begin, " to ", end,
           " of axis ", axis, " of shape ", x.shape());
+  if (begin == 0 && end == x.size(axis)) return x;
   Shape shape = x.shape();
   shape[axis] = end - begin;
   return record("slice", {&x}, x.view(shape, x.strides(), begin * x.stride(axis)),
