@@ -262,6 +262,48 @@ Case recurrent_case(Cell cell, bool backward, bool ragged) {
       });
 }
 
+// Queries one after the other that read the same keys and values: q [T, B, 1, 1, n] against k
+// [B, 1, Tk, n] and value [B, 1, Tk, m], both made by an op.
+Case decoder_steps_case() {
+  constexpr size_t T = 3, B = 2, Tk = 5, n = 4, m = 3;
+  return make(
+      "additive attention, step by step",
+      {{{T, B, 1, 1, n}}, {{B, 1, Tk, n}}, {{B, 1, Tk, m}}, {{1, n}}},
+      [](const std::vector<Tensor>& x) {
+        const Tensor k = x[1] * 2, value = x[2] * 0.5;
+        std::vector<Tensor> contexts;
+        for (const Tensor& q : unstack(x[0]))
+          contexts.push_back(
+              fused_attention(
+                  {.form = ScoreForm::additive, .q = q, .k = k, .value = value, .v = x[3]})
+                  .context);
+        return stack(contexts);
+      },
+      [](const auto& in) {
+        using X = Number<decltype(in)>;
+        std::vector<X> y;
+        for (size_t t = 0; t < T; ++t)
+          for (size_t b = 0; b < B; ++b) {
+            std::vector<X> weight(Tk);
+            X sum = 0;
+            for (size_t j = 0; j < Tk; ++j) {
+              X score = 0;
+              for (size_t x = 0; x < n; ++x)
+                score += in[3][x] *
+                         std::tanh(in[0][(t * B + b) * n + x] + 2 * in[1][(b * Tk + j) * n + x]);
+              sum += weight[j] = std::exp(score);
+            }
+            for (size_t c = 0; c < m; ++c) {
+              X context = 0;
+              for (size_t j = 0; j < Tk; ++j)
+                context += weight[j] / sum * in[2][(b * Tk + j) * m + c] / 2;
+              y.push_back(context);
+            }
+          }
+        return y;
+      });
+}
+
 }  // namespace
 
 std::vector<Tensor> draw(const Case& c, Type type, uint64_t seed) {
@@ -599,6 +641,7 @@ std::vector<Case> ops() {
         for (size_t i = 0; i < 8; ++i) y.push_back(in[0][i] * in[0][16 + i]);
         return y;
       }));
+  all.push_back(decoder_steps_case());
   for (const Cell cell : {Cell::rnn, Cell::gru, Cell::lstm})
     for (const bool backward : {false, true})
       for (const bool ragged : {false, true}) all.push_back(recurrent_case(cell, backward, ragged));
