@@ -173,7 +173,10 @@ Forced RecurrentModel::force(const Source& source, const Tensor& target_in,
     const Read found = advance(memory, decoder, gates[t], static_cast<int64_t>(t), want_weights);
     states.push_back(decoder.cells.back().h);
     if (attends()) contexts.push_back(found.context);
-    if (decoder.fed) fed.push_back(*(decoder.fed = hidden(states[t], found.context, {})));
+    if (feeds()) {
+      decoder.fed = hidden(states[t], found.context, {});
+      fed.push_back(*decoder.fed);
+    }
     if (found.weights) weights.push_back(*found.weights);
   }
   // Without feeding, the readout of all steps is one product.
