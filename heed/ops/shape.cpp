@@ -151,6 +151,7 @@ Tensor concat(std::span<const Tensor> parts, int given_axis) {
   require(!parts.empty(), "concat: given no tensors");
   const Tensor& first = parts.front();
   const int axis = checked_axis("concat", first, given_axis);
+  const Tensor* only = &first;
   Shape shape = first.shape();
   shape[axis] = 0;
   for (const Tensor& part : parts) {
@@ -161,8 +162,10 @@ Tensor concat(std::span<const Tensor> parts, int given_axis) {
             ": shapes ", first.shape(), " and ", part.shape(), ", types ", name(first.type()),
             " and ", name(part.type()));
     shape[axis] += part.size(axis);
+    if (part.size(axis) == shape[axis]) only = &part;
   }
-  if (parts.size() == 1) return first;
+  // All others have no numbers.
+  if (only->size(axis) == shape[axis]) return *only;
   Tensor y(shape, first.type());
   std::vector<Move> moves;
   std::vector<Shape> shapes;
