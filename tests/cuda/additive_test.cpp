@@ -512,9 +512,10 @@ double microseconds_in_graph(const std::function<void(Cuda)>& f) {
 template <class T>
 void time_steps(const Case& c) {
   Problem<T> p(c);
-  const double steps = static_cast<double>(c.queries), size = sizeof(T);
-  const double keys = size * c.batch * c.heads * c.keys * static_cast<double>(c.size),
-               values = size * c.batch * c.heads * c.keys * static_cast<double>(c.value_size);
+  const double steps = static_cast<double>(c.queries);
+  const double rows = static_cast<double>(c.batch * c.heads * c.keys) * sizeof(T);
+  const double keys = rows * static_cast<double>(c.size),
+               values = rows * static_cast<double>(c.value_size);
   const auto line = [&](const char* what, double us, double bytes) {
     std::printf("%-10s %-5s %s %.2f us, %.1f MB read and written: %.1f %% of 4.8 TB/s\n",
                 c.name.c_str(), sizeof(T) == 2 ? "bf16" : "f32", what, us, bytes / 1e6,
