@@ -430,6 +430,51 @@ struct CellStepGrad {
 };
 HEED_F32_KERNEL(CellStepGrad);
 
+// A whole sequence, or two of one size side by side (the directions of a layer), in one launch: at
+// every step the product u = h U + bias and the cell. On a GPU alone, where the blocks that share a
+// sequence hold U in their shared memory from the first step to the last. Products in tf32 with
+// f32 sums. Step t of row i of an array [rows, length, ..] is its row i * length + t.
+template <class T>
+struct CellSequence {
+  struct Part {
+    bool backward;          // from the last step to the first
+    const T *x, *u, *bias;  // [rows, length, gates * n], [n, gates * n], [gates * n]
+    const T *h0, *c0;       // [rows, n]; c0 and c: lstm
+    T *h, *c;               // [rows, length, n], rows `state_row` apart
+    T* gates;               // [rows, length, kept * n]
+  };
+  Cell cell;
+  int64_t rows, length, n, state_row;
+  const Id* live;  // [length, rows], or null: all live
+  int parts;
+  Part part[2];
+};
+void run(Cuda, const CellSequence<float>&);
+// Whether run() can do it, and in fewer launches than steps would be worth: n a multiple of 16 with
+// U small enough, arrays aligned to 16 bytes. Otherwise it is a matter of CellStep.
+bool fits(Cuda, const CellSequence<float>&);
+
+// The way back, from the gradients dh (and dc) of all states to those of both gate parts and of the
+// first state.
+template <class T>
+struct CellSequenceGrad {
+  struct Part {
+    bool backward;
+    const T* u;
+    const T *h0, *c0, *h, *c, *gates;  // as they came out
+    const T *dh, *dc;                  // [rows, length, n], rows `state_row` apart
+    T *dx, *du;  // [rows, length, gates * n]; for rnn and lstm equal: du may be null
+    T *dh0, *dc0;
+  };
+  Cell cell;
+  int64_t rows, length, n, state_row;
+  const Id* live;
+  int parts;
+  Part part[2];
+};
+void run(Cuda, const CellSequenceGrad<float>&);
+bool fits(Cuda, const CellSequenceGrad<float>&);
+
 // ---- weights
 
 // y = x within each row's range, `outside` elsewhere: x [B, H, Tq, n], range [.., .., Tq, 2].

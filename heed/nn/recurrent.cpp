@@ -15,16 +15,20 @@ CellState RecurrentCell::start(int64_t batch) const {
 }
 
 RecurrentStates RecurrentCell::operator()(const Tensor& x, const CellOptions& options) const {
+  return recurrent(sequence(x, options));
+}
+
+Recurrent RecurrentCell::sequence(const Tensor& x, const CellOptions& options) const {
   require(x.rank() == 3, "recurrent cell: wants x [B, T, D], given ", x.shape());
   const CellState first = options.start ? *options.start : start(x.size(0));
-  return recurrent({.cell = cell_,
-                    .x = input_(x),
-                    .u = u_,
-                    .bias = bias_,
-                    .h = first.h,
-                    .c = first.c,
-                    .lengths = options.lengths,
-                    .backward = options.backward});
+  return {.cell = cell_,
+          .x = input_(x),
+          .u = u_,
+          .bias = bias_,
+          .h = first.h,
+          .c = first.c,
+          .lengths = options.lengths,
+          .backward = options.backward};
 }
 
 CellState RecurrentCell::step(const Tensor& x, const CellState& state) const {
@@ -61,22 +65,24 @@ RecurrentStack::Output RecurrentStack::operator()(const Tensor& x,
   Output out{.states = x, .layers = {}, .finals = {}};
   for (size_t i = 0; i < cells_.size(); i += static_cast<size_t>(directions)) {
     const Tensor in = i == 0 ? x : dropout(out.states, sizes_.dropout);
-    std::vector<Tensor> states;
+    const Recurrent forward = cells_[i].sequence(in, {.lengths = lengths});
+    const RecurrentStates s =
+        directions == 2
+            ? recurrent(forward, cells_[i + 1].sequence(in, {.lengths = lengths, .backward = true}))
+            : recurrent(forward);
     for (int64_t direction = 0; direction < directions; ++direction) {
-      const bool backward = direction == 1;
-      const RecurrentCell& cell = cells_[i + static_cast<size_t>(direction)];
-      const RecurrentStates s = cell(in, {.lengths = lengths, .backward = backward});
-      states.push_back(s.h);
       // A sentence that is over keeps its state, so the last step's is every sentence's last.
-      const int64_t last = backward ? 0 : length - 1;
+      const int64_t last = direction == 1 ? 0 : length - 1, n = sizes_.size;
       const auto final_of = [&](const Tensor& all) {
-        return reshape(slice(all, 1, last, last + 1), {batch, sizes_.size});
+        const Tensor both = slice(all, 1, last, last + 1);
+        return reshape(directions == 2 ? slice(both, 2, direction * n, (direction + 1) * n) : both,
+                       {batch, n});
       };
       CellState final{.h = final_of(s.h)};
       if (s.c) final.c = final_of(*s.c);
       out.finals.push_back(final);
     }
-    out.states = directions == 2 ? concat(states, 2) : states[0];
+    out.states = s.h;
     out.layers.push_back(out.states);
   }
   return out;

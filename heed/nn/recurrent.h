@@ -32,6 +32,8 @@ class RecurrentCell {
 
   // A whole sequence x [B, T, in]: the states after each step.
   RecurrentStates operator()(const Tensor& x, const CellOptions& options = {}) const;
+  // What recurrent() is given for that: it can run two cells at once.
+  Recurrent sequence(const Tensor& x, const CellOptions& options = {}) const;
   // One step x [B, in].
   CellState step(const Tensor& x, const CellState& state) const;
 

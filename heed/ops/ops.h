@@ -148,6 +148,9 @@ struct RecurrentStates {
   std::optional<Tensor> c;  // [B, T, n]: lstm's cell
 };
 RecurrentStates recurrent(const Recurrent& r);
+// Two sequences of one size and the same lengths, such as the directions of a layer: their states
+// side by side, [B, T, 2 n].
+RecurrentStates recurrent(const Recurrent& first, const Recurrent& second);
 
 // ---- weights: from scores [B, H, Tq, Tk] on
 

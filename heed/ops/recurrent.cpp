@@ -1,9 +1,11 @@
 // Recurrent cells over a whole sequence, forward and back through time.
 //
 // The input part of all gates comes in one product for all steps (the caller's linear()); here each
-// step is one product h U and one pointwise kernel. On the way back the gradient of U is one
-// product over all steps at the end, not one a step.
+// step is one product h U and one pointwise kernel or, on a GPU, where U is small enough, all steps
+// of all directions are one kernel. On the way back the gradient of U is one product over all steps
+// at the end, not one a step.
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "heed/ops/into.h"
@@ -18,20 +20,34 @@ namespace {
 Tensor at_step(const Tensor& x, int64_t t) {
   return x.view({x.size(0), x.size(2)}, {x.stride(0), x.stride(2)}, t * x.stride(1));
 }
-Tensor plane(const Tensor& x, int64_t i) {
-  return x.view({x.size(1), x.size(2), x.size(3)}, {x.stride(1), x.stride(2), x.stride(3)},
-                i * x.stride(0));
-}
 
 struct Sequence {
   Cell cell;
   int64_t batch, length, n, gates;
-  bool backward;
+  int64_t directions;          // sequences side by side: states are [planes, B, T, directions n]
   std::optional<Tensor> live;  // ids [T, B]: 1 where a sentence is not over; none: never is
 
+  int64_t planes() const { return cell == Cell::lstm ? 2 : 1; }  // h, and for an lstm c
+  // The h (plane 0) or c (1) of one direction: [B, T, n].
+  Tensor plane(const Tensor& states, int64_t i, int64_t direction) const {
+    return states.view({batch, length, n}, {states.stride(1), states.stride(2), states.stride(3)},
+                       i * states.stride(0) + direction * n);
+  }
   bool packs(const Tensor& u) const { return length > 1 && u.device() == Device::cpu; }
-  int64_t time(int64_t step) const { return backward ? length - 1 - step : step; }
+  const Id* all_live() const { return live ? live->data<Id>() : nullptr; }
   const Id* live_at(int64_t t) const { return live ? live->data<Id>() + t * batch : nullptr; }
+};
+
+// One of the sequences, and what the way back needs of it.
+struct Direction {
+  bool backward;
+  WeightUse use;
+  Tensor h0, c0;  // c0: lstm
+  Tensor kept;    // [B, T, kept gates n]
+
+  int64_t time(const Sequence& s, int64_t step) const {
+    return backward ? s.length - 1 - step : step;
+  }
 };
 
 Sequence checked(const Recurrent& r) {
@@ -44,7 +60,7 @@ Sequence checked(const Recurrent& r) {
              .length = r.x.size(1),
              .n = r.u.size(0),
              .gates = kernels::gate_count(r.cell),
-             .backward = r.backward,
+             .directions = 1,
              .live = {}};
   const int64_t width = s.gates * s.n;
   require(r.x.size(2) == width && r.u.size(1) == width, op, ": ", s.gates, " gates of ", s.n,
@@ -64,39 +80,137 @@ Sequence checked(const Recurrent& r) {
             r.lengths.size(), " lengths");
     for (const Id length : r.lengths)
       require(length >= 0 && length <= s.length, op, ": length ", length, " of at most ", s.length);
-    std::vector<Id> live;
-    for (int64_t t = 0; t < s.length; ++t)
-      for (const Id length : r.lengths) live.push_back(t < length);
-    s.live = ids(live, {s.length, s.batch});
   }
   return s;
 }
 
-// The gradients of x, u, bias, h and c.
-Grads through_time(const Sequence& s, WeightUse& use, const Tensor& h0, const Tensor& c0,
-                   const Tensor& states, const Tensor& kept, const Tensor& dstates) {
+std::optional<Tensor> live_of(const Recurrent& r, const Sequence& s) {
+  if (r.lengths.empty()) return std::nullopt;
+  std::vector<Id> live;
+  for (int64_t t = 0; t < s.length; ++t)
+    for (const Id length : r.lengths) live.push_back(t < length);
+  return ids(live, {s.length, s.batch});
+}
+
+// Whether there is a kernel for all steps at once; `make()` fills it in.
+template <class Make>
+bool all_at_once(const Sequence& s, std::span<const Direction> directions, const Tensor& like,
+                 Make&& make) {
+  for (const Direction& d : directions)
+    if (!d.use.w().contiguous()) return false;
+  if constexpr (kBuiltWithCuda)
+    return s.length > 1 && like.device() == Device::cuda && like.type() == Type::f32 &&
+           !exact_products() && kernels::fits(kernels::Cuda{}, make());
+  return false;
+}
+
+float* numbers(const Tensor& x) { return x.defined() ? x.data<float>() : nullptr; }
+
+// ---- forward
+
+void steps(const Sequence& s, Direction& d, const Tensor& x, const Tensor& bias, const Tensor& h,
+           const Tensor& c) {
+  const bool lstm = s.cell == Cell::lstm;
+  const Tensor& w = d.use.w();
+  Tensor u_part({s.batch, s.gates * s.n}, x.type());
+  const std::optional<Tensor> u_packed =
+      s.packs(w) ? packed("recurrent", w) : d.use.packed(s.batch);
+  for (int64_t step = 0; step < s.length; ++step) {
+    const int64_t t = d.time(s, step);
+    const Tensor h_before = step == 0 ? d.h0 : at_step(h, d.time(s, step - 1));
+    multiply("recurrent", h_before, w, u_part, {.bias = bias, .packed_b = u_packed});
+    const Tensor x_t = at_step(x, t), h_new = at_step(h, t), gates = at_step(d.kept, t);
+    Tensor c_before, c_new;
+    if (lstm) c_before = step == 0 ? d.c0 : at_step(c, d.time(s, step - 1)), c_new = at_step(c, t);
+    launch("recurrent", x, [&]<class T>() {
+      return kernels::CellStep<T>{.cell = s.cell,
+                                  .rows = s.batch,
+                                  .n = s.n,
+                                  .x = x_t.data<T>(),
+                                  .x_row = x_t.stride(0),
+                                  .u = u_part.data<T>(),
+                                  .u_row = u_part.stride(0),
+                                  .h = h_before.data<T>(),
+                                  .h_row = h_before.stride(0),
+                                  .c = lstm ? c_before.data<T>() : nullptr,
+                                  .c_row = lstm ? c_before.stride(0) : 0,
+                                  .live = s.live_at(t),
+                                  .h_new = h_new.data<T>(),
+                                  .h_new_row = h_new.stride(0),
+                                  .c_new = lstm ? c_new.data<T>() : nullptr,
+                                  .c_new_row = lstm ? c_new.stride(0) : 0,
+                                  .gates = gates.data<T>(),
+                                  .gates_row = gates.stride(0)};
+    });
+  }
+}
+
+// x and bias of each direction; states [planes, B, T, directions n] are filled in.
+void forward(const Sequence& s, std::span<Direction> directions, std::span<const Tensor> x,
+             std::span<const Tensor> bias, const Tensor& states) {
+  const auto c_of = [&](int64_t i) {
+    return s.cell == Cell::lstm ? s.plane(states, 1, i) : Tensor();
+  };
+  const auto together = [&] {
+    kernels::CellSequence<float> k{.cell = s.cell,
+                                   .rows = s.batch,
+                                   .length = s.length,
+                                   .n = s.n,
+                                   .state_row = s.directions * s.n,
+                                   .live = s.all_live(),
+                                   .parts = static_cast<int>(s.directions),
+                                   .part = {}};
+    for (size_t i = 0; i < directions.size(); ++i) {
+      const Direction& d = directions[i];
+      const int64_t at = static_cast<int64_t>(i);
+      k.part[i] = {.backward = d.backward,
+                   .x = numbers(x[i]),
+                   .u = numbers(d.use.w()),
+                   .bias = numbers(bias[i]),
+                   .h0 = numbers(d.h0),
+                   .c0 = numbers(d.c0),
+                   .h = numbers(s.plane(states, 0, at)),
+                   .c = numbers(c_of(at)),
+                   .gates = numbers(d.kept)};
+    }
+    return k;
+  };
+  if (all_at_once(s, directions, states, together))
+    return launch_on("recurrent", states.device(), states.type(), together());
+  for (size_t i = 0; i < directions.size(); ++i) {
+    const int64_t at = static_cast<int64_t>(i);
+    steps(s, directions[i], x[i], bias[i], s.plane(states, 0, at), c_of(at));
+  }
+}
+
+// ---- back
+
+// What the way back gives of one direction.
+struct Gradients {
+  Tensor dx, du;    // [B, T, G n]; only a gru's two gate parts have different gradients
+  Tensor dh0, dc0;  // [B, n]
+};
+
+void steps_back(const Sequence& s, Direction& d, const Tensor& h, const Tensor& c,
+                const Tensor& dh_all, const Tensor& dc_all, Gradients& out) {
   const bool lstm = s.cell == Cell::lstm, gru = s.cell == Cell::gru;
-  const Tensor& u = use.w();
-  const Tensor h = plane(states, 0), dh_all = plane(dstates, 0);
-  Tensor dx({s.batch, s.length, s.gates * s.n}, u.type());
-  // Only a gru's two gate parts have different gradients.
-  const Tensor du = gru ? empty_like(dx) : dx;
+  const Tensor& u = d.use.w();
   const Tensor u_turned = transpose(u, 0, 1);
   const std::optional<Tensor> u_packed =
-      s.packs(u) ? packed("recurrent", u_turned) : use.packed_turned(s.batch);
+      s.packs(u) ? packed("recurrent", u_turned) : d.use.packed_turned(s.batch);
   Tensor dh_next = zeros({s.batch, s.n}, u.type()), dc_next = dh_next;
   for (int64_t step = s.length - 1; step >= 0; --step) {
-    const int64_t t = s.time(step);
-    const Tensor h_before = step == 0 ? h0 : at_step(h, s.time(step - 1));
+    const int64_t t = d.time(s, step);
+    const Tensor h_before = step == 0 ? d.h0 : at_step(h, d.time(s, step - 1));
     const Tensor dh_new = at_step(dh_all, t) + dh_next;
     Tensor dh({s.batch, s.n}, u.type()), dc, dc_new, c_before, c_new;
     if (lstm) {
       dc = Tensor({s.batch, s.n}, u.type());
-      dc_new = at_step(plane(dstates, 1), t) + dc_next;
-      c_before = step == 0 ? c0 : at_step(plane(states, 1), s.time(step - 1));
-      c_new = at_step(plane(states, 1), t);
+      dc_new = at_step(dc_all, t) + dc_next;
+      c_before = step == 0 ? d.c0 : at_step(c, d.time(s, step - 1));
+      c_new = at_step(c, t);
     }
-    const Tensor dx_t = at_step(dx, t), du_t = at_step(du, t), gates = at_step(kept, t);
+    const Tensor dx_t = at_step(out.dx, t), du_t = at_step(out.du, t), gates = at_step(d.kept, t);
     launch("recurrent", u, [&]<class T>() {
       const auto pointer = [](const Tensor& x) -> T* {
         return x.defined() ? x.data<T>() : nullptr;
@@ -131,71 +245,130 @@ Grads through_time(const Sequence& s, WeightUse& use, const Tensor& h0, const Te
     dh_next = dh;
     dc_next = dc;
   }
-  // The states that the steps began from, in the order of du's rows.
-  const Tensor first = reshape(h0, {s.batch, 1, s.n});
-  const Tensor before = s.length == 0 ? slice(first, 1, 0, 0)
-                        : s.backward  ? concat({slice(h, 1, 1, s.length), first}, 1)
-                                      : concat({first, slice(h, 1, 0, s.length - 1)}, 1);
-  const Tensor du_rows = reshape(du, {s.batch * s.length, s.gates * s.n});
-  const WeightUse::Gradients found =
-      use.gradients(reshape(before, {s.batch * s.length, s.n}), du_rows, true);
-  Grads grads{dx, std::nullopt, std::nullopt, dh_next, std::nullopt};
-  if (found.weight) grads[1] = *found.weight;
-  if (found.bias) grads[2] = *found.bias;
-  if (lstm) grads[4] = dc_next;
+  out.dh0 = dh_next;
+  if (lstm) out.dc0 = dc_next;
+}
+
+// The gradients of x, u, bias, h and c of every direction.
+Grads through_time(const Sequence& s, std::span<Direction> directions, const Tensor& states,
+                   const Tensor& dstates) {
+  const bool lstm = s.cell == Cell::lstm, gru = s.cell == Cell::gru;
+  const auto plane = [&](const Tensor& all, int64_t i, size_t direction) {
+    return i < s.planes() ? s.plane(all, i, static_cast<int64_t>(direction)) : Tensor();
+  };
+  std::vector<Gradients> out(directions.size());
+  for (Gradients& g : out) {
+    g.dx = Tensor({s.batch, s.length, s.gates * s.n}, states.type());
+    g.du = gru ? empty_like(g.dx) : g.dx;
+  }
+  const auto together = [&] {
+    kernels::CellSequenceGrad<float> k{.cell = s.cell,
+                                       .rows = s.batch,
+                                       .length = s.length,
+                                       .n = s.n,
+                                       .state_row = s.directions * s.n,
+                                       .live = s.all_live(),
+                                       .parts = static_cast<int>(s.directions),
+                                       .part = {}};
+    for (size_t i = 0; i < directions.size(); ++i) {
+      const Direction& d = directions[i];
+      k.part[i] = {.backward = d.backward,
+                   .u = numbers(d.use.w()),
+                   .h0 = numbers(d.h0),
+                   .c0 = numbers(d.c0),
+                   .h = numbers(plane(states, 0, i)),
+                   .c = numbers(plane(states, 1, i)),
+                   .gates = numbers(d.kept),
+                   .dh = numbers(plane(dstates, 0, i)),
+                   .dc = numbers(plane(dstates, 1, i)),
+                   .dx = numbers(out[i].dx),
+                   .du = gru ? numbers(out[i].du) : nullptr,
+                   .dh0 = numbers(out[i].dh0),
+                   .dc0 = numbers(out[i].dc0)};
+    }
+    return k;
+  };
+  if (all_at_once(s, directions, states, together)) {
+    for (Gradients& g : out) {
+      g.dh0 = Tensor({s.batch, s.n}, states.type());
+      if (lstm) g.dc0 = empty_like(g.dh0);
+    }
+    launch_on("recurrent", states.device(), states.type(), together());
+  } else {
+    for (size_t i = 0; i < directions.size(); ++i)
+      steps_back(s, directions[i], plane(states, 0, i), plane(states, 1, i), plane(dstates, 0, i),
+                 plane(dstates, 1, i), out[i]);
+  }
+  Grads grads;
+  for (size_t i = 0; i < directions.size(); ++i) {
+    Direction& d = directions[i];
+    const Gradients& g = out[i];
+    // The states that the steps began from, in the order of du's rows.
+    const Tensor h = plane(states, 0, i), first = reshape(d.h0, {s.batch, 1, s.n});
+    const Tensor before = s.length == 0 ? slice(first, 1, 0, 0)
+                          : d.backward  ? concat({slice(h, 1, 1, s.length), first}, 1)
+                                        : concat({first, slice(h, 1, 0, s.length - 1)}, 1);
+    const Tensor du_rows = reshape(g.du, {s.batch * s.length, s.gates * s.n});
+    const WeightUse::Gradients found =
+        d.use.gradients(reshape(before, {s.batch * s.length, s.n}), du_rows, true);
+    grads.emplace_back(g.dx);
+    for (const std::optional<Tensor>& sum : {found.weight, found.bias})
+      grads.push_back(sum ? std::optional<Gradient>(*sum) : std::nullopt);
+    grads.emplace_back(g.dh0);
+    grads.push_back(lstm ? std::optional<Gradient>(g.dc0) : std::nullopt);
+  }
   return grads;
+}
+
+// ---- both
+
+RecurrentStates side_by_side(std::span<const Recurrent> given) {
+  Sequence s = checked(given[0]);
+  s.live = live_of(given[0], s);
+  s.directions = static_cast<int64_t>(given.size());
+  std::vector<Direction> directions;
+  std::vector<Tensor> x, bias, h0, c0;
+  for (const Recurrent& r : given) {
+    const Tensor first_h = contiguous(r.h), first_c = r.c ? contiguous(*r.c) : Tensor();
+    x.push_back(contiguous(r.x));
+    bias.push_back(contiguous(r.bias));
+    h0.push_back(first_h);
+    c0.push_back(first_c);
+    directions.push_back(
+        {.backward = r.backward,
+         .use = WeightUse(r.u, bias.back().leaf()),
+         .h0 = first_h.detached(),
+         .c0 = first_c.detached(),
+         .kept = Tensor({s.batch, s.length, kernels::kept_gates(s.cell) * s.n}, r.x.type())});
+  }
+  Tensor states({s.planes(), s.batch, s.length, s.directions * s.n}, x[0].type());
+  forward(s, directions, x, bias, states);
+  std::vector<const Tensor*> inputs;
+  for (size_t i = 0; i < given.size(); ++i)
+    inputs.insert(inputs.end(),
+                  {&x[i], &given[i].u, &bias[i], &h0[i], given[i].c ? &c0[i] : nullptr});
+  states = record("recurrent", inputs, states,
+                  [s, directions, states = states.detached()](const Tensor& dstates) mutable {
+                    return through_time(s, directions, states, contiguous(dstates));
+                  });
+  const Shape shape{s.batch, s.length, s.directions * s.n};
+  if (s.planes() == 1) return {.h = reshape(states, shape), .c = std::nullopt};
+  return {.h = reshape(slice(states, 0, 0, 1), shape), .c = reshape(slice(states, 0, 1, 2), shape)};
 }
 
 }  // namespace
 
-RecurrentStates recurrent(const Recurrent& r) {
-  const Sequence s = checked(r);
-  const bool lstm = s.cell == Cell::lstm;
-  const Tensor x = contiguous(r.x), h0 = contiguous(r.h), c0 = r.c ? contiguous(*r.c) : Tensor();
-  Tensor states({lstm ? 2 : 1, s.batch, s.length, s.n}, x.type());
-  Tensor kept({s.batch, s.length, kernels::kept_gates(s.cell) * s.n}, x.type());
-  Tensor u_part({s.batch, s.gates * s.n}, x.type());
-  WeightUse use(r.u, r.bias.leaf());
-  const std::optional<Tensor> u_packed =
-      s.packs(r.u) ? packed("recurrent", r.u) : use.packed(s.batch);
-  const Tensor h = plane(states, 0), c = lstm ? plane(states, 1) : Tensor();
-  for (int64_t step = 0; step < s.length; ++step) {
-    const int64_t t = s.time(step);
-    const Tensor h_before = step == 0 ? h0 : at_step(h, s.time(step - 1));
-    multiply("recurrent", h_before, r.u, u_part, {.bias = r.bias, .packed_b = u_packed});
-    const Tensor x_t = at_step(x, t), h_new = at_step(h, t), gates = at_step(kept, t);
-    Tensor c_before, c_new;
-    if (lstm) c_before = step == 0 ? c0 : at_step(c, s.time(step - 1)), c_new = at_step(c, t);
-    launch("recurrent", x, [&]<class T>() {
-      return kernels::CellStep<T>{.cell = s.cell,
-                                  .rows = s.batch,
-                                  .n = s.n,
-                                  .x = x_t.data<T>(),
-                                  .x_row = x_t.stride(0),
-                                  .u = u_part.data<T>(),
-                                  .u_row = u_part.stride(0),
-                                  .h = h_before.data<T>(),
-                                  .h_row = h_before.stride(0),
-                                  .c = lstm ? c_before.data<T>() : nullptr,
-                                  .c_row = lstm ? c_before.stride(0) : 0,
-                                  .live = s.live_at(t),
-                                  .h_new = h_new.data<T>(),
-                                  .h_new_row = h_new.stride(0),
-                                  .c_new = lstm ? c_new.data<T>() : nullptr,
-                                  .c_new_row = lstm ? c_new.stride(0) : 0,
-                                  .gates = gates.data<T>(),
-                                  .gates_row = gates.stride(0)};
-    });
-  }
-  states = record("recurrent", {&x, &r.u, &r.bias, &h0, r.c ? &c0 : nullptr}, states,
-                  [s, use, h0 = h0.detached(), c0 = c0.detached(), states = states.detached(),
-                   kept](const Tensor& dstates) mutable {
-                    return through_time(s, use, h0, c0, states, kept, contiguous(dstates));
-                  });
-  const Shape shape{s.batch, s.length, s.n};
-  RecurrentStates out{.h = reshape(slice(states, 0, 0, 1), shape), .c = std::nullopt};
-  if (lstm) out.c = reshape(slice(states, 0, 1, 2), shape);
-  return out;
+RecurrentStates recurrent(const Recurrent& r) { return side_by_side({&r, 1}); }
+
+RecurrentStates recurrent(const Recurrent& first, const Recurrent& second) {
+  checked(second);
+  require(first.cell == second.cell && first.x.shape() == second.x.shape() &&
+              first.x.type() == second.x.type() &&
+              std::ranges::equal(first.lengths, second.lengths),
+          "recurrent: two sequences side by side want one kind of cell, one size and the same "
+          "lengths; given x ",
+          first.x.shape(), " and ", second.x.shape());
+  return side_by_side(std::array{first, second});
 }
 
 }  // namespace heed

@@ -14,6 +14,8 @@ namespace {
 
 constexpr int kOldest = 9;  // Hopper: its instructions are what the kernels are built for
 
+bool exact = false;  // products
+
 void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) fail("cuda: ", what, ": ", cudaGetErrorString(error));
 }
@@ -126,6 +128,10 @@ void copy_from_cuda(const void* device, void* host, size_t bytes) {
   cuda_synchronize();
 }
 
-void set_exact_products(bool on) { kernels::set_exact_products(on); }
+void set_exact_products(bool on) {
+  exact = on;
+  kernels::set_exact_products(on);
+}
+bool exact_products() { return exact; }
 
 }  // namespace heed

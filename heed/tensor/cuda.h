@@ -47,5 +47,6 @@ void read_now(int64_t ticket, void* host, size_t bytes);  // waits for that, and
 
 // f32 products in full f32 instead of tf32: for checks.
 void set_exact_products(bool on);
+bool exact_products();
 
 }  // namespace heed

@@ -196,10 +196,26 @@ Case rotary_case() {
       });
 }
 
+// Of inputs x, u, bias, h (and c) from `first` on.
+Recurrent recurrent_of(const std::vector<Tensor>& x, size_t first, Cell cell,
+                       const std::vector<Id>& lengths, bool backward) {
+  return {.cell = cell,
+          .x = x[first],
+          .u = x[first + 1],
+          .bias = x[first + 2],
+          .h = x[first + 3],
+          .c = cell == Cell::lstm ? std::optional(x[first + 4]) : std::nullopt,
+          .lengths = lengths,
+          .backward = backward};
+}
+std::vector<Id> recurrent_lengths(bool ragged) {
+  return ragged ? std::vector<Id>{4, 0, 2} : std::vector<Id>{};
+}
+
 // Formulas of kernels.h, word for word.
 Case recurrent_case(Cell cell, bool backward, bool ragged) {
   const int64_t B = 3, T = 4, n = 5, G = kernels::gate_count(cell), W = G * n;
-  const std::vector<Id> lengths = ragged ? std::vector<Id>{4, 0, 2} : std::vector<Id>{};
+  const std::vector<Id> lengths = recurrent_lengths(ragged);
   std::vector<Input> inputs{{{B, T, W}}, {{n, W}}, {{W}}, {{B, n}}};
   if (cell == Cell::lstm) inputs.push_back({{B, n}});
   const char* const names[] = {"rnn", "gru", "lstm"};
@@ -208,15 +224,7 @@ Case recurrent_case(Cell cell, bool backward, bool ragged) {
   return make(
       name, inputs,
       [=](const std::vector<Tensor>& x) {
-        const RecurrentStates s =
-            recurrent({.cell = cell,
-                       .x = x[0],
-                       .u = x[1],
-                       .bias = x[2],
-                       .h = x[3],
-                       .c = cell == Cell::lstm ? std::optional(x[4]) : std::nullopt,
-                       .lengths = lengths,
-                       .backward = backward});
+        const RecurrentStates s = recurrent(recurrent_of(x, 0, cell, lengths, backward));
         return s.c ? concat({s.h, *s.c}, 2) : s.h;
       },
       [=](const auto& in) {
@@ -301,6 +309,43 @@ Case decoder_steps_case() {
             }
           }
         return y;
+      });
+}
+
+// Both directions at once: the states that each has alone, side by side.
+Case both_directions_case(Cell cell, bool ragged) {
+  const Case forward = recurrent_case(cell, false, ragged),
+             back = recurrent_case(cell, true, ragged);
+  const std::vector<Id> lengths = recurrent_lengths(ragged);
+  const size_t half = forward.inputs.size();
+  const size_t n = static_cast<size_t>(forward.inputs[3].shape[1]);
+  const size_t planes = cell == Cell::lstm ? 2 : 1;
+  std::vector<Input> inputs = forward.inputs;
+  inputs.insert(inputs.end(), back.inputs.begin(), back.inputs.end());
+  return make(
+      forward.name + " both directions", inputs,
+      [=](const std::vector<Tensor>& x) {
+        const RecurrentStates s = recurrent(recurrent_of(x, 0, cell, lengths, false),
+                                            recurrent_of(x, half, cell, lengths, true));
+        return s.c ? concat({s.h, *s.c}, 2) : s.h;
+      },
+      [=](const auto& in) {
+        using T = Number<decltype(in)>;
+        const auto alone = [&](const Case& c, size_t first) {
+          const auto begin = in.begin() + static_cast<std::ptrdiff_t>(first);
+          const Arrays<T> own(begin, begin + static_cast<std::ptrdiff_t>(half));
+          if constexpr (std::is_same_v<T, double>)
+            return c.truth(own);
+          else
+            return c.plain(own);
+        };
+        const std::vector<T> parts[] = {alone(forward, 0), alone(back, half)};
+        std::vector<T> out;
+        for (size_t row = 0; row < parts[0].size() / (planes * n); ++row)
+          for (size_t plane = 0; plane < planes; ++plane)
+            for (const std::vector<T>& part : parts)
+              for (size_t i = 0; i < n; ++i) out.push_back(part[(row * planes + plane) * n + i]);
+        return out;
       });
 }
 
@@ -645,6 +690,8 @@ std::vector<Case> ops() {
   for (const Cell cell : {Cell::rnn, Cell::gru, Cell::lstm})
     for (const bool backward : {false, true})
       for (const bool ragged : {false, true}) all.push_back(recurrent_case(cell, backward, ragged));
+  for (const Cell cell : {Cell::rnn, Cell::gru, Cell::lstm})
+    for (const bool ragged : {false, true}) all.push_back(both_directions_case(cell, ragged));
   return all;
 }
 

@@ -123,6 +123,50 @@ TEST_F(OnGpu, EveryScoreMaskAndWeighAgreesWithTheCpu) {
   for (const cases::AttentionCase& c : cases::attention()) compare(c);
 }
 
+// Without exact products all steps of a sequence are one kernel, with them each is a product and a
+// cell: both give the same, but for what tf32 rounds (11 bits: a few 2^-11 of the largest).
+TEST_F(OnGpu, ASequenceAtOnceIsItsSteps) {
+  const int64_t B = 37, T = 6, n = 48;
+  std::vector<Id> lengths;
+  for (int64_t i = 0; i < B; ++i) lengths.push_back(static_cast<Id>(i % (T + 1)));
+  for (const Cell cell : {Cell::rnn, Cell::gru, Cell::lstm}) {
+    SCOPED_TRACE(static_cast<int>(cell));
+    const int64_t W = kernels::gate_count(cell) * n;
+    const Shape shapes[] = {{B, T, W}, {n, W}, {W}, {B, n}, {B, n}};
+    const size_t half = cell == Cell::lstm ? 5 : 4;
+    Random random(3);
+    std::vector<Tensor> given;
+    for (size_t i = 0; i < 2 * half; ++i) {
+      std::vector<double> values(static_cast<size_t>(shapes[i % half].count()));
+      for (double& v : values)
+        v = double(random.normal()) / (i % half == 1 ? std::sqrt(double(n)) : 1);
+      given.push_back(tensor(values, shapes[i % half], Type::f32));
+    }
+    const auto f = [&](const std::vector<Tensor>& x) {
+      const auto sequence = [&](size_t first) {
+        return Recurrent{.cell = cell,
+                         .x = x[first],
+                         .u = x[first + 1],
+                         .bias = x[first + 2],
+                         .h = x[first + 3],
+                         .c = cell == Cell::lstm ? std::optional(x[first + 4]) : std::nullopt,
+                         .lengths = lengths,
+                         .backward = first > 0};
+      };
+      const RecurrentStates s = recurrent(sequence(0), sequence(half));
+      return s.c ? concat({s.h, *s.c}, 2) : s.h;
+    };
+    set_exact_products(true);
+    const Everything steps = everything(given, Device::cuda, f);
+    set_exact_products(false);
+    const Everything at_once = everything(given, Device::cuda, f);
+    ASSERT_EQ(steps.size(), at_once.size());
+    EXPECT_GT(worst(steps[0], at_once[0]), 0) << "tf32 was not used";
+    for (size_t i = 0; i < steps.size(); ++i)
+      EXPECT_LE(worst(steps[i], at_once[i]), 4 * 0x1p-11 * largest(steps[i])) << "part " << i;
+  }
+}
+
 TEST_F(OnGpu, LargerSizesAgreeToo) {
   for (const char form : {'n', 't', 'T'}) {
     const Case c = cases::matmul_case(130, 300, 200, form);
