@@ -209,6 +209,22 @@ struct Sum {
 };
 HEED_KERNEL(Sum);
 
+// y = the sum of the rows of x [rows, n], for many matrices at once. For a GPU.
+template <class T>
+struct RowsPart {
+  int64_t rows, n;
+  const T* x;
+  int64_t x_row;
+  Wide<T>* y;
+};
+template <class T>
+struct SumRowsEach {
+  int count;
+  RowsPart<T> part[kMaxParts];
+};
+void run(Cuda, const SumRowsEach<float>&);
+void run(Cuda, const SumRowsEach<bf16>&);
+
 // Where the largest of each row stands (the first of equals; NaN never wins).
 template <class T>
 struct Max {
@@ -267,7 +283,9 @@ struct Norm {
 HEED_KERNEL(Norm);
 
 // dx or, with `add`, what is added to it, and the sums over rows dgain and dbias (null unless
-// centered). dx may be dy, but not with `add`.
+// centered). dx may be dy, but not with `add`. With `partial`, a GPU's alone, dgain and dbias are
+// not set; their sums are left to be added up, [norm_parts(rows), n or, centered, 2 n].
+constexpr int64_t norm_parts(int64_t rows) { return rows < 8 * 264 ? (rows + 7) / 8 : 264; }
 template <class T>
 struct NormGrad {
   int64_t rows, n;
@@ -277,6 +295,7 @@ struct NormGrad {
   const T* dy;
   T* dx;
   Wide<T>*dgain, *dbias;
+  Wide<T>* partial;  // or null
 };
 HEED_KERNEL(NormGrad);
 
@@ -345,13 +364,24 @@ struct Matmul {
   bool accumulate = false;
   const T* bias = nullptr;  // [n]
   Activation activation = Activation::none;
-  Wide<T>* b_sums = nullptr;  // [n]: also the sums of b's columns, if wanted; a GPU's alone
   int64_t outer = 1, inner = 1;
   BatchStride a_batch, b_batch, c_batch;
   const T* packed_b = nullptr;  // b as PackMatrix left it; then b.data is not read
 };
 HEED_KERNEL(Matmul);
 void run(Cuda, const Matmul<bf16, float>&);
+
+// c_i = a_i^T b_i for many matrices of one size, a_i [k, m] and b_i [k, n]: gradients of weights.
+// The arrays of pointers lie in the device's memory. For a GPU: small products fill it together.
+template <class T>
+struct OuterEach {
+  int64_t count, m, n, k;
+  const T* const* a;
+  const T* const* b;
+  Wide<T>* const* c;
+};
+void run(Cuda, const OuterEach<float>&);
+void run(Cuda, const OuterEach<bf16>&);
 
 // b [k, n] laid out as the product reads it, for a matrix that is used many times.
 template <class T>

@@ -12,7 +12,6 @@ struct ProductOptions {
   bool accumulate = false;  // c += a b instead of c = a b
   std::optional<Tensor> bias = {};
   Activation activation = Activation::none;
-  std::optional<Tensor> b_sums = {};    // [N], set to the sums of b's columns; on a GPU only
   std::optional<Tensor> packed_b = {};  // b as packed() left it
 };
 

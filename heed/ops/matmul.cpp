@@ -62,7 +62,6 @@ void multiply(const char* op, const Tensor& a_given, const Tensor& b_given, cons
               const ProductOptions& options) {
   const Tensor a = usable(a_given), b = usable(b_given);
   const auto product = [&]<class T, class C>() {
-    using W = kernels::Wide<T>;
     return kernels::Matmul<T, C>{
         .m = a.size(-2),
         .n = b.size(-1),
@@ -73,7 +72,6 @@ void multiply(const char* op, const Tensor& a_given, const Tensor& b_given, cons
         .accumulate = options.accumulate,
         .bias = options.bias ? options.bias->data<T>() : nullptr,
         .activation = options.activation,
-        .b_sums = options.b_sums ? options.b_sums->data<W>() : nullptr,
         .outer = a.rank() > 3 ? a.size(-4) : 1,
         .inner = a.rank() > 2 ? a.size(-3) : 1,
         .a_batch = batch_stride(a),

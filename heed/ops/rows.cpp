@@ -4,6 +4,7 @@
 
 #include "heed/ops/into.h"
 #include "heed/ops/ops.h"
+#include "heed/ops/weight.h"
 #include "heed/tensor/dispatch.h"
 
 namespace heed {
@@ -67,12 +68,17 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
                             .r = r.data<kernels::Wide<T>>()};
   });
   return record(op, {&x, &gain, bias}, y,
-                [op, to = Destination(x), x = x.detached(), gain = gain.detached(), mean_kept, r,
+                [op, to = Destination(x), x = x.detached(), gain_leaf = gain.leaf(),
+                 bias_leaf = bias ? bias->leaf() : nullptr, gain = gain.detached(), mean_kept, r,
                  centered](Tensor dy) {
                   dy = contiguous(dy);
                   const std::optional<Tensor> begun = to.begun();
                   Tensor dx = begun ? *begun : reusable(dy), dgain = empty_like(gain),
-                         dbias = empty_like(gain);
+                         dbias = empty_like(gain), partial;
+                  const int64_t n = x.size(-1), parts = kernels::norm_parts(rows_of(x));
+                  const bool later = x.device() == Device::cuda && gain_leaf &&
+                                     (bias_leaf || !centered) && rows_of(x) > 0;
+                  if (later) partial = Tensor({parts, centered ? 2 * n : n}, gain.type());
                   launch(op, x, [&]<class T>() {
                     using W = kernels::Wide<T>;
                     return kernels::NormGrad<T>{.rows = rows_of(x),
@@ -86,11 +92,15 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
                                                 .dy = dy.data<T>(),
                                                 .dx = dx.data<T>(),
                                                 .dgain = dgain.data<W>(),
-                                                .dbias = centered ? dbias.data<W>() : nullptr};
+                                                .dbias = centered ? dbias.data<W>() : nullptr,
+                                                .partial = later ? partial.data<W>() : nullptr};
                   });
-                  Grads grads{std::nullopt, dgain, std::nullopt};
+                  Grads grads(3);
                   if (!begun) grads[0] = dx;
-                  if (centered) grads[2] = dbias;
+                  if (!later) grads[1] = dgain;
+                  if (!later && centered) grads[2] = dbias;
+                  if (later) add_rows_later(gain_leaf, slice(partial, 1, 0, n));
+                  if (later && centered) add_rows_later(bias_leaf, slice(partial, 1, n, 2 * n));
                   return grads;
                 });
 }
@@ -131,7 +141,6 @@ struct Mean {
   // The gradient of the loss, a number, times a saved gradient.
   static Tensor back(const Tensor& saved, const Tensor& dy) {
     if (is_unit(dy)) return saved;
-    wait_for_beside();
     return cast(cast(saved, dy.type()) * dy, saved.type());
   }
 };
@@ -208,15 +217,11 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
                                       .loss = losses.data<kernels::Wide<T>>() + at,
                                       .d_logits = wants_x || wants_w ? slab.data<T>() : nullptr};
     });
-    const auto add_to_dw = [&] {
+    if (wants_x) multiply(op, slab, transpose(w.detached(), 0, 1), slice(dx, 0, at, at + n));
+    if (wants_w) {
       const Tensor &a = w_turned ? slab : x_slab, &b = w_turned ? x_slab : slab;
       multiply(op, transpose(a, 0, 1), b, dw, {.accumulate = at > 0});
-    };
-    if (wants_w && n == rows)
-      compute_beside({&slab, &x_slab}, add_to_dw);
-    else if (wants_w)
-      add_to_dw();
-    if (wants_x) multiply(op, slab, transpose(w.detached(), 0, 1), slice(dx, 0, at, at + n));
+    }
   }
   if (wants_w && w_turned) dw = transpose(dw, 0, 1);
   return record(op, {&x, &w}, mean_of.of(losses), [dx, dw](const Tensor& dy) {

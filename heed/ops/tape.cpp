@@ -5,7 +5,6 @@
 #include "heed/ops/into.h"
 #include "heed/ops/ops.h"
 #include "heed/ops/weight.h"
-#include "heed/tensor/cuda.h"
 #include "heed/tensor/graph.h"
 
 namespace heed {
@@ -20,11 +19,6 @@ thread_local std::vector<Tensor>* under_way = nullptr;
 
 // The gradient that it began with.
 thread_local const Tensor* unit = nullptr;
-
-// What the work beside it reads, and how many bytes that is.
-thread_local std::vector<Tensor> read_beside;
-thread_local size_t bytes_beside = 0;
-constexpr size_t kMostBeside = size_t{1} << 30;
 
 // Nobody else sees its numbers, and they lie in order: they can be added to.
 Tensor own(Tensor sum) {
@@ -93,29 +87,8 @@ Tensor gradient_so_far(const Slot& slot, const Shape& shape, Type type) {
   return sum;
 }
 
-void wait_for_beside() {
-  if (read_beside.empty()) return;
-  join_beside();
-  read_beside.clear();
-  bytes_beside = 0;
-}
-
-void compute_beside(std::initializer_list<const Tensor*> reads, const std::function<void()>& work) {
-  if ((*reads.begin())->device() == Device::cpu) return work();
-  {
-    const Beside second;
-    work();
-  }
-  for (const Tensor* x : reads) {
-    read_beside.push_back(*x);
-    bytes_beside += static_cast<size_t>(x->count()) * size_of(x->type());
-  }
-  if (bytes_beside > kMostBeside) wait_for_beside();
-}
-
 std::optional<Tensor> Destination::begun() const {
   const Tensor* sum = leaf ? leaf->grad.get() : nullptr;
-  if (sum) wait_for_beside();
   if (!leaf && slot.index >= 0 && under_way && slot.index < static_cast<int64_t>(under_way->size()))
     sum = &(*under_way)[static_cast<size_t>(slot.index)];
   if (!sum || !sum->defined() || !sum->sole_owner() || !sum->contiguous()) return std::nullopt;
@@ -153,6 +126,7 @@ void Tape::backward(const Tensor& loss) {
           "backward: the loss was not recorded on this tape; it depends on no parameter, or was "
           "computed before the tape was opened");
   const NoTape off;
+  forget_waiting();
   std::vector<Tensor> grads(records_.size());
   under_way = &grads;
   const Tensor one = full(loss.shape(), 1, loss.type());
@@ -176,10 +150,7 @@ void Tape::backward(const Tensor& loss) {
       Gradient grad = std::move(*back[i]);
       back[i].reset();
       if (to.leaf) {
-        if (!to.leaf->grad)
-          to.leaf->grad = std::make_shared<Tensor>();
-        else
-          wait_for_beside();
+        if (!to.leaf->grad) to.leaf->grad = std::make_shared<Tensor>();
         *to.leaf->grad = added(std::move(*to.leaf->grad), std::move(grad));
       } else if (to.index >= 0) {
         Tensor& sum = grads[static_cast<size_t>(to.index)];
@@ -189,8 +160,7 @@ void Tape::backward(const Tensor& loss) {
   }
   under_way = nullptr;
   unit = nullptr;
-  wait_for_beside();
-  for (const auto& [leaf, uses] : weights_) settle_weight(*leaf, *uses);
+  settle_weights(weights_);
   forget_weights();
   // What was recorded so far is unknown to what is recorded from here on.
   number_ = ++tapes_made;

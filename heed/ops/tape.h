@@ -138,12 +138,6 @@ struct Destination {
   std::shared_ptr<Leaf> leaf;
 };
 
-// For a closure on the way back: work whose result nothing needs before its end, such as the
-// gradient of a parameter. On a GPU it runs beside what follows (heed/tensor/cuda.h); what it reads
-// is kept until then.
-void compute_beside(std::initializer_list<const Tensor*> reads, const std::function<void()>& work);
-void wait_for_beside();  // for who needs such a result earlier
-
 // True for the 1 with which the way back begins: what is multiplied by it need not be.
 bool is_unit(const Tensor& dy);
 

@@ -1,6 +1,9 @@
 #include "heed/ops/weight.h"
 
+#include <map>
+
 #include "heed/ops/tape.h"
+#include "heed/tensor/dispatch.h"
 
 namespace heed {
 namespace {
@@ -12,23 +15,17 @@ WeightUse::Gradients outer(const Tensor& w, const Tensor& x, const Tensor& dy, b
   const bool turned = w.stride(1) != 1 && w.stride(0) == 1;
   const Tensor a = transpose(turned ? dy : x, 0, 1), b = turned ? x : dy;
   Tensor c({a.size(0), b.size(1)}, wide(w.type()));
+  multiply("weight gradient", a, b, c);
   WeightUse::Gradients out;
-  const bool together = want_bias && !turned && w.device() == Device::cuda && x.size(0) > 0;
-  if (together) out.bias = Tensor({dy.size(1)}, wide(w.type()));
-  multiply("weight gradient", a, b, c, {.b_sums = out.bias});
-  if (want_bias && !together) out.bias = sum(dy, 0);
   out.weight = turned ? transpose(c, 0, 1) : c;
+  if (want_bias) out.bias = sum(dy, 0);
   return out;
 }
 
-WeightUse::Gradients sum_of(WeightUses& uses, const Tensor& w, bool want_bias) {
-  const auto joined = [](std::vector<Tensor>& parts) {
-    Tensor all = parts.size() == 1 ? parts[0] : concat(parts, 0);
-    parts.clear();
-    return all;
-  };
-  const Tensor x = joined(uses.x), dy = joined(uses.dy);
-  return outer(w, x, dy, want_bias);
+Tensor joined(std::vector<Tensor>& parts) {
+  Tensor all = parts.size() == 1 ? parts[0] : concat(parts, 0);
+  parts.clear();
+  return all;
 }
 
 Tensor as_matrix(const Tensor& w) {
@@ -37,6 +34,104 @@ Tensor as_matrix(const Tensor& w) {
 WeightUse::Gradients shaped(WeightUse::Gradients found, const Shape& shape) {
   if (found.weight && shape.rank() == 3) found.weight = reshape(*found.weight, shape);
   return found;
+}
+
+void give(Leaf& to, const Tensor& grad) {
+  if (!to.grad) to.grad = std::make_shared<Tensor>();
+  *to.grad = to.grad->defined() ? *to.grad + grad : grad;
+}
+
+// ---- on a GPU: what waits for the end of the way back
+
+struct Waiting {
+  struct Rows {
+    std::shared_ptr<Leaf> to;
+    Tensor x;
+  };
+  std::vector<Rows> rows;
+  std::vector<NotedWeight> weights;  // all of whose uses have come back
+  size_t bytes = 0;
+};
+thread_local Waiting waiting;
+constexpr size_t kMostWaiting = size_t{4} << 30;
+
+size_t bytes_of(const Tensor& x) { return static_cast<size_t>(x.count()) * size_of(x.type()); }
+bool aligned(const Tensor& x) { return reinterpret_cast<uintptr_t>(x.raw()) % 16 == 0; }
+
+struct Product {
+  Leaf* to;
+  Shape shape;  // of the parameter
+  Tensor x, dy;
+};
+
+// Products of one size: c_i = x_i^T dy_i.
+void multiply_each(const std::vector<Product>& all) {
+  const int64_t m = all[0].x.size(1), n = all[0].dy.size(1), count = std::ssize(all);
+  std::vector<Tensor> found;
+  std::vector<const void*> places(3 * all.size());
+  bool together = all.size() > 1;
+  for (size_t i = 0; i < all.size(); ++i) {
+    found.emplace_back(Shape{m, n}, wide(all[i].x.type()));
+    places[i] = all[i].x.raw();
+    places[all.size() + i] = all[i].dy.raw();
+    places[2 * all.size() + i] = found[i].raw();
+    together = together && all[i].x.contiguous() && all[i].dy.contiguous() && aligned(all[i].x) &&
+               aligned(all[i].dy);
+  }
+  if (together) {
+    const Tensor there = uploaded(std::as_bytes(std::span(places)), {3 * count}, Type::f64);
+    launch("weight gradients", all[0].x, [&]<class T>() {
+      void* const* at = static_cast<void* const*>(there.raw());
+      return kernels::OuterEach<T>{
+          .count = count,
+          .m = m,
+          .n = n,
+          .k = all[0].x.size(0),
+          .a = reinterpret_cast<const T* const*>(at),
+          .b = reinterpret_cast<const T* const*>(at + count),
+          .c = reinterpret_cast<kernels::Wide<T>* const*>(at + 2 * count)};
+    });
+  } else {
+    for (size_t i = 0; i < all.size(); ++i)
+      multiply("weight gradient", transpose(all[i].x, 0, 1), all[i].dy, found[i]);
+  }
+  for (size_t i = 0; i < all.size(); ++i) give(*all[i].to, reshape(found[i], all[i].shape));
+}
+
+void sum_rows_each(const std::vector<Waiting::Rows>& all) {
+  std::vector<Tensor> sums;
+  for (const Waiting::Rows& r : all) sums.emplace_back(Shape{r.x.size(1)}, wide(r.x.type()));
+  for (size_t first = 0; first < all.size(); first += kernels::kMaxParts) {
+    const size_t end = std::min(all.size(), first + kernels::kMaxParts);
+    launch("sums", all[first].x, [&]<class T>() {
+      kernels::SumRowsEach<T> k{};
+      for (size_t i = first; i < end; ++i)
+        k.part[k.count++] = {.rows = all[i].x.size(0),
+                             .n = all[i].x.size(1),
+                             .x = all[i].x.data<T>(),
+                             .x_row = all[i].x.stride(0),
+                             .y = sums[i].data<kernels::Wide<T>>()};
+      return k;
+    });
+  }
+  for (size_t i = 0; i < all.size(); ++i) give(*all[i].to, sums[i]);
+}
+
+// Everything that waits, as few launches: small products and sums fill a GPU only together.
+void settle_waiting() {
+  std::map<std::array<int64_t, 4>, std::vector<Product>> by_size;
+  for (const auto& [leaf, uses] : waiting.weights) {
+    if (uses->x.empty()) continue;
+    const Tensor x = joined(uses->x), dy = joined(uses->dy);
+    if (uses->one_bias) waiting.rows.push_back({uses->bias, dy});
+    by_size[{x.size(0), x.size(1), dy.size(1), static_cast<int64_t>(x.type())}].push_back(
+        {leaf.get(), uses->shape, x, dy});
+  }
+  for (const auto& [size, products] : by_size) multiply_each(products);
+  std::map<Type, std::vector<Waiting::Rows>> by_type;
+  for (const Waiting::Rows& r : waiting.rows) by_type[r.x.type()].push_back(r);
+  for (const auto& [type, rows] : by_type) sum_rows_each(rows);
+  waiting = {};
 }
 
 }  // namespace
@@ -51,7 +146,8 @@ WeightUse::WeightUse(const Tensor& w, const std::shared_ptr<Leaf>& bias)
     w.leaf()->uses->shape = shape_;
     tape->note_weight(w.leaf());
   }
-  uses_ = w.leaf()->uses;
+  leaf_ = w.leaf();
+  uses_ = leaf_->uses;
   if (uses_->recorded == 0) uses_->bias = bias;
   uses_->one_bias = uses_->one_bias && bias && uses_->bias == bias;
   ++uses_->recorded;
@@ -74,37 +170,51 @@ std::optional<Tensor> WeightUse::packed_turned(int64_t rows) {
 }
 
 WeightUse::Gradients WeightUse::gradients(const Tensor& x, const Tensor& dy, bool want_bias) {
+  const bool on_gpu = w_.device() == Device::cuda;
   // A vector's gradient is cheap, and its x are large: no waiting.
-  if (!uses_ || w_.size(1) == 1) return shaped(outer(w_, x, dy, want_bias), shape_);
-  if (uses_->recorded < 2) {
-    Gradients alone;
-    compute_beside({&x, &dy}, [&] { alone = outer(w_, x, dy, want_bias); });
-    return shaped(alone, shape_);
-  }
-  // Only the bias that every use has can wait.
-  const bool waits = want_bias && bias_ && uses_->one_bias;
+  if (!uses_ || w_.size(1) == 1 || x.size(0) == 0 || (!on_gpu && uses_->recorded < 2))
+    return shaped(outer(w_, x, dy, want_bias), shape_);
   Gradients now;
-  if (want_bias && !waits) now.bias = sum(dy, 0);
+  // Only the bias that every use has can wait.
+  if (want_bias && !uses_->one_bias) now.bias = sum(dy, 0);
   uses_->x.push_back(x);
   uses_->dy.push_back(dy);
-  if (++uses_->returned < uses_->recorded) return now;
-  Gradients all = sum_of(*uses_, w_, waits);
+  const bool last = ++uses_->returned == uses_->recorded;
+  if (on_gpu) {
+    waiting.bytes += bytes_of(x) + bytes_of(dy);
+    if (last) waiting.weights.emplace_back(leaf_, uses_);
+    if (waiting.bytes > kMostWaiting) settle_waiting();
+    return now;
+  }
+  if (!last) return now;
+  const Tensor all_x = joined(uses_->x), all_dy = joined(uses_->dy);
+  Gradients all = outer(w_, all_x, all_dy, want_bias && uses_->one_bias);
   if (!all.bias) all.bias = now.bias;
   return shaped(all, shape_);
 }
 
-void settle_weight(Leaf& leaf, WeightUses& uses) {
-  if (uses.x.empty()) return;
-  // Parameters are row-major; that is all that sum_of() asks of w.
-  const Tensor like({uses.x[0].size(1), uses.dy[0].size(1)}, uses.x[0].type());
-  const auto give = [](Leaf& to, const Tensor& grad) {
-    if (!to.grad) to.grad = std::make_shared<Tensor>();
-    *to.grad = to.grad->defined() ? *to.grad + grad : grad;
-  };
-  const WeightUse::Gradients found =
-      shaped(sum_of(uses, like, uses.one_bias && uses.bias), uses.shape);
-  give(leaf, *found.weight);
-  if (found.bias) give(*uses.bias, *found.bias);
+void add_rows_later(const std::shared_ptr<Leaf>& to, const Tensor& x) {
+  waiting.rows.push_back({to, x});
+}
+
+void forget_waiting() { waiting = {}; }
+
+void settle_weights(const std::vector<NotedWeight>& noted) {
+  waiting.weights.clear();
+  for (const auto& [leaf, uses] : noted) {
+    if (uses->x.empty()) continue;
+    if (uses->x[0].device() == Device::cuda) {
+      waiting.weights.emplace_back(leaf, uses);
+      continue;
+    }
+    const Tensor x = joined(uses->x), dy = joined(uses->dy);
+    // Parameters are row-major; that is all that outer() asks of w.
+    const Tensor like({x.size(1), dy.size(1)}, x.type());
+    const WeightUse::Gradients found = shaped(outer(like, x, dy, uses->one_bias), uses->shape);
+    give(*leaf, *found.weight);
+    if (found.bias) give(*uses->bias, *found.bias);
+  }
+  settle_waiting();
 }
 
 }  // namespace heed

@@ -2,6 +2,9 @@
 // decoder, is packed once, and its gradient is one product over all uses, dW = [x1; x2; ...]^T
 // [dy1; dy2; ...], instead of one small product and one sum each (docs/decisions/recording.md). The
 // gradient of the bias that goes with it, the sum of all dy, comes at the same time.
+//
+// On a GPU all gradients of weights wait for the end of the way back: nothing needs them earlier,
+// and small products fill a GPU only together. Those of one size are one launch, all sums another.
 #pragma once
 
 #include <memory>
@@ -35,7 +38,7 @@ class WeightUse {
   std::optional<Tensor> packed_turned(int64_t rows);
 
   // x^T dy and, if wanted, the sum of dy over rows, over all uses when it is the last one's turn;
-  // before that, nothing.
+  // before that, and on a GPU, nothing: the leaf gets it later.
   struct Gradients {
     std::optional<Tensor> weight, bias;
   };
@@ -48,12 +51,19 @@ class WeightUse {
 
   Tensor w_;  // detached
   Shape shape_;
+  std::shared_ptr<Leaf> leaf_;
   std::shared_ptr<WeightUses> uses_;  // null: not a parameter, or no tape is open
   std::shared_ptr<Leaf> bias_;
 };
 
-// For the tape, at the end of the way back: gathers what still waits for uses that the loss does
-// not depend on.
-void settle_weight(Leaf& leaf, WeightUses& uses);
+// At the end of the way back, the sum of the rows of x [rows, n] is added to the gradient of a
+// parameter. On a GPU.
+void add_rows_later(const std::shared_ptr<Leaf>& to, const Tensor& x);
+
+// For the tape: nothing waits at the beginning of the way back, and at its end what waits is
+// computed, also for uses that the loss does not depend on.
+using NotedWeight = std::pair<std::shared_ptr<Leaf>, std::shared_ptr<WeightUses>>;
+void forget_waiting();
+void settle_weights(const std::vector<NotedWeight>& noted);
 
 }  // namespace heed

@@ -6,8 +6,6 @@
 
 #include "heed/base/check.h"
 #include "heed/kernels/cuda/gemm.h"
-#include "heed/kernels/cuda/scratch.h"
-#include "heed/tensor/graph.h"
 
 namespace heed {
 namespace {
@@ -48,53 +46,13 @@ void require_cuda() {
   require(found.trouble.empty(), "cuda: ", found.trouble, "; use --device cpu");
 }
 
-namespace {
-
-cudaStream_t new_stream() {
-  cudaStream_t s = nullptr;
-  check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "no stream");
-  return s;
-}
-
-// Makes one stream wait for what the other has been given so far.
-void wait_for(cudaStream_t waiting, cudaStream_t other) {
-  static const cudaEvent_t event = [] {
-    cudaEvent_t e = nullptr;
-    check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "no event");
-    return e;
+void* cuda_stream() {
+  static const cudaStream_t stream = [] {
+    cudaStream_t s = nullptr;
+    check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "no stream");
+    return s;
   }();
-  check(cudaEventRecord(event, other), "event");
-  check(cudaStreamWaitEvent(waiting, event, 0), "event");
-}
-
-cudaStream_t main_stream() {
-  static const cudaStream_t stream = new_stream();
   return stream;
-}
-cudaStream_t second_stream() {
-  static const cudaStream_t stream = new_stream();
-  return stream;
-}
-
-thread_local bool is_beside = false, to_be_joined = false;
-
-}  // namespace
-
-void* cuda_stream() { return is_beside ? second_stream() : main_stream(); }
-
-Beside::Beside() {
-  if (!kernels_left_out()) wait_for(second_stream(), main_stream());
-  is_beside = to_be_joined = true;
-  kernels::use_second_scratch(true);
-}
-Beside::~Beside() {
-  is_beside = false;
-  kernels::use_second_scratch(false);
-}
-
-void join_beside() {
-  if (to_be_joined && !kernels_left_out()) wait_for(main_stream(), second_stream());
-  to_be_joined = false;
 }
 
 void cuda_synchronize() {

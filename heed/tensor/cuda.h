@@ -23,18 +23,6 @@ void require_cuda();
 void* cuda_stream();
 void cuda_synchronize();  // waits; throws Error for what went wrong meanwhile
 
-// But for work beside it: what is launched while a Beside lives runs on a second stream, behind
-// everything that was launched before, and the first one goes on without it until join_beside().
-// What it reads and writes must live until then.
-class Beside {
- public:
-  Beside();
-  ~Beside();
-  Beside(const Beside&) = delete;
-  Beside& operator=(const Beside&) = delete;
-};
-void join_beside();
-
 void* cuda_allocate(size_t bytes);  // throws Error: what was wanted, what is free
 void cuda_free(void* block);
 void copy_to_cuda(const void* host, void* device, size_t bytes);    // `host` may change at once

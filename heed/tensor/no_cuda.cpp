@@ -15,9 +15,6 @@ CudaDevices cuda_devices() { return {}; }
 void require_cuda() { missing(); }
 void* cuda_stream() { missing(); }
 void cuda_synchronize() {}
-Beside::Beside() = default;
-Beside::~Beside() = default;
-void join_beside() {}
 void* cuda_allocate(size_t) { missing(); }
 void cuda_free(void*) {}
 void copy_to_cuda(const void*, void*, size_t) { missing(); }

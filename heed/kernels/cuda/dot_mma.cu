@@ -5,30 +5,43 @@
 namespace heed::kernels {
 namespace {
 
-constexpr int kKeys = 64;  // of a tile
+// How the work is cut: warps with kRowTiles times 16 queries each by tiles of kKeys keys, two of
+// which are in shared memory at a time. Up to 32 queries and keys are one small tile: more blocks
+// are under way at once.
+template <int kRowTiles_, int kWarps_, int kKeys_>
+struct Cut {
+  static constexpr int kRowTiles = kRowTiles_, kWarps = kWarps_, kKeys = kKeys_;
+  static constexpr int kThreads = kWarps * kWarp, kStages = kKeys == 64 ? 2 : 1;
+  static constexpr int kRows = kWarps * 16 * kRowTiles;
+  static constexpr int blocks(int D) {  // of a multiprocessor
+    if (kStages == 1) return D == 128 ? 6 : 8;
+    return kRowTiles == 1 && D < 128 ? 3 : 2;
+  }
+};
+using Short = Cut<1, 2, 32>;
+using Small = Cut<1, kMmaWarps, 64>;
+using Large = Cut<2, kMmaWarps, 64>;
 
-// Of shared memory. Rows of a warp's own: kRowTiles times 16.
-template <int D, int kRowTiles>
+template <int D, class C>
 struct Tile {
-  static constexpr int kRows = kMmaWarps * 16 * kRowTiles;
-  alignas(1024) bf16 q[kRows * D];
-  alignas(1024) bf16 k[2][kKeys * D];
-  alignas(1024) bf16 value[2][kKeys * D];
-  int2 range[kRows];
-  Span span[kMmaWarps], all;
+  alignas(1024) bf16 q[C::kRows * D];
+  alignas(1024) bf16 k[C::kStages][C::kKeys * D];
+  alignas(1024) bf16 value[C::kStages][C::kKeys * D];
+  int2 range[C::kRows];
+  Span span[C::kWarps], all;
 };
 
-template <int D, int kRowTiles>
-__global__ void __launch_bounds__(kMmaThreads, kRowTiles == 1 && D < 128 ? 3 : 2)
+template <int D, class C>
+__global__ void __launch_bounds__(C::kThreads, C::blocks(D))
     attend_mma(const __grid_constant__ Attention<bf16> a, int tiles, int heads) {
   using S = Swizzled<D>;
-  constexpr int kRows = Tile<D, kRowTiles>::kRows;
+  constexpr int kRowTiles = C::kRowTiles, kRows = C::kRows, kKeys = C::kKeys;
   constexpr int kSteps = D / 16;      // of a product over columns
   constexpr int kScores = kKeys / 8;  // tiles of scores of 8 keys
   constexpr int kColumns = D / 8;     // tiles of the mean of 8 columns
   constexpr bool kKeepQ = D <= 64;    // in registers
   extern __shared__ __align__(1024) unsigned char shared[];
-  Tile<D, kRowTiles>& tile = *reinterpret_cast<Tile<D, kRowTiles>*>(shared);
+  Tile<D, C>& tile = *reinterpret_cast<Tile<D, C>*>(shared);
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
   const Unit unit(a, blockIdx.x / tiles, heads);
@@ -50,14 +63,14 @@ __global__ void __launch_bounds__(kMmaThreads, kRowTiles == 1 && D < 128 ? 3 : 2
   __syncthreads();
   if (threadIdx.x == 0) {
     Span all = tile.span[0];
-    for (int i = 1; i < kMmaWarps; ++i) all.add(tile.span[i]);
+    for (int i = 1; i < C::kWarps; ++i) all.add(tile.span[i]);
     tile.all = all;
   }
   __syncthreads();
 
   const uint32_t q_tile = shared_address(tile.q);
   {
-    constexpr int kStep = kMmaThreads / S::kPieces;
+    constexpr int kStep = C::kThreads / S::kPieces;
     const int piece = static_cast<int>(threadIdx.x) % S::kPieces;
 #pragma unroll
     for (int r0 = 0; r0 < kRows; r0 += kStep) {
@@ -70,13 +83,14 @@ __global__ void __launch_bounds__(kMmaThreads, kRowTiles == 1 && D < 128 ? 3 : 2
   const int first = tile.all.low / kKeys,
             last = (tile.all.high + kKeys - 1) / kKeys;  // tiles of keys
   const auto take = [&](int t) {
-    const int key = t * kKeys, stage = t % 2;
+    const int key = t * kKeys, stage = t % C::kStages;
     // What no row sees is not read: it need not be numbers.
     const int low = tile.all.low - key, high = tile.all.high - key;
-    S::template take<kKeys>(shared_address(tile.k[stage]), row_at(a.k, unit.b, unit.g, key),
-                            a.k.row, low, high);
-    S::template take<kKeys>(shared_address(tile.value[stage]), row_at(a.value, unit.b, unit.g, key),
-                            a.value.row, low, high);
+    S::template take<kKeys, C::kThreads>(shared_address(tile.k[stage]),
+                                         row_at(a.k, unit.b, unit.g, key), a.k.row, low, high);
+    S::template take<kKeys, C::kThreads>(shared_address(tile.value[stage]),
+                                         row_at(a.value, unit.b, unit.g, key), a.value.row, low,
+                                         high);
   };
   if (first < last) take(first);
   copies_end();
@@ -110,8 +124,8 @@ __global__ void __launch_bounds__(kMmaThreads, kRowTiles == 1 && D < 128 ? 3 : 2
     }
     if (t + 1 < last) take(t + 1);
     copies_end();
-    const uint32_t k_begin = S::right(shared_address(tile.k[t % 2])),
-                   value_begin = S::right_turned(shared_address(tile.value[t % 2]));
+    const uint32_t k_begin = S::right(shared_address(tile.k[t % C::kStages])),
+                   value_begin = S::right_turned(shared_address(tile.value[t % C::kStages]));
     const bool mine = span.sees(key, kKeys);
     uint32_t weight[kRowTiles][kScores / 2][4];
     if (mine) {
@@ -201,14 +215,14 @@ __global__ void __launch_bounds__(kMmaThreads, kRowTiles == 1 && D < 128 ? 3 : 2
     if (!tile.all.all_see(key, kKeys)) {
       // 0 * NaN is NaN: where a value is no number, the rows that see it get it here, and the
       // product finds 0 in its place.
-      const auto pieces = reinterpret_cast<uint4*>(tile.value[t % 2]);
+      const auto pieces = reinterpret_cast<uint4*>(tile.value[t % C::kStages]);
       bool bad = false;
-      for (int x = static_cast<int>(threadIdx.x); x < kKeys * S::kPieces; x += kMmaThreads) {
+      for (int x = static_cast<int>(threadIdx.x); x < kKeys * S::kPieces; x += C::kThreads) {
         const uint4 p = pieces[x];
         bad = bad || strange(p.x) || strange(p.y) || strange(p.z) || strange(p.w);
       }
       if (__syncthreads_or(bad)) {
-        const auto bytes = reinterpret_cast<const unsigned char*>(tile.value[t % 2]);
+        const auto bytes = reinterpret_cast<const unsigned char*>(tile.value[t % C::kStages]);
 #pragma unroll 1
         for (int j = 0; j < kKeys; ++j)
 #pragma unroll
@@ -226,7 +240,7 @@ __global__ void __launch_bounds__(kMmaThreads, kRowTiles == 1 && D < 128 ? 3 : 2
               }
           }
         __syncthreads();
-        make_numbers(tile.value[t % 2], kKeys * D);
+        make_numbers(tile.value[t % C::kStages], kKeys * D);
         __syncthreads();
       }
     }
@@ -283,15 +297,22 @@ __global__ void __launch_bounds__(kMmaThreads, kRowTiles == 1 && D < 128 ? 3 : 2
   }
 }
 
-template <int D, int kRowTiles>
+template <int D, class C>
 void launch(Cuda device, const Attention<bf16>& a, int heads) {
-  constexpr size_t bytes = sizeof(Tile<D, kRowTiles>);
+  constexpr size_t bytes = sizeof(Tile<D, C>);
   const int64_t rows = heads * a.queries;
-  const auto tiles = static_cast<int>(ceil_div(rows, Tile<D, kRowTiles>::kRows));
+  const auto tiles = static_cast<int>(ceil_div(rows, C::kRows));
   const auto blocks = static_cast<unsigned>(a.batch * (a.heads / heads) * tiles);
-  allow_shared(attend_mma<D, kRowTiles>, bytes);
-  attend_mma<D, kRowTiles><<<blocks, kMmaThreads, bytes, stream_of(device)>>>(a, tiles, heads);
+  allow_shared(attend_mma<D, C>, bytes);
+  attend_mma<D, C><<<blocks, C::kThreads, bytes, stream_of(device)>>>(a, tiles, heads);
   launched("attention");
+}
+template <int D>
+void launch(Cuda device, const Attention<bf16>& a, int heads) {
+  const int64_t rows = heads * a.queries;
+  if (rows <= Short::kRows && a.keys <= Short::kKeys) return launch<D, Short>(device, a, heads);
+  return rows <= Small::kRows ? launch<D, Small>(device, a, heads)
+                              : launch<D, Large>(device, a, heads);
 }
 
 }  // namespace
@@ -308,12 +329,9 @@ bool mma_takes(const Attention<bf16>& a) {
 void mma_attention(Cuda device, const Attention<bf16>& a) {
   const auto group = static_cast<int>(a.heads / a.key_heads);
   const int heads = a.queries >= 64 ? 1 : group;  // of a unit
-  const bool small = heads * a.queries <= 64;
-  if (a.size == 32)
-    return small ? launch<32, 1>(device, a, heads) : launch<32, 2>(device, a, heads);
-  if (a.size == 64)
-    return small ? launch<64, 1>(device, a, heads) : launch<64, 2>(device, a, heads);
-  return small ? launch<128, 1>(device, a, heads) : launch<128, 2>(device, a, heads);
+  if (a.size == 32) return launch<32>(device, a, heads);
+  if (a.size == 64) return launch<64>(device, a, heads);
+  return launch<128>(device, a, heads);
 }
 
 }  // namespace heed::kernels

@@ -94,10 +94,11 @@ struct Swizzled {
   }
   // Left operand for load_turned: rows are summed over, columns are the rows of the product.
   __device__ static uint32_t left_turned(uint32_t tile) { return right(tile); }
-  // `kRows` rows `stride` numbers apart, from `from` on; row r is zeros unless low <= r < high.
-  template <int kRows>
+  // `kRows` rows `stride` numbers apart, from `from` on, by kThreads threads; row r is zeros unless
+  // low <= r < high.
+  template <int kRows, int kThreads = kMmaThreads>
   __device__ static void take(uint32_t tile, const bf16* from, int64_t stride, int low, int high) {
-    constexpr int kStep = kMmaThreads / kPieces;
+    constexpr int kStep = kThreads / kPieces;
     static_assert(kRows % kStep == 0);
     const int piece = static_cast<int>(threadIdx.x) % kPieces;
     const int first = static_cast<int>(threadIdx.x) / kPieces;
@@ -224,7 +225,7 @@ __device__ float mean_of(const bf16* context, const bf16* g, int r) {
 // What is no number in a tile becomes 0.
 __device__ inline void make_numbers(bf16* tile, int count) {
   const auto pieces = reinterpret_cast<uint4*>(tile);
-  for (int x = static_cast<int>(threadIdx.x); x < count / 8; x += kMmaThreads) {
+  for (int x = static_cast<int>(threadIdx.x); x < count / 8; x += static_cast<int>(blockDim.x)) {
     const uint4 p = pieces[x];
     if (!strange(p.x) && !strange(p.y) && !strange(p.z) && !strange(p.w)) continue;
     for (int i = 8 * x; i < 8 * x + 8; ++i)

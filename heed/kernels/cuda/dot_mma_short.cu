@@ -1,16 +1,15 @@
 // The way back through attention by dot products of bf16 on tensor cores, for up to 64 keys: one
 // block has all of a key head, so one launch gives everything. Each warp has 16 rows of every 64
-// for weights, d score and dq; these weights and slopes go through shared memory, where each warp
-// takes 16 keys of them for dk and dvalue. Equations: dot_grad.cu.
+// (or 32, where that is all: more blocks are under way at once) for weights, d score and dq; these
+// weights and slopes go through shared memory, where each warp takes 16 keys of them for dk and
+// dvalue. Equations: dot_grad.cu.
 #include "heed/kernels/cuda/dot_mma.cuh"
 
 namespace heed::kernels {
 namespace {
 
-constexpr int kStep = 64;  // rows, and keys
-
-template <int D>
-struct Tile {  // of shared memory
+template <int D, int kStep>
+struct Tile {  // of shared memory; kStep rows, and keys
   alignas(1024) bf16 k[kStep * D];
   alignas(1024) bf16 value[kStep * D];
   alignas(1024) bf16 q[kStep * D];
@@ -22,7 +21,7 @@ struct Tile {  // of shared memory
 };
 
 // Sums of 16 rows from `row` on by kTiles times 8 columns from `column` on, rounded.
-template <int kTiles>
+template <int kStep, int kTiles>
 __device__ void put_sums(const float (&x)[1][kTiles][4], bf16* to, int row, int column) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll
@@ -35,24 +34,27 @@ __device__ void put_sums(const float (&x)[1][kTiles][4], bf16* to, int row, int 
 }
 
 // kOne: there is one step. Then dk and dvalue need no registers while dq does.
-template <int D, bool kOne>
-__global__ void __launch_bounds__(kMmaThreads, D == 128 ? 2
-                                               : kOne   ? 4
-                                                        : 3)
+template <int D, bool kOne, int kStep>
+__global__ void __launch_bounds__(kStep * 2, (D == 128 ? 2
+                                              : kOne   ? 4
+                                                       : 3) *
+                                                 (64 / kStep))
     grad_short(const __grid_constant__ AttentionGrad<bf16> k) {
   using S = Swizzled<D>;
-  constexpr int kChunk = 4;  // tiles of eight keys that are worked on at once
+  constexpr int kThreads = kStep * 2;  // a warp for each 16 rows
+  constexpr int kChunk = 4;            // tiles of eight keys that are worked on at once
   extern __shared__ __align__(1024) unsigned char shared[];
-  Tile<D>& tile = *reinterpret_cast<Tile<D>*>(shared);
+  auto& tile = *reinterpret_cast<Tile<D, kStep>*>(shared);
   const Attention<bf16>& a = k.forward;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   const Unit unit(a, blockIdx.x, static_cast<int>(a.heads / a.key_heads));
   const int keys = static_cast<int>(a.keys);
   const int own = warp * 16;  // this warp's rows, and its keys
 
-  S::template take<kStep>(shared_address(tile.k), row_at(a.k, unit.b, unit.g, 0), a.k.row, 0, keys);
-  S::template take<kStep>(shared_address(tile.value), row_at(a.value, unit.b, unit.g, 0),
-                          a.value.row, 0, keys);
+  S::template take<kStep, kThreads>(shared_address(tile.k), row_at(a.k, unit.b, unit.g, 0), a.k.row,
+                                    0, keys);
+  S::template take<kStep, kThreads>(shared_address(tile.value), row_at(a.value, unit.b, unit.g, 0),
+                                    a.value.row, 0, keys);
   float dk[1][D / 8][4], dvalue[1][D / 8][4];
   const float scale = a.scale * kLog2E;
   const uint32_t q_begin = S::left(shared_address(tile.q)),
@@ -69,7 +71,7 @@ __global__ void __launch_bounds__(kMmaThreads, D == 128 ? 2
     if (thread < kStep) tile.range[thread] = unit.range(a, row0 + thread);
     __syncthreads();
     {  // Rows that see nothing are zeros.
-      constexpr int kRowsAtOnce = kMmaThreads / S::kPieces;
+      constexpr int kRowsAtOnce = kThreads / S::kPieces;
       const int piece = thread % S::kPieces;
       const uint32_t q_tile = shared_address(tile.q), g_tile = shared_address(tile.g);
 #pragma unroll
@@ -124,8 +126,8 @@ __global__ void __launch_bounds__(kMmaThreads, D == 128 ? 2
               s[0][j][e] = seen ? w : 0.0f;
             }
         }
-        put_sums(s, tile.weight, own, j0);
-        put_sums(slope, tile.slope, own, j0);
+        put_sums<kStep>(s, tile.weight, own, j0);
+        put_sums<kStep>(slope, tile.slope, own, j0);
         add_product<D>(slope, k_turned, j0, dq);
       }
 #pragma unroll
@@ -182,19 +184,20 @@ __global__ void __launch_bounds__(kMmaThreads, D == 128 ? 2
   }
 }
 
-template <int D, bool kOne>
+template <int D, bool kOne, int kStep>
 void launch(Cuda device, const AttentionGrad<bf16>& k) {
-  constexpr size_t bytes = sizeof(Tile<D>);
+  constexpr size_t bytes = sizeof(Tile<D, kStep>);
   const auto blocks = static_cast<unsigned>(k.forward.batch * k.forward.key_heads);
-  allow_shared(grad_short<D, kOne>, bytes);
-  grad_short<D, kOne><<<blocks, kMmaThreads, bytes, stream_of(device)>>>(k);
+  allow_shared(grad_short<D, kOne, kStep>, bytes);
+  grad_short<D, kOne, kStep><<<blocks, kStep * 2, bytes, stream_of(device)>>>(k);
   launched("attention, the way back");
 }
 template <int D>
 void launch(Cuda device, const AttentionGrad<bf16>& k) {
   const Attention<bf16>& a = k.forward;
-  const bool one = a.heads / a.key_heads * a.queries <= kStep;
-  return one ? launch<D, true>(device, k) : launch<D, false>(device, k);
+  const int64_t rows = a.heads / a.key_heads * a.queries;
+  if (rows <= 32 && a.keys <= 32) return launch<D, true, 32>(device, k);
+  return rows <= 64 ? launch<D, true, 64>(device, k) : launch<D, false, 64>(device, k);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // were asked for; bf16 ones with f32 sums. The library is asked once for each shape which of its
 // kernels is the best.
 #include <cublasLt.h>
+#include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -71,9 +72,6 @@ struct Product {
   int64_t batch;
   cublasLtEpilogue_t epilogue;
 
-  // What cuBLASLt calls the bias: one that is added, or the sums of b's columns that come out.
-  const void* vector() const { return k.bias ? static_cast<const void*>(k.bias) : k.b_sums; }
-
   // All that the choice of a kernel depends on.
   std::array<int64_t, 18> key(const T* pa, const T* pb, const C* pc) const {
     return {k.m,      k.n,          k.k,           a.turned,      a.lead,        a.step,
@@ -110,9 +108,9 @@ struct Product {
     set(CUBLASLT_MATMUL_DESC_TRANSA, b.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, a.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-    if (vector()) {
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector());
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, k.bias ? type<T>() : CUDA_R_32F);
+    if (k.bias) {
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(k.bias));
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type<T>());
     }
     p.a = layout(type<T>(), b.turned ? k.k : k.n, b.turned ? k.n : k.k, b.lead, batch, b.step);
     p.b = layout(type<T>(), a.turned ? k.m : k.k, a.turned ? k.k : k.m, a.lead, batch, a.step);
@@ -132,7 +130,6 @@ struct Product {
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle(), p.what, p.a, p.b, p.c,
                                                                  p.c, wish, 1, &found, &count);
     cublasLtMatmulPreferenceDestroy(wish);
-    if (epilogue == CUBLASLT_EPILOGUE_BGRADA && count == 0) return {};
     if (status != CUBLAS_STATUS_SUCCESS || count == 0)
       fail("matrix product: cuBLASLt has no kernel for [", k.m, ", ", k.k, "] x [", k.k, ", ", k.n,
            "], batch ", batch, ": ", cublasLtGetStatusString(status));
@@ -140,27 +137,23 @@ struct Product {
     return p;
   }
 
-  // False if the library has no kernel that also leaves the sums of b's columns.
-  bool run(cudaStream_t stream, const T* pa, const T* pb, C* pc) const {
+  void run(cudaStream_t stream, const T* pa, const T* pb, C* pc) const {
     static std::map<std::array<int64_t, 18>, Plan> plans;
     const auto [at, fresh] = plans.try_emplace(key(pa, pb, pc));
     if (fresh) at->second = plan(pa, pb, pc);
     const Plan& p = at->second;
-    if (!p.what) return false;
-    const void* const v = vector();
-    if (v)
-      check(cublasLtMatmulDescSetAttribute(p.what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &v, sizeof v),
+    if (k.bias)
+      check(cublasLtMatmulDescSetAttribute(p.what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &k.bias,
+                                           sizeof k.bias),
             "bias");
     const float one = 1, beta = k.accumulate ? 1 : 0;
     check(cublasLtMatmul(handle(), p.what, &one, pb, p.a, pa, p.b, &beta, pc, p.c, pc, p.c,
                          &p.algorithm, cuda_scratch(kWorkspace), kWorkspace, stream),
           "cannot run");
-    return true;
   }
 };
 
-cublasLtEpilogue_t epilogue_of(bool bias, bool b_sums, Activation f) {
-  if (b_sums) return CUBLASLT_EPILOGUE_BGRADA;
+cublasLtEpilogue_t epilogue_of(bool bias, Activation f) {
   if (f == Activation::relu) return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
   return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -168,7 +161,7 @@ cublasLtEpilogue_t epilogue_of(bool bias, bool b_sums, Activation f) {
 // An inner size of 0, which the library does not know: sums of nothing.
 template <class T, class C>
 void nothing_summed(Cuda device, const Matmul<T, C>& k) {
-  require(!k.bias && !k.b_sums && k.activation == Activation::none,
+  require(!k.bias && k.activation == Activation::none,
           "matrix product: an inner size of 0 with a bias is not known on a GPU");
   if (k.accumulate) return;
   for (int64_t i = 0; i < k.outer * k.inner; ++i) {
@@ -192,26 +185,16 @@ void product(Cuda device, const Matmul<T, C>& k) {
   const auto step = [&](const BatchStride& s) {
     return together && k.inner == 1 && k.outer > 1 ? s.outer : s.inner;
   };
-  Product<T, C> p{.k = k,
-                  .a = operand(k.a, step(k.a_batch)),
-                  .b = operand(k.b, step(k.b_batch)),
-                  .c = operand(k.c, step(k.c_batch)),
-                  .batch = together ? k.outer * k.inner : k.inner,
-                  .epilogue = epilogue_of(k.bias != nullptr, k.b_sums != nullptr, k.activation)};
+  const Product<T, C> p{.k = k,
+                        .a = operand(k.a, step(k.a_batch)),
+                        .b = operand(k.b, step(k.b_batch)),
+                        .c = operand(k.c, step(k.c_batch)),
+                        .batch = together ? k.outer * k.inner : k.inner,
+                        .epilogue = epilogue_of(k.bias != nullptr, k.activation)};
   const auto stream = static_cast<cudaStream_t>(device.stream);
-  const auto all = [&] {
-    bool done = true;
-    for (int64_t i = 0; done && i < (together ? 1 : k.outer); ++i)
-      done = p.run(stream, k.a.data + i * k.a_batch.outer, k.b.data + i * k.b_batch.outer,
-                   k.c.data + i * k.c_batch.outer);
-    return done;
-  };
-  if (!all()) {
-    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    all();
-    require(k.b.col == 1 && k.b.row == k.n, "matrix product: sums of columns want whole rows");
-    kernels::run(device, Sum<T>{.outer = 1, .n = k.k, .inner = k.n, .x = k.b.data, .y = k.b_sums});
-  }
+  for (int64_t i = 0; i < (together ? 1 : k.outer); ++i)
+    p.run(stream, k.a.data + i * k.a_batch.outer, k.b.data + i * k.b_batch.outer,
+          k.c.data + i * k.c_batch.outer);
   // What the library has no epilogue for.
   constexpr Unary after[] = {Unary::copy, Unary::copy, Unary::gelu, Unary::tanh, Unary::sigmoid};
   const Unary f = after[static_cast<size_t>(k.activation)];
@@ -223,7 +206,35 @@ void product(Cuda device, const Matmul<T, C>& k) {
   }
 }
 
+// Many products of one size in one launch, which cuBLASLt's older sister does.
+template <class T>
+void outer_each(Cuda device, const OuterEach<T>& k) {
+  const auto sure = [](cublasStatus_t status) {
+    if (status != CUBLAS_STATUS_SUCCESS)
+      fail("matrix products: cuBLAS says ", cublasGetStatusString(status));
+  };
+  static const cublasHandle_t made = [&] {
+    cublasHandle_t h = nullptr;
+    sure(cublasCreate(&h));
+    return h;
+  }();
+  sure(cublasSetStream(made, static_cast<cudaStream_t>(device.stream)));
+  sure(cublasSetWorkspace(made, cuda_scratch(kWorkspace), kWorkspace));
+  const float one = 1, zero = 0;
+  const bool f32 = std::is_same_v<T, float>;
+  const auto address = [](auto p) { return reinterpret_cast<const void* const*>(p); };
+  sure(cublasGemmBatchedEx(
+      made, CUBLAS_OP_N, CUBLAS_OP_T, static_cast<int>(k.n), static_cast<int>(k.m),
+      static_cast<int>(k.k), &one, address(k.b), type<T>(), static_cast<int>(k.n), address(k.a),
+      type<T>(), static_cast<int>(k.m), &zero, reinterpret_cast<void* const*>(k.c), CUDA_R_32F,
+      static_cast<int>(k.n), static_cast<int>(k.count),
+      f32 && !exact ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+}
+
 }  // namespace
+
+void run(Cuda device, const OuterEach<float>& k) { outer_each(device, k); }
+void run(Cuda device, const OuterEach<bf16>& k) { outer_each(device, k); }
 
 void set_exact_products(bool on) { exact = on; }
 

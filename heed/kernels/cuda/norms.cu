@@ -203,26 +203,28 @@ void launch(Cuda device, const NormGrad<T>& k) {
   const cudaStream_t stream = stream_of(device);
   const int64_t width = (k.dbias ? 2 : 1) * k.n;
   const auto room = [&](int64_t count) {
+    if (k.partial) return k.partial;
     return static_cast<float*>(cuda_scratch(std::max<int64_t>(1, count) * width * sizeof(float)));
   };
   const bool packed = aligned_to_4(k.x, k.dy, k.dx) && aligned_to_4(k.gain);
   int64_t blocks = 0;
   float* partial = nullptr;
   const bool held = in_warp(k.n, packed, [&](auto V, auto P) {
-    blocks = std::min<int64_t>(ceil_div(k.rows, kWarps), V() * P() > 16 ? 132 : 264);
+    blocks = norm_parts(k.rows);
     partial = room(blocks);
     if (blocks > 0)
       norm_grad_warp<V(), P(), T>
           <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(k, partial);
   });
   if (!held) {
-    blocks = std::min<int64_t>(k.rows, 264);
+    blocks = norm_parts(k.rows);
     partial = room(blocks);
     const auto kernel = packed && k.n % 4 == 0 ? norm_grad_block<4, T> : norm_grad_block<1, T>;
     if (blocks > 0)
       kernel<<<static_cast<unsigned>(blocks), row_threads(k.n), 0, stream>>>(k, partial);
   }
   launched("norm_grad");
+  if (k.partial) return;
   launch_column_sums<1, kWarp>(device, 1, blocks, width, 1, blocks,
                                static_cast<const float*>(partial), k.dgain, k.n, k.dbias);
 }

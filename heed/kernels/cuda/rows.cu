@@ -129,6 +129,57 @@ void launch(Cuda device, const Sum<T>& k) {
                                static_cast<const float*>(partial), k.y);
 }
 
+// ---- sums of rows of many matrices
+
+// A block takes 32 packs of V columns of one matrix: warps take rows in turn, in a fixed order.
+template <class T>
+__global__ void __launch_bounds__(1024) sum_rows(const __grid_constant__ SumRowsEach<T> k) {
+  constexpr int V = 4;
+  __shared__ float room[kWarp][kWarp * V];
+  const auto tiles = [&](int part) {
+    return static_cast<int>((k.part[part].n + kWarp * V - 1) / (kWarp * V));
+  };
+  int tile = static_cast<int>(blockIdx.x), at = 0;
+  while (tile >= tiles(at)) tile -= tiles(at++);
+  const RowsPart<T>& p = k.part[at];
+  const int64_t column = tile * int64_t{kWarp * V} + lane() * V;
+  const bool packed = column + V <= p.n && p.x_row % V == 0 &&
+                      reinterpret_cast<uintptr_t>(p.x) % (V * sizeof(T)) == 0;
+  float sum[V] = {};
+#pragma unroll 8
+  for (int64_t row = warp(); row < p.rows; row += kWarp) {
+    const T* x = p.x + row * p.x_row + column;
+    float v[V] = {};
+    if (packed) {
+      load<V>(x, v);
+    } else {
+#pragma unroll
+      for (int i = 0; i < V; ++i)
+        if (column + i < p.n) v[i] = wide(x[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < V; ++i) sum[i] += v[i];
+  }
+#pragma unroll
+  for (int i = 0; i < V; ++i) room[warp()][lane() * V + i] = sum[i];
+  __syncthreads();
+  const int j = static_cast<int>(threadIdx.x);
+  if (j >= kWarp * V || tile * int64_t{kWarp * V} + j >= p.n) return;
+  float total = 0;
+#pragma unroll
+  for (int w = 0; w < kWarp; ++w) total += room[w][j];
+  p.y[tile * int64_t{kWarp * V} + j] = total;
+}
+
+template <class T>
+void launch(Cuda device, const SumRowsEach<T>& k) {
+  int64_t tiles = 0;
+  for (int i = 0; i < k.count; ++i) tiles += ceil_div(k.part[i].n, kWarp * 4);
+  if (tiles == 0) return;
+  sum_rows<<<static_cast<unsigned>(tiles), 1024, 0, stream_of(device)>>>(k);
+  launched("sum_rows");
+}
+
 // ---- maxima
 
 // The largest key of what this thread reads of a row: V columns at a time, blockDim.x V apart.
@@ -477,11 +528,87 @@ __global__ void __launch_bounds__(1024) cross_entropy(const __grid_constant__ Cr
   });
 }
 
+// The same with the row in registers, P packs a thread: it is read once, and each exponential is
+// taken once.
+template <int V, int P, class T>
+__global__ void __launch_bounds__(1024)
+    cross_entropy_held(const __grid_constant__ CrossEntropy<T> k) {
+  __shared__ float room[2][kWarp];
+  __shared__ float sum_room[2][kWarp];
+  const int64_t row = blockIdx.x;
+  const int n = static_cast<int>(k.n);
+  const T* x = k.logits + row * n;
+  T* dx = k.d_logits ? k.d_logits + row * n : nullptr;
+  const Id target = k.target[row];
+  const auto place = [&](int p) { return static_cast<int>(p * blockDim.x + threadIdx.x) * V; };
+  float v[P][V];
+  if (target < 0) {
+    if (threadIdx.x == 0) k.loss[row] = 0;
+    const float zero[V] = {};
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+      if (dx && place(p) < n) store<V>(zero, dx + place(p));
+    return;
+  }
+  const float x_target = wide(x[target]);
+  Online all;
+#pragma unroll
+  for (int p = 0; p < P; ++p) {
+    if (place(p) < n) {
+      load<V>(x + place(p), v[p]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < V; ++i) v[p][i] = -INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < V; ++i) all.most = fmaxf(all.most, v[p][i]);
+  }
+  const float most = block_online(all, room).most;
+  float sum = 0, plain = 0;  // of exp(x - most), and of x - most
+#pragma unroll
+  for (int p = 0; p < P; ++p)
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      v[p][i] -= most;
+      if (place(p) < n) plain += v[p][i];
+      v[p][i] = expf(v[p][i]);
+      sum += v[p][i];
+    }
+  sum = block_sum(sum, sum_room[0]);
+  const bool smooth = k.smoothing != 0;
+  if (smooth) plain = block_sum(plain, sum_room[1]);
+  const float e = k.smoothing, log_sum = logf(sum);
+  if (threadIdx.x == 0)
+    k.loss[row] = (1 - e) * (log_sum - (x_target - most)) +
+                  (smooth ? e * (log_sum - plain / static_cast<float>(n)) : 0);
+  if (!dx) return;
+  const float scale = *k.scale, factor = scale / sum, less = scale * (e / static_cast<float>(n));
+  const float hit = scale * (1 - e);
+#pragma unroll
+  for (int p = 0; p < P; ++p) {
+    const int j = place(p);
+    if (j >= n) continue;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      v[p][i] = fmaf(v[p][i], factor, -less);
+      if (j + i == target) v[p][i] -= hit;
+    }
+    store<V>(v[p], dx + j);
+  }
+}
+
 template <class T>
 void launch(Cuda device, const CrossEntropy<T>& k) {
   if (k.rows == 0) return;
   constexpr int V = kPack<T>;
   const bool packed = k.n % V == 0 && aligned(k.logits, 16) && aligned(k.d_logits, 16);
+  constexpr int P = 32 / V;
+  const int64_t held = ceil_div(ceil_div(k.n, V * P), kWarp) * kWarp;  // threads
+  if (packed && k.n >= 1024 && held <= 1024) {
+    cross_entropy_held<V, P, T>
+        <<<static_cast<unsigned>(k.rows), static_cast<unsigned>(held), 0, stream_of(device)>>>(k);
+    return launched("cross_entropy");
+  }
   const auto kernel = packed ? cross_entropy<V, T> : cross_entropy<1, T>;
   kernel<<<static_cast<unsigned>(k.rows), row_threads(k.n), 0, stream_of(device)>>>(k);
   launched("cross_entropy");
@@ -495,6 +622,7 @@ void launch(Cuda device, const CrossEntropy<T>& k) {
   void run(Cuda device, const Name<float>& k) { launch(device, k); } \
   void run(Cuda device, const Name<bf16>& k) { launch(device, k); }
 HEED_RUN(Sum)
+HEED_RUN(SumRowsEach)
 HEED_RUN(Softmax)
 HEED_RUN(SoftmaxGrad)
 HEED_RUN(CrossEntropy)

@@ -8,21 +8,9 @@
 
 namespace heed::kernels {
 
-namespace {
-
-struct Block {
-  void* at = nullptr;
-  size_t size = 0;
-};
-Block blocks[2];
-thread_local bool second = false;
-
-}  // namespace
-
-void use_second_scratch(bool on) { second = on; }
-
 void* cuda_scratch(size_t bytes) {
-  auto& [block, size] = blocks[second];
+  static void* block = nullptr;
+  static size_t size = 0;
   if (bytes <= size) return block;
   const size_t wanted = std::max(bytes + bytes / 2, size_t{64} << 20);
   void* larger = nullptr;

@@ -1,5 +1,5 @@
-// Memory of the GPU that a kernel needs while it runs: one block for each of the two streams, which
-// all kernels of the stream use in turn. What a run() leaves there is gone with the next one.
+// Memory of the GPU that a kernel needs while it runs: one block, which all kernels of the stream
+// use in turn. What a run() leaves there is gone with the next one.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,5 @@ namespace heed::kernels {
 // At least `bytes`, aligned to 256. Grows; what was given out before stays valid, since a captured
 // graph may still name it.
 void* cuda_scratch(size_t bytes);
-
-// From here on kernels of this thread are launched on the second stream, or on the first again.
-void use_second_scratch(bool on);
 
 }  // namespace heed::kernels
