@@ -106,16 +106,23 @@ Tensor MultiHead::for_score(const Tensor& x) const {
   return plain ? x : cast(x, wide(x.type()));
 }
 
-KeysValues MultiHead::remember(const Tensor& x, int64_t first) const {
-  Tensor k = split(key_(x), sizes_.key_heads);
+// From keys and values [B, T, G d] on.
+KeysValues MultiHead::remembered(const Tensor& key, const Tensor& value, int64_t first) const {
+  Tensor k = split(key, sizes_.key_heads);
   if (sizes_.rotary) k = rotary(k, first);
   return {{score_->prepare(transpose(for_score(k), 1, 2))},
-          transpose(for_score(split(value_(x), sizes_.key_heads)), 1, 2)};
+          transpose(for_score(split(value, sizes_.key_heads)), 1, 2)};
 }
 
-MultiHead::Output MultiHead::operator()(const Tensor& x, const KeysValues& memory,
-                                        const AttendOptions& options) const {
-  Tensor q = split(query_(x), sizes_.heads);
+KeysValues MultiHead::remember(const Tensor& x, int64_t first) const {
+  const Tensor w[] = {key_.weight(), value_.weight()}, b[] = {*key_.bias(), *value_.bias()};
+  const std::vector<Tensor> kv = linear_each(x, w, b);
+  return remembered(kv[0], kv[1], first);
+}
+
+MultiHead::Output MultiHead::read(const Tensor& x, const Tensor& query, const KeysValues& memory,
+                                  const AttendOptions& options) const {
+  Tensor q = split(query, sizes_.heads);
   if (sizes_.rotary) q = rotary(q, options.first);
   Attended read =
       attend(*score_, transpose(for_score(q), 1, 2), memory.keys, memory.values, options);
@@ -123,6 +130,18 @@ MultiHead::Output MultiHead::operator()(const Tensor& x, const KeysValues& memor
                                      {x.size(0), x.size(1), sizes_.heads * sizes_.head_size}),
                              x.type());
   return {output_(merged), std::move(read)};
+}
+
+MultiHead::Output MultiHead::operator()(const Tensor& x, const KeysValues& memory,
+                                        const AttendOptions& options) const {
+  return read(x, query_(x), memory, options);
+}
+
+MultiHead::Output MultiHead::itself(const Tensor& x, const AttendOptions& options) const {
+  const Tensor w[] = {query_.weight(), key_.weight(), value_.weight()},
+               b[] = {*query_.bias(), *key_.bias(), *value_.bias()};
+  const std::vector<Tensor> qkv = linear_each(x, w, b);
+  return read(x, qkv[0], remembered(qkv[1], qkv[2], options.first), options);
 }
 
 }  // namespace heed

@@ -57,10 +57,15 @@ class MultiHead {
   };
   Output operator()(const Tensor& x, const KeysValues& memory,
                     const AttendOptions& options = {}) const;
+  // x attends to itself: (*this)(x, remember(x), options), with one product for all three.
+  Output itself(const Tensor& x, const AttendOptions& options = {}) const;
 
  private:
   Tensor split(const Tensor& x, int64_t heads) const;
   Tensor for_score(const Tensor& x) const;
+  KeysValues remembered(const Tensor& k, const Tensor& v, int64_t first) const;
+  Output read(const Tensor& x, const Tensor& query, const KeysValues& memory,
+              const AttendOptions& options) const;
 
   Sizes sizes_;
   Linear query_, key_, value_, output_;

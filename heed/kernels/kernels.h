@@ -20,7 +20,7 @@ namespace heed::kernels {
   HEED_F32_KERNEL(Name);  \
   void run(Cuda, const Name<bf16>&)
 
-inline constexpr int kMaxParts = 64;  // arrays that one launch takes at most
+inline constexpr int kMaxParts = 256;  // arrays that one launch takes at most
 
 // ---- elementwise
 
@@ -363,6 +363,7 @@ struct Matmul {
   Matrix<C> c;
   bool accumulate = false;
   const T* bias = nullptr;  // [n]
+  int64_t bias_step = 0;    // from item to item of the batch; on a GPU
   Activation activation = Activation::none;
   int64_t outer = 1, inner = 1;
   BatchStride a_batch, b_batch, c_batch;

@@ -77,8 +77,7 @@ Tensor Transformer::encode(const Source& source, std::vector<Tensor>* layers) co
       .dropout = config_.attention_dropout};
   Tensor x = embed(source_, source.ids, 0);
   for (const Block& b : encoder_) {
-    x = around(b.self_norm, x,
-               [&](const Tensor& y) { return b.self(y, b.self.remember(y), options).y; });
+    x = around(b.self_norm, x, [&](const Tensor& y) { return b.self.itself(y, options).y; });
     x = around(b.inner_norm, x, b.inner);
     if (layers) layers->push_back(x);
   }
@@ -110,7 +109,7 @@ Forced Transformer::force(const Source& source, const Tensor& target_in, bool wa
       if (weights) out.weights.push_back({static_cast<int64_t>(i), *weights});
     };
     x = around(b.self_norm, x, [&](const Tensor& y) {
-      MultiHead::Output read = b.self(y, b.self.remember(y), self);
+      MultiHead::Output read = b.self.itself(y, self);
       show(read.attended.weights);
       return read.y;
     });

@@ -11,7 +11,11 @@ Linear::Linear(const Params& params, int64_t in, int64_t out, Bias bias)
 }
 
 Tensor Linear::operator()(const Tensor& x, Activation f) const {
-  return linear(x, weight(), bias_ ? std::optional(working(*bias_)) : std::nullopt, f);
+  return linear(x, weight(), bias(), f);
+}
+
+std::optional<Tensor> Linear::bias() const {
+  return bias_ ? std::optional(working(*bias_)) : std::nullopt;
 }
 
 Embedding::Embedding(const Params& params, int64_t words, int64_t size)

@@ -15,6 +15,7 @@ class Linear {
   Linear(const Params& params, int64_t in, int64_t out, Bias bias = Bias::yes);
   Tensor operator()(const Tensor& x, Activation f = Activation::none) const;
   Tensor weight() const { return working(weight_); }
+  std::optional<Tensor> bias() const;
 
  private:
   Tensor weight_;  // [in, out]

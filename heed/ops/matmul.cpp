@@ -119,41 +119,34 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
                 });
 }
 
-Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>& bias,
-              Activation f) {
-  require(given.rank() >= 1 && (w.rank() == 2 || (w.rank() == 3 && w.size(0) == 1)) &&
-              given.size(-1) == w.size(-2),
-          "linear: inner sizes differ: x is ", given.shape(), ", w is ", w.shape());
-  require(given.type() == w.type(), "linear: types differ: x is ", name(given.type()), ", w is ",
+namespace {
+
+void check_linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias) {
+  require(x.rank() >= 1 && (w.rank() == 2 || (w.rank() == 3 && w.size(0) == 1)) &&
+              x.size(-1) == w.size(-2),
+          "linear: inner sizes differ: x is ", x.shape(), ", w is ", w.shape());
+  require(x.type() == w.type(), "linear: types differ: x is ", name(x.type()), ", w is ",
           name(w.type()));
   require(!bias || (bias->shape() == Shape{w.size(-1)} && bias->contiguous() &&
                     bias->type() == w.type()),
           "linear: bias wants shape [", w.size(-1), "] and type ", name(w.type()), ", given ",
           bias ? bias->shape() : Shape{}, " ", name(bias ? bias->type() : w.type()));
-  const Tensor input = contiguous(given), x = as_rows(input.detached());
-  const bool activated = f != Activation::none;
-  // The derivative of tanh and sigmoid is made from the result; those of relu and gelu from what
-  // went in, which relu's result can stand in for, having the same sign.
+}
+
+Shape linear_shape(const Tensor& x, const Tensor& w) {
+  Shape shape = x.shape();
+  shape[x.rank() - 1] = w.size(-1);
+  return shape;
+}
+
+// The way back of y = f(input w + bias); `kept`: what f's derivative is made from.
+Tensor recorded_linear(const Tensor& input, const Tensor& w, const std::optional<Tensor>& bias,
+                       Activation f, const WeightUse& used, const Tensor& kept, const Tensor& y) {
   const bool dx = tracked(input), dw = tracked(w), dbias = bias && tracked(*bias);
-  const bool needs_input = f == Activation::gelu && (dx || dw || dbias);
-  WeightUse use(w, bias ? bias->leaf() : nullptr);
-  const int64_t rows = x.size(0);
-  Tensor y = product("linear", x, use.w(),
-                     {.bias = bias,
-                      .activation = needs_input ? Activation::none : f,
-                      .packed_b = use.packed(rows)});
-  Tensor kept;
-  if (activated) kept = y;
-  if (needs_input) {
-    const NoTape off;
-    y = gelu(y);
-  }
-  Shape shape = given.shape();
-  shape[given.rank() - 1] = w.size(-1);
   return record(
-      "linear", {&input, &w, bias ? &*bias : nullptr}, reshape(y, shape),
-      [x, to = Destination(input), shape = given.shape(), use, kept, f, dx, dw,
-       dbias](Tensor dy) mutable {
+      "linear", {&input, &w, bias ? &*bias : nullptr}, reshape(y, linear_shape(input, w)),
+      [x = as_rows(input.detached()), to = Destination(input), shape = input.shape(), use = used,
+       kept, f, dx, dw, dbias](Tensor dy) mutable {
         dy = as_rows(contiguous(dy));
         if (f != Activation::none) {
           constexpr kernels::Unary unary[] = {kernels::Unary::copy, kernels::Unary::relu,
@@ -186,6 +179,81 @@ Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>&
         }
         return grads;
       });
+}
+
+// How far apart tensors lie in memory, in numbers, if evenly.
+std::optional<int64_t> even_step(std::span<const Tensor> x) {
+  const auto place = [&](size_t i) { return reinterpret_cast<intptr_t>(x[i].raw()); };
+  const intptr_t step = place(1) - place(0), size = static_cast<intptr_t>(size_of(x[0].type()));
+  for (size_t i = 1; i < x.size(); ++i)
+    if (place(i) - place(i - 1) != step) return std::nullopt;
+  return step > 0 && step % size == 0 ? std::optional<int64_t>(step / size) : std::nullopt;
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>& bias,
+              Activation f) {
+  check_linear(given, w, bias);
+  const Tensor input = contiguous(given), x = as_rows(input.detached());
+  const bool activated = f != Activation::none;
+  // The derivative of tanh and sigmoid is made from the result; those of relu and gelu from what
+  // went in, which relu's result can stand in for, having the same sign.
+  const bool needs_input =
+      f == Activation::gelu && (tracked(input) || tracked(w) || (bias && tracked(*bias)));
+  WeightUse use(w, bias ? bias->leaf() : nullptr);
+  const int64_t rows = x.size(0);
+  Tensor y = product("linear", x, use.w(),
+                     {.bias = bias,
+                      .activation = needs_input ? Activation::none : f,
+                      .packed_b = use.packed(rows)});
+  Tensor kept;
+  if (activated) kept = y;
+  if (needs_input) {
+    const NoTape off;
+    y = gelu(y);
+  }
+  return recorded_linear(input, w, bias, f, use, kept, y);
+}
+
+std::vector<Tensor> linear_each(const Tensor& given, std::span<const Tensor> w,
+                                std::span<const Tensor> bias) {
+  require(w.size() == bias.size() && !w.empty(), "linear_each: ", w.size(), " weights, ",
+          bias.size(), " biases");
+  bool together = given.device() == Device::cuda && w.size() > 1 && given.count() > 0;
+  for (size_t i = 0; i < w.size(); ++i) {
+    check_linear(given, w[i], bias[i]);
+    together = together && w[i].shape() == w[0].shape() && w[i].contiguous();
+  }
+  const std::optional<int64_t> step = together ? even_step(w) : std::nullopt,
+                               bias_step = together ? even_step(bias) : std::nullopt;
+  std::vector<Tensor> out;
+  if (!step || !bias_step) {
+    for (size_t i = 0; i < w.size(); ++i) out.push_back(linear(given, w[i], bias[i]));
+    return out;
+  }
+  const Tensor input = contiguous(given), x = as_rows(input.detached());
+  const int64_t rows = x.size(0), n = w[0].size(-1), count = std::ssize(w);
+  const Tensor all({count, rows, n}, x.type());
+  launch("linear", x, [&]<class T>() {
+    return kernels::Matmul<T>{.m = rows,
+                              .n = n,
+                              .k = x.size(1),
+                              .a = matrix<T>(x),
+                              .b = {w[0].data<T>(), n, 1},
+                              .c = {all.data<T>(), n},
+                              .bias = bias[0].data<T>(),
+                              .bias_step = *bias_step,
+                              .inner = count,
+                              .a_batch = {},
+                              .b_batch = {.outer = 0, .inner = *step},
+                              .c_batch = {.outer = 0, .inner = rows * n}};
+  });
+  for (size_t i = 0; i < w.size(); ++i)
+    out.push_back(recorded_linear(input, w[i], bias[i], Activation::none,
+                                  WeightUse(w[i], bias[i].leaf()), {},
+                                  all.view({rows, n}, {n, 1}, static_cast<int64_t>(i) * rows * n)));
+  return out;
 }
 
 }  // namespace heed

@@ -85,6 +85,11 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias = std::nullopt,
               Activation f = Activation::none);
 
+// linear(x, w[i], bias[i]) for weights of one shape; on a GPU one product, where they lie evenly in
+// memory.
+std::vector<Tensor> linear_each(const Tensor& x, std::span<const Tensor> w,
+                                std::span<const Tensor> bias);
+
 // ---- rows: functions of the last axis
 
 // A row of -inf alone gives zeros.

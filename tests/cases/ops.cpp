@@ -473,6 +473,27 @@ Case shared_input_case(int64_t rows, int64_t n) {
       });
 }
 
+// Several weights of one shape read one tensor.
+Case linear_each_case() {
+  constexpr int64_t rows = 6, k = 8, n = 12;
+  return make(
+      "linear_each", {{{2, rows / 2, k}}, {{k, n}}, {{n}}, {{k, n}}, {{n}}, {{k, n}}, {{n}}},
+      [](const std::vector<Tensor>& x) {
+        const Tensor w[] = {x[1], x[3], x[5]}, b[] = {x[2], x[4], x[6]};
+        const std::vector<Tensor> y = linear_each(x[0], w, b);
+        return y[0] * y[1] + y[2];
+      },
+      [](const auto& in) {
+        std::remove_cvref_t<decltype(in)> y;
+        for (size_t i = 1; i < in.size(); i += 2) {
+          y.push_back(product(in[0], in[i], rows, k, n));
+          for (size_t j = 0; j < y.back().size(); ++j) y.back()[j] += in[i + 1][j % size_t{n}];
+        }
+        for (size_t j = 0; j < y[0].size(); ++j) y[0][j] = y[0][j] * y[1][j] + y[2][j];
+        return y[0];
+      });
+}
+
 Case matmul_case(int64_t m, int64_t k, int64_t n, char form) {
   const bool a_turned = form == 'T', b_turned = form == 't';
   return make(
@@ -615,6 +636,7 @@ std::vector<Case> ops() {
       }));
   all.push_back(dropout_case(1500));
   all.push_back(add_dropout_case(1500));
+  all.push_back(linear_each_case());
   all.push_back(shared_input_case(7, 13));
   for (const char form : {'n', 't', 'T'}) {
     all.push_back(matmul_case(1, 1, 1, form));

@@ -62,6 +62,9 @@ template <int V>
 __device__ inline void load(const float* p, float (&v)[V]) {
   if constexpr (V == 1) {
     v[0] = *p;
+  } else if constexpr (V == 2) {
+    const float2 x = *reinterpret_cast<const float2*>(p);
+    v[0] = x.x, v[1] = x.y;
   } else {
     static_assert(V % 4 == 0);
 #pragma unroll
@@ -78,6 +81,9 @@ template <int V>
 __device__ inline void load(const bf16* p, float (&v)[V]) {
   if constexpr (V == 1) {
     v[0] = wide(*p);
+  } else if constexpr (V == 2) {
+    const float2 x = wide_pair(*reinterpret_cast<const uint32_t*>(p));
+    v[0] = x.x, v[1] = x.y;
   } else if constexpr (V == 4) {
     const uint2 x = *reinterpret_cast<const uint2*>(p);
     const float2 a = wide_pair(x.x), b = wide_pair(x.y);
@@ -93,6 +99,8 @@ template <int V>
 __device__ inline void store(const float (&v)[V], float* p) {
   if constexpr (V == 1) {
     *p = v[0];
+  } else if constexpr (V == 2) {
+    *reinterpret_cast<float2*>(p) = make_float2(v[0], v[1]);
   } else {
     static_assert(V % 4 == 0);
 #pragma unroll
@@ -108,6 +116,8 @@ template <int V>
 __device__ inline void store(const float (&v)[V], bf16* p) {
   if constexpr (V == 1) {
     *p = narrow<bf16>(v[0]);
+  } else if constexpr (V == 2) {
+    *reinterpret_cast<uint32_t*>(p) = narrow_pair(v[0], v[1]);
   } else if constexpr (V == 4) {
     *reinterpret_cast<uint2*>(p) = make_uint2(narrow_pair(v[0], v[1]), narrow_pair(v[2], v[3]));
   } else {

@@ -456,52 +456,52 @@ void launch(Cuda device, const Copy<T>& k) {
 // ---- dropout
 
 // Philox call j of a group has the bits of items 2j, 2j+1 of each of its four quarters of 256. A
-// thread makes two calls next to each other: four items of each quarter.
-constexpr int kGroup = 1024, kGroupThreads = kGroup / 16;
+// thread makes one call: small arrays, too, are the work of many threads.
+constexpr int kGroup = 1024, kGroupThreads = kGroup / 8;
 
 template <bool packed, class T>
 __global__ void __launch_bounds__(kThreads)
     dropout(const __grid_constant__ Dropout<T> k, uint32_t threshold, float keep) {
   const uint64_t key = key_of(k.seed);
   const int64_t step = int64_t{gridDim.x} * (kThreads / kGroupThreads);
-  const uint32_t j = 2 * (threadIdx.x % kGroupThreads);
+  const uint32_t j = threadIdx.x % kGroupThreads;
   for (int64_t group =
            int64_t{blockIdx.x} * (kThreads / kGroupThreads) + threadIdx.x / kGroupThreads;
        group * kGroup < k.n; group += step) {
     const uint64_t first = static_cast<uint64_t>(group) * (kGroup / 8);
-    const uint32_t low = static_cast<uint32_t>(first) + j,
-                   high = static_cast<uint32_t>(first >> 32);
-    const uint4 a = philox_at(make_uint4(low, high, 0, 0), key);
-    const uint4 b = philox_at(make_uint4(low + 1, high, 0, 0), key);
-    const uint32_t word[4][2] = {{a.x, b.x}, {a.y, b.y}, {a.z, b.z}, {a.w, b.w}};
-    float x[4][4], residual[4][4] = {};
-    const auto read = [&](const T* from, float(&to)[4][4]) {
+    float x[4][2], residual[4][2] = {};
+    const auto place = [&](int w) { return group * kGroup + w * 256 + 2 * j; };
+    const auto read = [&](const T* from, float(&to)[4][2]) {
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
-        const int64_t at = group * kGroup + w * 256 + 2 * j;
-        if (packed && at + 4 <= k.n) {
-          load<4>(from + at, to[w]);
+        const int64_t at = place(w);
+        if (packed && at + 2 <= k.n) {
+          load<2>(from + at, to[w]);
         } else {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) to[w][i] = at + i < k.n ? wide(from[at + i]) : 0;
+          for (int i = 0; i < 2; ++i) to[w][i] = at + i < k.n ? wide(from[at + i]) : 0;
         }
       }
     };
     read(k.x, x);
     if (k.residual) read(k.residual, residual);
+    const uint4 a = philox_at(
+        make_uint4(static_cast<uint32_t>(first) + j, static_cast<uint32_t>(first >> 32), 0, 0),
+        key);
+    const uint32_t word[4] = {a.x, a.y, a.z, a.w};
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      const int64_t at = group * kGroup + w * 256 + 2 * j;
+      const int64_t at = place(w);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t number = i % 2 ? word[w][i / 2] >> 16 : word[w][i / 2] & 0xFFFF;
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t number = i ? word[w] >> 16 : word[w] & 0xFFFF;
         x[w][i] = (number >= threshold ? x[w][i] * keep : 0) + residual[w][i];
       }
-      if (packed && at + 4 <= k.n) {
-        store<4>(x[w], k.y + at);
+      if (packed && at + 2 <= k.n) {
+        store<2>(x[w], k.y + at);
       } else {
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
+        for (int i = 0; i < 2; ++i)
           if (at + i < k.n) k.y[at + i] = narrow<T>(x[w][i]);
       }
     }
@@ -513,8 +513,8 @@ void launch(Cuda device, const Dropout<T>& k) {
   if (k.n == 0) return;
   const float keep = 1.0f / (1.0f - k.p);
   const auto threshold = static_cast<uint32_t>(std::lround(k.p * 65536.0));
-  const bool packed = aligned(k.x, 4 * sizeof(T)) && aligned(k.y, 4 * sizeof(T)) &&
-                      aligned(k.residual, 4 * sizeof(T));
+  const bool packed = aligned(k.x, 2 * sizeof(T)) && aligned(k.y, 2 * sizeof(T)) &&
+                      aligned(k.residual, 2 * sizeof(T));
   const auto kernel = packed ? dropout<true, T> : dropout<false, T>;
   const unsigned grid = grid_for(ceil_div(k.n, kGroup), kThreads / kGroupThreads);
   kernel<<<grid, kThreads, 0, stream_of(device)>>>(k, threshold, keep);

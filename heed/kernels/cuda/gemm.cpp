@@ -73,10 +73,11 @@ struct Product {
   cublasLtEpilogue_t epilogue;
 
   // All that the choice of a kernel depends on.
-  std::array<int64_t, 18> key(const T* pa, const T* pb, const C* pc) const {
-    return {k.m,      k.n,          k.k,           a.turned,      a.lead,        a.step,
-            b.turned, b.lead,       b.step,        c.lead,        c.step,        batch,
-            epilogue, k.accumulate, alignment(pa), alignment(pb), alignment(pc), exact};
+  std::array<int64_t, 19> key(const T* pa, const T* pb, const C* pc) const {
+    return {k.m,           k.n,           k.k,      a.turned,     a.lead,
+            a.step,        b.turned,      b.lead,   b.step,       c.lead,
+            c.step,        batch,         epilogue, k.accumulate, alignment(pa),
+            alignment(pb), alignment(pc), exact,    k.bias_step};
   }
 
   static cublasLtMatrixLayout_t layout(cudaDataType_t t, int64_t rows, int64_t cols, int64_t lead,
@@ -111,6 +112,7 @@ struct Product {
     if (k.bias) {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(k.bias));
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type<T>());
+      if (batch > 1) set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, k.bias_step);
     }
     p.a = layout(type<T>(), b.turned ? k.k : k.n, b.turned ? k.n : k.k, b.lead, batch, b.step);
     p.b = layout(type<T>(), a.turned ? k.m : k.k, a.turned ? k.k : k.m, a.lead, batch, a.step);
@@ -138,7 +140,7 @@ struct Product {
   }
 
   void run(cudaStream_t stream, const T* pa, const T* pb, C* pc) const {
-    static std::map<std::array<int64_t, 18>, Plan> plans;
+    static std::map<std::array<int64_t, 19>, Plan> plans;
     const auto [at, fresh] = plans.try_emplace(key(pa, pb, pc));
     if (fresh) at->second = plan(pa, pb, pc);
     const Plan& p = at->second;

@@ -12,7 +12,7 @@ class Chunks {
  public:
   // The next array; `packed`: whether it can be read 16 bytes at a time.
   void add(int64_t n, bool packed) {
-    packed_ |= uint64_t{packed} << parts_;
+    packed_[parts_ / 64] |= uint64_t{packed} << parts_ % 64;
     first_[parts_ + 1] = first_[parts_] + static_cast<uint32_t>(ceil_div(n, kChunk));
     ++parts_;
   }
@@ -28,12 +28,11 @@ class Chunks {
   __device__ int64_t begin(int64_t chunk, int part) const {
     return (chunk - first_[part]) * kChunk;
   }
-  __device__ bool packed(int part) const { return packed_ >> part & 1; }
+  __device__ bool packed(int part) const { return packed_[part / 64] >> part % 64 & 1; }
 
  private:
-  static_assert(kMaxParts <= 64);
   int parts_ = 0;
-  uint64_t packed_ = 0;
+  uint64_t packed_[(kMaxParts + 63) / 64] = {};
   uint32_t first_[kMaxParts + 1] = {};  // the first chunk of each part, and behind the last
 };
 

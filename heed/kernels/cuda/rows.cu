@@ -131,52 +131,68 @@ void launch(Cuda device, const Sum<T>& k) {
 
 // ---- sums of rows of many matrices
 
-// A block takes 32 packs of V columns of one matrix: warps take rows in turn, in a fixed order.
+// A block takes 32 columns of one matrix. A warp reads four rows of them at a time, and warps take
+// rows in turn, in a fixed order.
+constexpr int kSumColumns = 32, kSumWarps = 16;
 template <class T>
-__global__ void __launch_bounds__(1024) sum_rows(const __grid_constant__ SumRowsEach<T> k) {
-  constexpr int V = 4;
-  __shared__ float room[kWarp][kWarp * V];
+__global__ void __launch_bounds__(kSumWarps* kWarp, 2)
+    sum_rows(const __grid_constant__ SumRowsEach<T> k) {
+  constexpr int V = 4, kLanes = kSumColumns / V, kRows = kWarp / kLanes;
+  __shared__ float room[kSumWarps * kRows][kSumColumns];
   const auto tiles = [&](int part) {
-    return static_cast<int>((k.part[part].n + kWarp * V - 1) / (kWarp * V));
+    return static_cast<int>((k.part[part].n + kSumColumns - 1) / kSumColumns);
   };
   int tile = static_cast<int>(blockIdx.x), at = 0;
   while (tile >= tiles(at)) tile -= tiles(at++);
   const RowsPart<T>& p = k.part[at];
-  const int64_t column = tile * int64_t{kWarp * V} + lane() * V;
+  const int64_t first = int64_t{tile} * kSumColumns, column = first + lane() % kLanes * V;
   const bool packed = column + V <= p.n && p.x_row % V == 0 &&
                       reinterpret_cast<uintptr_t>(p.x) % (V * sizeof(T)) == 0;
   float sum[V] = {};
-#pragma unroll 8
-  for (int64_t row = warp(); row < p.rows; row += kWarp) {
-    const T* x = p.x + row * p.x_row + column;
-    float v[V] = {};
-    if (packed) {
-      load<V>(x, v);
-    } else {
+  constexpr int kAhead = 8, kStep = kSumWarps * kRows;  // rows under way, and from one to the next
+  const int rows = static_cast<int>(p.rows);
+  for (int row = warp() * kRows + lane() / kLanes; row < rows; row += kAhead * kStep) {
+    float v[kAhead][V];
 #pragma unroll
-      for (int i = 0; i < V; ++i)
-        if (column + i < p.n) v[i] = wide(x[i]);
+    for (int a = 0; a < kAhead; ++a) {
+      const bool there = row + a * kStep < rows;
+      const T* x = p.x + (row + a * kStep) * p.x_row + column;
+      if (packed && there) {
+        load<V>(x, v[a]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < V; ++i) v[a][i] = there && column + i < p.n ? wide(x[i]) : 0;
+      }
     }
 #pragma unroll
-    for (int i = 0; i < V; ++i) sum[i] += v[i];
+    for (int a = 0; a < kAhead; ++a)
+#pragma unroll
+      for (int i = 0; i < V; ++i) sum[i] += v[a][i];
   }
 #pragma unroll
-  for (int i = 0; i < V; ++i) room[warp()][lane() * V + i] = sum[i];
+  for (int i = 0; i < V; ++i)
+    room[warp() * kRows + lane() / kLanes][lane() % kLanes * V + i] = sum[i];
   __syncthreads();
-  const int j = static_cast<int>(threadIdx.x);
-  if (j >= kWarp * V || tile * int64_t{kWarp * V} + j >= p.n) return;
+  // Each warp adds four of the sums of its column, then the first one adds the warps'.
   float total = 0;
 #pragma unroll
-  for (int w = 0; w < kWarp; ++w) total += room[w][j];
-  p.y[tile * int64_t{kWarp * V} + j] = total;
+  for (int i = 0; i < kRows; ++i) total += room[warp() * kRows + i][lane()];
+  __syncthreads();
+  room[warp()][lane()] = total;
+  __syncthreads();
+  if (warp() > 0 || first + lane() >= p.n) return;
+  total = 0;
+#pragma unroll
+  for (int w = 0; w < kSumWarps; ++w) total += room[w][lane()];
+  p.y[first + lane()] = total;
 }
 
 template <class T>
 void launch(Cuda device, const SumRowsEach<T>& k) {
   int64_t tiles = 0;
-  for (int i = 0; i < k.count; ++i) tiles += ceil_div(k.part[i].n, kWarp * 4);
+  for (int i = 0; i < k.count; ++i) tiles += ceil_div(k.part[i].n, kSumColumns);
   if (tiles == 0) return;
-  sum_rows<<<static_cast<unsigned>(tiles), 1024, 0, stream_of(device)>>>(k);
+  sum_rows<<<static_cast<unsigned>(tiles), kSumWarps * kWarp, 0, stream_of(device)>>>(k);
   launched("sum_rows");
 }
 

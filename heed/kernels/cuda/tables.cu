@@ -38,7 +38,7 @@ void launch(Cuda device, const Gather<T>& k) {
 // table[id[i]] += x[i] without atomics: the rows are sorted by id, equal ids in rising order, and
 // every id's rows are added up in that order, in runs of kRun places of the sorted list: first each
 // run by itself, then over the ends of runs. Which sums are made depends on the ids alone.
-constexpr int kRun = 32, kSlice = 16384, kRanked = 4;
+constexpr int kRun = 8, kSlice = 16384, kRanked = 4;
 
 // The place of every i in the sorted list is how many come before it: the ids below its own, and
 // the equal ones before i. A warp counts for kRanked i at once; count^2 comparisons, 13,000^2 of
