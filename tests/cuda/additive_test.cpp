@@ -668,9 +668,14 @@ int main(int count, char** given) {
   add("step, huge", 3, 1, 1, 1, 60, 33, 20, [](Case& c) { c.spread = 40; });
   add("step, one part of columns", 3, 1, 1, 1, 40, 132, 124);
   add("step, rows apart", 3, 2, 2, 1, 40, 32, 24, [](Case& c) { c.pad = 3, c.weights = true; });
+  add("step, in turns", 3, 1, 1, 1, 100, 512, 1024,
+      [](Case& c) { c.range = Range::ragged, c.weights = c.nan_unseen = true, c.dropout = 0.2f; });
+  add("step, many, in turns", 140, 1, 1, 1, 70, 256, 512, [](Case& c) { c.range = Range::any; });
   add("step, wide", 2, 1, 1, 1, 40, 1100, 4200);
   const auto steps = [](Case& c) { c.steps = true; };
   add("steps", 5, 1, 1, 25, 25, 512, 1024, steps);
+  add("steps, in turns", 3, 1, 1, 4, 100, 512, 1024,
+      [](Case& c) { c.steps = c.nan_unseen = true, c.range = Range::ragged; });
   add("steps, odd", 3, 2, 2, 37, 41, 7, 5, steps);
   add("steps, heads turned", 3, 4, 4, 20, 60, 32, 20, [](Case& c) { c.steps = c.turned = true; });
   add("steps, add", 2, 2, 2, 20, 70, 24, 32, [](Case& c) { c.steps = c.add = true; });

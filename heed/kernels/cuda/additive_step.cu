@@ -1,8 +1,9 @@
-// Additive attention for few queries, as a decoder that goes word by word has them: a cluster of
-// four blocks for each query. Every key element meets one query element, so tanh is computed where
-// it is needed, and nothing is prepared: one launch. Each block has a quarter of the features and a
-// quarter of the values' columns; what they find of a key's score (and of g . value) the blocks
-// read from each other's shared memory and add in the order of their ranks.
+// Additive attention for few queries, as a decoder that goes word by word has them: a block for
+// each query, and one launch. Every key element meets one query element, so tanh is computed where
+// it is needed, and nothing is prepared. What a step costs is the time in which keys and values
+// arrive: a block asks for all of them at once, by copies that run into shared memory, and computes
+// scores while the values are still on their way. Where shared memory cannot hold all keys, they
+// come in turns.
 //
 // The way back comes in two parts. `slopes` computes d score and dq; `to_keys` what flows to keys,
 // values and v, for any number of steps at once.
@@ -14,205 +15,269 @@
 namespace heed::kernels {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-constexpr int kCluster = 4;
-constexpr int kStepKeys = 512;  // keys at a time
+// Loops that seldom turn more than once or twice are not unrolled: what a launch of few
+// microseconds also waits for is its code.
+constexpr int kThreads = 512, kWarps = kThreads / kWarp;
+constexpr int kVector = 4;  // numbers that a thread reads from shared memory at once
 constexpr int64_t kFewQueries = 4;
 
-// ---- a cluster
+// Rows in shared memory are as long as this: whole accesses of 16 bytes.
+__host__ __device__ inline int padded(int64_t n) { return static_cast<int>((n + 7) / 8 * 8); }
 
-__device__ inline int rank() {
-  int r;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-  return r;
+// ---- copies into shared memory
+
+template <class T>
+__device__ inline void copy_pack(const T* from, T* to) {  // 16 bytes, not through L1
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(__cvta_generic_to_global(from))
+               : "memory");
 }
-// All threads of all blocks of the cluster: what was written before arrive() is seen behind wait().
-__device__ inline void arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
-__device__ inline void wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
-// The sum over the cluster of the number that each block has at this place of its shared memory.
-__device__ inline float cluster_sum(const float* own) {
-  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(own));
-  float part[kCluster];
-#pragma unroll
-  for (int r = 0; r < kCluster; ++r) {
-    uint32_t there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(r));
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(part[r]) : "r"(there) : "memory");
-  }
-  return (part[0] + part[1]) + (part[2] + part[3]);
+__device__ inline void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until all but the last N closed groups of this thread's copies have arrived. Others see them
+// behind a barrier.
+template <int N>
+__device__ inline void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-// A block's share [begin, begin + width) of n numbers; begins are multiples of 4.
-__host__ __device__ inline int share_of(int64_t n) {
-  return static_cast<int>((n + 4 * kCluster - 1) / (4 * kCluster) * 4);
-}
-struct Share {
-  int begin, width;
-  __device__ Share(int64_t n, int r) {
-    begin = min(static_cast<int>(n), r * share_of(n));
-    width = min(static_cast<int>(n) - begin, share_of(n));
-  }
-};
-
-// Sums over keys, by column: a warp has 32 V columns and every `groups`-th key.
-struct Units {
-  int tiles, groups;
-  __host__ __device__ Units(int width, int V)
-      : tiles((width + kWarp * V - 1) / (kWarp * V)),
-        groups(tiles > 0 && tiles < kWarps ? kWarps / tiles : 1) {}
-};
-// Numbers of shared memory that they take, for at most `width` columns: 32 V a warp or, where all
-// warps are needed for one group, one a column.
-int64_t room_of(int64_t width) { return std::max<int64_t>(width, kWarps * kWarp * 4); }
-// sums[group, x] = factor * sums[group, x] + sum_j term(j, x, ..)
-template <int V, class Term>
-__device__ void add_keys(int low, int high, int width, float factor, float* sums, Term term) {
-  const Units units(width, V);
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  for (int unit = warp; unit < units.tiles * units.groups; unit += kWarps) {
-    const int x = (unit % units.tiles * kWarp + lane) * V, group = unit / units.tiles;
-    if (x >= width) continue;
-    float sum[V] = {};
+// Rows `first`, `first` + 1 .. of keys or values, of which a warp has every kWarps-th.
+template <class T>
+struct Rows {
+  const T* from;
+  int64_t row;
+  int n;
+  bool packed;  // rows begin and end at multiples of 16 bytes
+  T* to;
+  // Copies this warp's rows of `count` (none where it is not positive) and closes the group.
+  __device__ void copy(int first, int count) const {
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+#pragma unroll 1
+    for (int u = warp; u < count; u += kWarps) {
+      const T* source = from + (first + u) * row;
+      T* target = at(u);
+      if (packed) {
 #pragma unroll 4
-    for (int j = low + group; j < high; j += units.groups) term(j, x, sum);
-    float* to = sums + group * width + x;
-#pragma unroll
-    for (int i = 0; i < V; ++i) to[i] = fmaf(to[i], factor, sum[i]);
-  }
-}
-template <int V>
-__device__ float sum_of_groups(const float* sums, int width, int x) {
-  const Units units(width, V);
-  float sum = 0;
-  for (int group = 0; group < units.groups; ++group) sum += sums[group * width + x];
-  return sum;
-}
-
-// put(j, sum_x f(x, row j of `at`)) for each key; four rows of a warp are on their way at once.
-template <int V, class T, class F, class Put>
-__device__ void dot_keys(int low, int high, int width, const T* at, int64_t row, F f, Put put) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  for (int first = low + warp; first < high; first += 4 * kWarps) {
-    float sum[4] = {};
-#pragma unroll 2
-    for (int x = lane * V; x < width; x += kWarp * V) {
-      float numbers[4][V];
-#pragma unroll
-      for (int u = 0; u < 4; ++u) {
-        const int j = first + u * kWarps;
-        load<V>(at + (j < high ? j : first) * row + x, numbers[u]);
-      }
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        const auto g = f(x + i);
-#pragma unroll
-        for (int u = 0; u < 4; ++u) sum[u] = g(numbers[u][i], sum[u]);
+        for (int x = lane * kPack<T>; x < n; x += kWarp * kPack<T>)
+          copy_pack(source + x, target + x);
+      } else {
+#pragma unroll 1
+        for (int x = lane; x < padded(n); x += kWarp) target[x] = x < n ? source[x] : narrow<T>(0);
       }
     }
-#pragma unroll
-    for (int i = kWarp / 2; i > 0; i /= 2)
-#pragma unroll
-      for (int u = 0; u < 4; ++u) sum[u] += __shfl_xor_sync(~0u, sum[u], i);
-#pragma unroll
-    for (int u = 0; u < 4; ++u)
-      if (lane == 0 && first + u * kWarps < high) put(first + u * kWarps, sum[u]);
+    close_copies();
   }
+  __device__ T* at(int u) const { return to + u * padded(n); }
+};
+
+// ---- sums along rows and columns
+
+// sum[r] = the sum along row u + r kWarps, for N rows of a warp: add(x, numbers, sum) adds what the
+// kVector numbers from x on of each give.
+template <int N, class T, class Add>
+__device__ void sum_rows(const Rows<T>& rows, int u, float (&sum)[N], Add add) {
+#pragma unroll 1  // enough other warps compute while one waits
+  for (int x = threadIdx.x % kWarp * kVector; x < rows.n; x += kWarp * kVector) {
+    float numbers[N][kVector];
+#pragma unroll
+    for (int r = 0; r < N; ++r) load<kVector>(rows.at(u + r * kWarps) + x, numbers[r]);
+    add(x, numbers, sum);
+  }
+#pragma unroll
+  for (int i = kWarp / 2; i > 0; i /= 2)
+#pragma unroll
+    for (int r = 0; r < N; ++r) sum[r] += __shfl_xor_sync(~0u, sum[r], i);
+}
+// to[u] = the sum along row u, for this warp's rows of `count`: two at a time share what they meet.
+template <class T, class Add>
+__device__ void sum_all_rows(const Rows<T>& rows, int count, float* to, Add add) {
+  const bool first = threadIdx.x % kWarp == 0;
+#pragma unroll 1
+  for (int u = threadIdx.x / kWarp; u < count; u += 2 * kWarps) {
+    const auto here = [&](int x, auto& numbers, auto& sum) { add(u, x, numbers, sum); };
+    if (u + kWarps < count) {
+      float sum[2] = {};
+      sum_rows(rows, u, sum, here);
+      if (first) to[u] = sum[0], to[u + kWarps] = sum[1];
+    } else {
+      float sum[1] = {};
+      sum_rows(rows, u, sum, here);
+      if (first) to[u] = sum[0];
+    }
+  }
+}
+// f(u) for this warp's rows of `count`, by one lane each.
+template <class F>
+__device__ void each_row(int count, F f) {
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  __syncwarp();  // sums along rows were written by one lane
+#pragma unroll 1
+  for (int u = warp + lane * kWarps; u < count; u += kWarp * kWarps) f(u);
+  __syncwarp();
+}
+
+// Sums over rows, by column: a warp has 32 kVector columns and every `groups`-th row.
+struct Units {
+  int width, tiles, groups;
+  __host__ __device__ explicit Units(int64_t n)
+      : width(padded(n)),
+        tiles((width + kWarp * kVector - 1) / (kWarp * kVector)),
+        groups(tiles > 0 && tiles < kWarps ? kWarps / tiles : 1) {}
+  __host__ __device__ int room() const { return groups * width; }
+};
+// sums[group, x] = factor * sums[group, x] + sum_u weight[u] rows[u, x]
+template <class T>
+__device__ void add_rows(const Units& units, const Rows<T>& rows, int count, const float* weight,
+                         float factor, float* sums) {
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+#pragma unroll 1
+  for (int unit = warp; unit < units.tiles * units.groups; unit += kWarps) {
+    const int x = (unit % units.tiles * kWarp + lane) * kVector, group = unit / units.tiles;
+    if (x >= rows.n) continue;
+    float sum[kVector], numbers[kVector];
+    load<kVector>(sums + group * units.width + x, sum);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) sum[i] *= factor;
+#pragma unroll 4
+    for (int u = group; u < count; u += units.groups) {
+      load<kVector>(rows.at(u) + x, numbers);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) sum[i] = fmaf(weight[u], numbers[i], sum[i]);
+    }
+    store<kVector>(sum, sums + group * units.width + x);
+  }
+}
+__device__ inline float sum_of_groups(const Units& units, const float* sums, int x) {
+  float sum = 0;
+#pragma unroll 1
+  for (int group = 0; group < units.groups; ++group) sum += sums[group * units.width + x];
+  return sum;
 }
 
 // sum_x f(x) over [0, n), each lane its own x; every lane gets it.
 template <class F>
 __device__ float lanes_sum(int n, F f) {
   float sum = 0;
-#pragma unroll 4
+#pragma unroll 1
   for (int x = threadIdx.x % kWarp; x < n; x += kWarp) sum += f(x);
   return warp_sum(sum);
 }
 
-// v . tanh(q + k) of the block's features.
-template <int V, class T, class Put>
-__device__ void score_keys(int low, int high, int width, const T* at, int64_t row, const float* q,
-                           const float* v, Put put) {
-  dot_keys<V>(
-      low, high, width, at, row,
-      [&](int x) {
-        return [a = q[x], w = v[x]](float k, float sum) { return fmaf(w, tanh_of(a + k), sum); };
-      },
-      put);
-}
+// A thread's numbers of a row, padded by zeros. The first K are asked for at once: before keys and
+// values are, behind which they would wait.
+template <int K, class T>
+struct Early {
+  const T* row;
+  int n;
+  float first[K];
+  __device__ Early(const T* row, int n) : row(row), n(n) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      const int x = k * kThreads + threadIdx.x;
+      first[k] = x < n ? wide(row[x]) : 0.0f;
+    }
+  }
+  template <class F>
+  __device__ void each(F f) const {  // f(x, number)
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+      if (const int x = k * kThreads + threadIdx.x; x < padded(n)) f(x, first[k]);
+#pragma unroll 1
+    for (int x = K * kThreads + threadIdx.x; x < padded(n); x += kThreads)
+      f(x, x < n ? wide(row[x]) : 0.0f);
+  }
+  __device__ void put(float* to) const {
+    each([to](int x, float y) { to[x] = y; });
+  }
+};
 
 // ---- forward
 
-template <int V, class T>
-__global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, 4)
-    step(const __grid_constant__ Attention<T> a) {
+template <class T>
+struct Step {
+  Attention<T> a;
+  unsigned heads_a_key;  // query heads for each key head
+  int turn;              // keys at a time
+  bool packed_keys, packed_values;
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step<T> p) {
   extern __shared__ __align__(16) float memory[];
-  const int mine = rank();
-  const Share features(a.size, mine), columns(a.value_size, mine);
-  float *q = memory, *v = q + share_of(a.size), *part = v + share_of(a.size),
-        *score = part + kStepKeys, *weight = score + kStepKeys, *sums = weight + kStepKeys;
+  const Attention<T>& a = p.a;
+  const int n = static_cast<int>(a.size), m = static_cast<int>(a.value_size), turn = p.turn;
+  const Units units(m);
+  float *q = memory, *v = q + padded(n), *score = v + padded(n), *weight = score + padded(turn),
+        *sums = weight + padded(turn);
+  T *room = reinterpret_cast<T*>(sums + units.room()), *more = room + turn * padded(n);
   const int lane = threadIdx.x % kWarp;
-  const int64_t number = blockIdx.x / kCluster, i = number % a.queries,
-                h = number / a.queries % a.heads, b = number / a.queries / a.heads,
-                g = h / (a.heads / a.key_heads);
-  const Seen seen = seen_by(a, b, h, i);
+  const int64_t b = blockIdx.x, h = blockIdx.y, i = blockIdx.z, g = blockIdx.y / p.heads_a_key,
+                number = (b * a.heads + h) * a.queries + i;
+  const Early<1, T> query(row_at(a.q, b, h, i), n);
+  const Early<1, float> v_row(a.v + h * n, n);
   const Extra extra = extra_of(a, b, h, i);
   const Drop drop = drop_of(a);
-  float* weights = a.weights.data && mine == 0 ? row_at(a.weights, b, h, i) : nullptr;
-  const T* given = row_at(a.q, b, h, i) + features.begin;
-  const T* keys_at = row_at(a.k, b, g, 0) + features.begin;
-  const T* values_at = row_at(a.value, b, g, 0) + columns.begin;
-  for (int x = threadIdx.x; x < features.width; x += kThreads)
-    q[x] = wide(given[x]), v[x] = a.v[h * a.size + features.begin + x];
-  for (int x = threadIdx.x; x < columns.width * Units(columns.width, V).groups; x += kThreads)
-    sums[x] = 0;
+  const Seen seen = seen_by(a, b, h, i);
+  const Rows<T> keys{row_at(a.k, b, g, 0), a.k.row, n, p.packed_keys, room};
+  const Rows<T> values{row_at(a.value, b, g, 0), a.value.row, m, p.packed_values, more};
+  keys.copy(seen.begin, min(turn, seen.end - seen.begin));
+  values.copy(seen.begin, min(turn, seen.end - seen.begin));
+  query.put(q), v_row.put(v);
+#pragma unroll 1
+  for (int x = threadIdx.x; x < units.room(); x += kThreads) sums[x] = 0;
+  float* weights = a.weights.data ? row_at(a.weights, b, h, i) : nullptr;
   __syncthreads();
 
   float most = -INFINITY, sum = 0;  // the same in every thread
-  for (int key = seen.begin; key < seen.end; key += kStepKeys) {
-    const int end = min(seen.end, key + kStepKeys);
-    if (key > seen.begin) wait();  // the others have read `part`
-    score_keys<V>(key, end, features.width, keys_at, a.k.row, q, v,
-                  [&](int j, float s) { part[j - key] = s; });
-    arrive(), wait();
-    for (int j = key + threadIdx.x; j < end; j += kThreads) {
-      score[j - key] = extra(cluster_sum(part + j - key) * kLog2E, j);
-      if (weights) weights[j] = score[j - key];  // made a weight by this thread, at the end
-    }
-    arrive();  // `part` may be written again
+#pragma unroll 1
+  for (int key = seen.begin; key < seen.end; key += turn) {
+    const int count = min(turn, seen.end - key), next = key + count;
+    wait_copies<1>();  // keys; the values may still be on their way
+    __syncwarp();
+    const auto add = [&]<int N>(int, int x, const float(&k)[N][kVector], float(&s)[N]) {
+      float a[kVector], w[kVector];
+      load<kVector>(q + x, a), load<kVector>(v + x, w);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i)
+#pragma unroll
+        for (int r = 0; r < N; ++r) s[r] = fmaf(w[i], tanh_of(a[i] + k[r][i]), s[r]);
+    };
+    sum_all_rows(keys, count, score, add);
+    each_row(count, [&](int u) {
+      score[u] = extra(score[u] * kLog2E, key + u);
+      if (weights) weights[key + u] = score[u];  // made a weight at the end
+    });
+    keys.copy(next, min(turn, seen.end - next));
     __syncthreads();
     float top = -INFINITY;
-    for (int j = key + lane; j < end; j += kWarp) top = fmaxf(top, score[j - key]);
+#pragma unroll 1
+    for (int u = lane; u < count; u += kWarp) top = fmaxf(top, score[u]);
     const float now = fmaxf(most, warp_max(top)), from = now == -INFINITY ? 0.0f : now;
     const float factor = most == -INFINITY ? 1.0f : exp2f(most - now);
-    sum = sum * factor + lanes_sum(end - key, [&](int x) { return exp2f(score[x] - from); });
+    sum = sum * factor + lanes_sum(count, [&](int u) { return exp2f(score[u] - from); });
     most = now;
-    for (int j = key + threadIdx.x; j < end; j += kThreads) {
-      const float z = drop.on ? drop.factor(drop.words(number, j), j) : 1.0f;
-      weight[j - key] = exp2f(score[j - key] - from) * z;
+#pragma unroll 1
+    for (int u = threadIdx.x; u < count; u += kThreads) {
+      const float z = drop.on ? drop.factor(drop.words(number, key + u), key + u) : 1.0f;
+      weight[u] = exp2f(score[u] - from) * z;
     }
+    wait_copies<1>();  // values; the next keys may still be on their way
     __syncthreads();
-    add_keys<V>(key, end, columns.width, factor, sums, [&](int j, int x, float(&to)[V]) {
-      float value[V];
-      load<V>(values_at + j * a.value.row + x, value);
-#pragma unroll
-      for (int u = 0; u < V; ++u) to[u] = fmaf(weight[j - key], value[u], to[u]);
-    });
+    add_rows(units, values, count, weight, factor, sums);
+    __syncthreads();  // values and weights are read, sums are written
+    values.copy(next, min(turn, seen.end - next));
   }
-  __syncthreads();
   const bool none = most == -INFINITY;
   const float log_sum = none ? -INFINITY : most + log2f(sum), share = none ? 0.0f : 1.0f / sum;
-  if (mine == 0 && threadIdx.x == 0) a.log_sum[number] = log_sum;
-  T* context = row_at(a.context, b, h, i) + columns.begin;
-  for (int c = threadIdx.x; c < columns.width; c += kThreads)
-    context[c] = narrow<T>(sum_of_groups<V>(sums, columns.width, c) * share);
-  if (weights) {
-    for (int key = seen.begin; key < seen.end; key += kStepKeys)
-      for (int j = key + threadIdx.x; j < min(seen.end, key + kStepKeys); j += kThreads)
-        weights[j] = exp2f(weights[j] - (none ? 0.0f : log_sum));
+  if (threadIdx.x == 0) a.log_sum[number] = log_sum;
+  T* context = row_at(a.context, b, h, i);
+#pragma unroll 1
+  for (int c = threadIdx.x; c < m; c += kThreads)
+    context[c] = narrow<T>(sum_of_groups(units, sums, c) * share);
+  if (weights)
+#pragma unroll 1
     for (int j = threadIdx.x; j < a.keys; j += kThreads)
-      if (!seen.has(j)) weights[j] = 0;
-  }
-  if (!seen.none()) wait();  // no block ends before the others have read its memory
+      weights[j] = seen.has(j) ? exp2f(weights[j] - (none ? 0.0f : log_sum)) : 0.0f;
 }
 
 // ---- back: d score and dq
@@ -225,98 +290,112 @@ struct Slopes {
   float* left;         // [2, B, H, Tk]: d score, and the weight after dropout
   Heads<float> dbias;  // one for each batch item, or null
   float* dplace;       // or null
+  int turn = 0;        // keys at a time
+  bool packed_keys = false, packed_values = false;
 };
 
 // One query a head, and a key head for each. With D = g . context:
 //   d score_j = w_j (z_j g . value_j - D),   dq = v sum_j d score_j (1 - tanh^2).
-template <int V, class T>
-__global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, 4)
-    slopes(const __grid_constant__ Slopes<T> p) {
+// Each 1 - tanh^2 is kept from the score on; of f32, in the key's place.
+template <class T>
+__global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Slopes<T> p) {
   extern __shared__ __align__(16) float memory[];
+  __shared__ float means[kWarps];
   const Attention<T>& a = p.a;
-  const int mine = rank();
-  const Share features(a.size, mine), columns(a.value_size, mine);
-  float *q = memory, *v = q + share_of(a.size), *g = v + share_of(a.size),
-        *part = g + share_of(a.value_size), *part_dot = part + kStepKeys,
-        *slope = part_dot + kStepKeys, *sums = slope + kStepKeys;
-  __shared__ float part_mean;
-  const int warp = threadIdx.x / kWarp;
-  const int64_t number = blockIdx.x / kCluster, h = number % a.heads, b = number / a.heads;
-  const Seen seen = seen_by(a, b, h, 0);
+  const int n = static_cast<int>(a.size), m = static_cast<int>(a.value_size), turn = p.turn;
+  const Units units(n);
+  float *q = memory, *v = q + padded(n), *g = v + padded(n), *dot = g + padded(m),
+        *slope = dot + padded(turn), *sums = slope + padded(turn), *bends_at = sums + units.room();
+  T* room = reinterpret_cast<T*>(bends_at + (sizeof(T) == 4 ? 0 : turn * padded(n)));
+  T* more = room + turn * padded(n);
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int64_t b = blockIdx.x, h = blockIdx.y, number = b * a.heads + h;
+  float* left = p.left + number * a.keys;
+  const Early<1, T> query(row_at(a.q, b, h, 0), n);
+  const Early<1, float> v_row(a.v + h * n, n);
+  const Early<2, T> back(row_at(p.dcontext, b, h, 0), m), context(row_at(a.context, b, h, 0), m);
+  const float log_sum = a.log_sum[number], from = log_sum == -INFINITY ? 0.0f : log_sum;
   const Extra extra = extra_of(a, b, h, 0);
   const Drop drop = drop_of(a);
-  const int keys = static_cast<int>(a.keys);
-  float *left = p.left + number * keys, *left_weight = left + a.batch * a.heads * keys;
-  const T* keys_at = row_at(a.k, b, h, 0) + features.begin;
-  const T* values_at = row_at(a.value, b, h, 0) + columns.begin;
-  {
-    const T *from = row_at(a.q, b, h, 0) + features.begin,
-            *back = row_at(p.dcontext, b, h, 0) + columns.begin;
-    for (int x = threadIdx.x; x < features.width; x += kThreads)
-      q[x] = wide(from[x]), v[x] = a.v[h * a.size + features.begin + x];
-    for (int c = threadIdx.x; c < columns.width; c += kThreads) g[c] = wide(back[c]);
-    for (int x = threadIdx.x; x < features.width * Units(features.width, V).groups; x += kThreads)
-      sums[x] = 0;
-  }
+  const Seen seen = seen_by(a, b, h, 0);
+  const Rows<T> keys{row_at(a.k, b, h, 0), a.k.row, n, p.packed_keys, room};
+  const Rows<T> values{row_at(a.value, b, h, 0), a.value.row, m, p.packed_values, more};
+  const Rows<float> bends{nullptr, 0, n, true, bends_at};
+  keys.copy(seen.begin, min(turn, seen.end - seen.begin));
+  values.copy(seen.begin, min(turn, seen.end - seen.begin));
+  query.put(q), v_row.put(v);
+  back.put(g);
+  float part = 0;
+  context.each([&](int c, float y) { part = fmaf(g[c], y, part); });
+  part = warp_sum(part);
+  if (lane == 0) means[warp] = part;
+#pragma unroll 1
+  for (int x = threadIdx.x; x < units.room(); x += kThreads) sums[x] = 0;
   __syncthreads();
-  if (warp == kWarps - 1) {
-    const T* context = row_at(a.context, b, h, 0) + columns.begin;
-    const float s = lanes_sum(columns.width, [&](int c) { return g[c] * wide(context[c]); });
-    if (threadIdx.x % kWarp == 0) part_mean = s;
-  }
-  const float log_sum = a.log_sum[number], from = log_sum == -INFINITY ? 0.0f : log_sum;
+  const float mean = warp_sum(lane < kWarps ? means[lane] : 0.0f);
 
-  for (int key = seen.begin; key < seen.end; key += kStepKeys) {
-    const int end = min(seen.end, key + kStepKeys);
-    if (key > seen.begin) wait();  // the others have read the parts
-    score_keys<V>(key, end, features.width, keys_at, a.k.row, q, v,
-                  [&](int j, float s) { part[j - key] = s; });
-    dot_keys<V>(
-        key, end, columns.width, values_at, a.value.row,
-        [&](int c) { return [d = g[c]](float x, float sum) { return fmaf(d, x, sum); }; },
-        [&](int j, float s) { part_dot[j - key] = s; });
-    arrive(), wait();
-    const float mean = cluster_sum(&part_mean);
-    for (int j = key + threadIdx.x; j < end; j += kThreads) {
-      const float w = exp2f(extra(cluster_sum(part + j - key) * kLog2E, j) - from);
-      const float z = drop.on ? drop.factor(drop.words(number, j), j) : 1.0f;
-      const float ds = w != 0 ? w * (cluster_sum(part_dot + j - key) * z - mean) : 0.0f;
-      slope[j - key] = ds;
-      if (mine == 0) left[j] = ds, left_weight[j] = w * z;
-    }
-    arrive();  // the parts may be written again
-    __syncthreads();
-    add_keys<V>(key, end, features.width, 1.0f, sums, [&](int j, int x, float(&to)[V]) {
-      float k[V];
-      load<V>(keys_at + j * a.k.row + x, k);
-      const float ds = slope[j - key];
+#pragma unroll 1
+  for (int key = seen.begin; key < seen.end; key += turn) {
+    const int count = min(turn, seen.end - key), next = key + count;
+    wait_copies<1>();  // keys; the values may still be on their way
+    __syncwarp();
+    const auto add = [&]<int N>(int u, int x, const float(&k)[N][kVector], float(&s)[N]) {
+      float a[kVector], w[kVector], bend[kVector];
+      load<kVector>(q + x, a), load<kVector>(v + x, w);
 #pragma unroll
-      for (int u = 0; u < V; ++u) to[u] = fmaf(ds, Tanh(q[x + u] + k[u]).slope(), to[u]);
+      for (int r = 0; r < N; ++r) {
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) {
+          const Tanh t(a[i] + k[r][i]);
+          s[r] = fmaf(w[i], t.value(), s[r]), bend[i] = t.slope();
+        }
+        store<kVector>(bend, bends.at(u + r * kWarps) + x);
+      }
+    };
+    sum_all_rows(keys, count, slope, add);
+    wait_copies<0>();
+    __syncwarp();
+    const auto add_dot = [&]<int N>(int, int c, const float(&x)[N][kVector], float(&s)[N]) {
+      float d[kVector];
+      load<kVector>(g + c, d);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i)
+#pragma unroll
+        for (int r = 0; r < N; ++r) s[r] = fmaf(d[i], x[r][i], s[r]);
+    };
+    sum_all_rows(values, count, dot, add_dot);
+    each_row(count, [&](int u) {
+      const int j = key + u;
+      const float w = exp2f(extra(slope[u] * kLog2E, j) - from);
+      const float z = drop.on ? drop.factor(drop.words(number, j), j) : 1.0f;
+      const float ds = w != 0 ? w * (dot[u] * z - mean) : 0.0f;
+      slope[u] = ds, left[j] = ds, left[a.batch * a.heads * a.keys + j] = w * z;
     });
-    __syncthreads();  // slopes are written again, sums are read
+    __syncthreads();
+    add_rows(units, bends, count, slope, 1.0f, sums);
+    __syncthreads();  // slopes and bends are read, sums are written
+    keys.copy(next, min(turn, seen.end - next));
+    values.copy(next, min(turn, seen.end - next));
   }
-  T* to = row_at(p.dq, b, h, 0) + features.begin;
-  for (int x = threadIdx.x; x < features.width; x += kThreads)
-    to[x] = narrow<T>(v[x] * sum_of_groups<V>(sums, features.width, x));
-  if (mine == 0) {
-    for (int j = threadIdx.x; j < keys; j += kThreads)
-      if (!seen.has(j)) left[j] = left_weight[j] = 0;
-    if (p.dbias.data) {
-      float* dbias = row_at(p.dbias, b, h, 0);
-      for (int key = seen.begin; key < seen.end; key += kStepKeys)  // each thread what it has left
-        for (int j = key + threadIdx.x; j < min(seen.end, key + kStepKeys); j += kThreads)
-          dbias[j] += left[j];
-    }
-    if (p.dplace && warp == 0) {
-      __syncwarp();
-      const float sum = lanes_sum(seen.none() ? 0 : seen.end - seen.begin, [&](int x) {
-        const int j = seen.begin + x;
-        return left[j] * 2 * a.falloff * (static_cast<float>(j) - a.place[number]);
-      });
-      if (threadIdx.x == 0) p.dplace[number] = sum;
-    }
+  T* to = row_at(p.dq, b, h, 0);
+#pragma unroll 1
+  for (int x = threadIdx.x; x < n; x += kThreads)
+    to[x] = narrow<T>(v[x] * sum_of_groups(units, sums, x));
+#pragma unroll 1
+  for (int j = threadIdx.x; j < a.keys; j += kThreads)
+    if (!seen.has(j)) left[j] = left[a.batch * a.heads * a.keys + j] = 0;
+  if (p.dbias.data) {
+    float* dbias = row_at(p.dbias, b, h, 0);
+#pragma unroll 1
+    for (int j = seen.begin + threadIdx.x; j < seen.end; j += kThreads) dbias[j] += left[j];
   }
-  if (!seen.none()) wait();  // no block ends before the others have read its memory
+  if (p.dplace && warp == 0) {
+    const float sum = lanes_sum(seen.none() ? 0 : seen.end - seen.begin, [&](int x) {
+      const int j = seen.begin + x;
+      return left[j] * 2 * a.falloff * (static_cast<float>(j) - a.place[number]);
+    });
+    if (lane == 0) p.dplace[number] = sum;
+  }
 }
 
 // ---- back: what flows to keys, values and v from all steps
@@ -405,7 +484,7 @@ __global__ void __launch_bounds__(kKeyThreads) to_keys(const __grid_constant__ T
   if (for_keys && real) p.v_parts[(h * k.batch + b) * k.size + x] = dv;
 }
 
-// to[h, x] = (or, with `add`, +=) the sum over the batch of parts[h, b, x]: a warp every eighth b.
+// to[h, x] = (or, with `add`, +=) the sum over the batch of parts[h, b, x]: a warp every 16th b.
 __global__ void __launch_bounds__(kThreads)
     over_batch(int64_t batch, int64_t part_head, int64_t part_row, int64_t n, const float* parts,
                int64_t to_head, bool add, float* to) {
@@ -429,32 +508,56 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- launches
 
+// Shared memory of `step` or, back, of `slopes`, for turns of so many keys.
 template <class T>
-size_t shared_of(const Attention<T>& a, bool back) {
-  const int64_t features = share_of(a.size), columns = share_of(a.value_size);
-  return static_cast<size_t>(2 * features + 3 * kStepKeys +
-                             (back ? columns + room_of(features) : room_of(columns))) *
-         sizeof(float);
+size_t shared_of(const Attention<T>& a, bool back, int64_t turn) {
+  const int64_t n = padded(a.size), m = padded(a.value_size);
+  const int64_t bends = back && sizeof(T) < sizeof(float) ? n : 0;
+  const int64_t numbers =
+      2 * n + (back ? m + Units(a.size).room() : Units(a.value_size).room()) + 2 * padded(turn);
+  return static_cast<size_t>((numbers + turn * bends) * 4 +
+                             turn * (n + m) * static_cast<int64_t>(sizeof(T)));
+}
+// Keys at a time: all that fit. Where there are more blocks than SMs, two share an SM, and one
+// computes while the keys of the other arrive.
+template <class T>
+int turn_of(const Attention<T>& a, bool back) {
+  constexpr size_t kHalf = (kMostShared >> 1) - 1024;  // 1 KB a block is the driver's
+  const auto fits = [&](int64_t turn, size_t most) { return shared_of(a, back, turn) <= most; };
+  const int64_t keys = std::max<int64_t>(1, a.keys);
+  const bool many = a.batch * a.heads * a.queries > 132;
+  const size_t most = many && fits(std::min<int64_t>(keys, kWarps), kHalf) ? kHalf : kMostShared;
+  if (fits(keys, most)) return static_cast<int>(keys);
+  int64_t turn = 1, above = keys;  // the largest one that fits
+  while (above - turn > 1) {
+    const int64_t middle = (turn + above) / 2;
+    (fits(middle, most) ? turn : above) = middle;
+  }
+  return static_cast<int>(turn < kWarps ? turn : turn / kWarps * kWarps);
 }
 
-// Whether rows can be read four numbers at a time.
+// Whether rows begin and end at multiples of 16 bytes.
 template <class T>
-bool by_fours(const Heads<const T>& x, int64_t n) {
-  return n % 4 == 0 && x.batch % 4 == 0 && x.head % 4 == 0 && x.row % 4 == 0 &&
-         aligned(x.data, 4 * sizeof(T));
-}
-template <class T>
-bool by_fours(const Attention<T>& a) {
-  return by_fours(a.k, a.size) && by_fours(a.value, a.value_size);
+bool in_packs(const Heads<const T>& x, int64_t n) {
+  const int64_t pack = 16 / static_cast<int64_t>(sizeof(T));
+  return n % pack == 0 && x.batch % pack == 0 && x.head % pack == 0 && x.row % pack == 0 &&
+         aligned(x.data, 16);
 }
 
 template <class T>
-void launch(cudaStream_t stream, const Slopes<T>& p) {
+dim3 blocks_of(const Attention<T>& a) {
+  return dim3(static_cast<unsigned>(a.batch), static_cast<unsigned>(a.heads),
+              static_cast<unsigned>(a.queries));
+}
+
+template <class T>
+void launch(cudaStream_t stream, Slopes<T> p) {
   const Attention<T>& a = p.a;
-  const auto kernel = by_fours(a) ? slopes<4, T> : slopes<1, T>;
-  const size_t shared = shared_of(a, true);
-  allow_shared(kernel, shared);
-  kernel<<<static_cast<unsigned>(a.batch * a.heads * kCluster), kThreads, shared, stream>>>(p);
+  p.turn = turn_of(a, true);
+  p.packed_keys = in_packs(a.k, a.size), p.packed_values = in_packs(a.value, a.value_size);
+  const size_t shared = shared_of(a, true, p.turn);
+  allow_shared(slopes<T>, shared);
+  slopes<T><<<blocks_of(a), kThreads, shared, stream>>>(p);
   launched("gradient of additive attention, one query");
 }
 
@@ -479,21 +582,21 @@ void launch(cudaStream_t stream, const StepsGrad<T>& k, float* v_parts) {
 
 template <class T>
 bool step_fits(const Attention<T>& a) {
-  return a.queries <= kFewQueries && shared_of(a, false) <= kMostShared;
+  return a.queries <= kFewQueries && shared_of(a, false, 1) <= kMostShared;
 }
 template <class T>
 bool step_fits(const AttentionGrad<T>& k) {
   const Attention<T>& a = k.forward;
-  return a.queries == 1 && a.heads == a.key_heads && shared_of(a, true) <= kMostShared;
+  return a.queries == 1 && a.heads == a.key_heads && shared_of(a, true, 1) <= kMostShared;
 }
 
 template <class T>
 void additive_step(Cuda device, const Attention<T>& a) {
-  const auto kernel = by_fours(a) ? step<4, T> : step<1, T>;
-  const size_t shared = shared_of(a, false);
-  allow_shared(kernel, shared);
-  kernel<<<static_cast<unsigned>(a.batch * a.heads * a.queries * kCluster), kThreads, shared,
-           stream_of(device)>>>(a);
+  const Step<T> p{a, static_cast<unsigned>(a.heads / a.key_heads), turn_of(a, false),
+                  in_packs(a.k, a.size), in_packs(a.value, a.value_size)};
+  const size_t shared = shared_of(a, false, p.turn);
+  allow_shared(step<T>, shared);
+  step<T><<<blocks_of(a), kThreads, shared, stream_of(device)>>>(p);
   launched("additive attention, few queries");
 }
 
