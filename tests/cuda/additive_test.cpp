@@ -539,17 +539,19 @@ void time_case(const Case& c) {
     Problem<T> p(c);
     cudaDeviceSynchronize();
     cudaMemGetInfo(&before, &total);
-    const double pairs = static_cast<double>(c.batch) * c.heads * c.queries * c.keys;
-    const double elements = pairs * c.size;
+    const double pairs = static_cast<double>(c.batch * c.heads * c.queries * c.keys);
+    const double elements = pairs * static_cast<double>(c.size);
     const int times = elements > 1e10 ? 3 : 20;
     const double forward = microseconds([&] { p.forward_only(); }, times);
     const double backward = microseconds([&] { p.backward_only(); }, times);
     if (!good(cudaDeviceSynchronize(), c.name)) return;
     cudaMemGetInfo(&after, &total);
     const double size = sizeof(T);
-    const double bytes = size * ((c.batch * c.heads * c.queries + c.batch * c.key_heads * c.keys) *
-                                 static_cast<double>(c.size + c.value_size));
-    const double flops = elements * 6 + pairs * c.value_size * 2;
+    const double bytes =
+        size *
+        static_cast<double>((c.batch * c.heads * c.queries + c.batch * c.key_heads * c.keys) *
+                            (c.size + c.value_size));
+    const double flops = elements * 6 + pairs * static_cast<double>(c.value_size) * 2;
     std::printf(
         "%-10s %-5s forward %9.1f us, backward %9.1f us, sum %9.1f us; forward %.2f T elements/s "
         "(one reciprocal each: 4.18), %.1f %% of 67 TFLOP/s, %.1f %% of 4.8 TB/s; scratch grew by "
