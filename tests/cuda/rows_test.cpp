@@ -908,9 +908,10 @@ void norms() {
                     out_wide(n),
                     {Kind::wide, n, {-77}, centered}},
                    [=](auto& m) {
-                     return NormGrad<TYPE(m)>{
-                         rows,   n,      centered, false,  m.t(0), m.w(1),
-                         m.w(2), m.w(3), m.t(4),   m.t(4), m.w(5), centered ? m.w(6) : nullptr};
+                     return NormGrad<TYPE(m)>{rows,   n,      centered, false,
+                                              m.t(0), m.w(1), m.w(2),   m.w(3),
+                                              m.t(4), m.t(4), m.w(5),   centered ? m.w(6) : nullptr,
+                                              nullptr};
                    },
                    {.shift = shift, .bytes = time ? 12.0 * double(rows * n) : 0});
         both_cases("norm_grad, added" + shape({rows, n}),
@@ -923,9 +924,10 @@ void norms() {
                     {Kind::wide, n, {-77}, centered},
                     changed(in(rows * n))},
                    [=](auto& m) {
-                     return NormGrad<TYPE(m)>{
-                         rows,   n,      centered, true,   m.t(0), m.w(1),
-                         m.w(2), m.w(3), m.t(4),   m.t(7), m.w(5), centered ? m.w(6) : nullptr};
+                     return NormGrad<TYPE(m)>{rows,   n,      centered, true,
+                                              m.t(0), m.w(1), m.w(2),   m.w(3),
+                                              m.t(4), m.t(7), m.w(5),   centered ? m.w(6) : nullptr,
+                                              nullptr};
                    },
                    {.shift = shift, .bytes = time ? 16.0 * double(rows * n) : 0});
       }

@@ -134,16 +134,21 @@ void launch(Cuda device, const Sum<T>& k) {
 // A block takes 32 columns of one matrix. A warp reads four rows of them at a time, and warps take
 // rows in turn, in a fixed order.
 constexpr int kSumColumns = 32, kSumWarps = 16;
+struct SumTiles {  // of each matrix the first tile, and behind the last
+  int parts;
+  int first[kMaxParts + 1];
+};
 template <class T>
 __global__ void __launch_bounds__(kSumWarps* kWarp, 2)
-    sum_rows(const __grid_constant__ SumRowsEach<T> k) {
+    sum_rows(const __grid_constant__ SumRowsEach<T> k, const __grid_constant__ SumTiles tiles) {
   constexpr int V = 4, kLanes = kSumColumns / V, kRows = kWarp / kLanes;
   __shared__ float room[kSumWarps * kRows][kSumColumns];
-  const auto tiles = [&](int part) {
-    return static_cast<int>((k.part[part].n + kSumColumns - 1) / kSumColumns);
-  };
-  int tile = static_cast<int>(blockIdx.x), at = 0;
-  while (tile >= tiles(at)) tile -= tiles(at++);
+  int at = 0, behind = tiles.parts;
+  while (behind - at > 1) {
+    const int middle = (at + behind) / 2;
+    (tiles.first[middle] <= static_cast<int>(blockIdx.x) ? at : behind) = middle;
+  }
+  const int tile = static_cast<int>(blockIdx.x) - tiles.first[at];
   const RowsPart<T>& p = k.part[at];
   const int64_t first = int64_t{tile} * kSumColumns, column = first + lane() % kLanes * V;
   const bool packed = column + V <= p.n && p.x_row % V == 0 &&
@@ -189,10 +194,12 @@ __global__ void __launch_bounds__(kSumWarps* kWarp, 2)
 
 template <class T>
 void launch(Cuda device, const SumRowsEach<T>& k) {
-  int64_t tiles = 0;
-  for (int i = 0; i < k.count; ++i) tiles += ceil_div(k.part[i].n, kSumColumns);
-  if (tiles == 0) return;
-  sum_rows<<<static_cast<unsigned>(tiles), kSumWarps * kWarp, 0, stream_of(device)>>>(k);
+  SumTiles tiles{.parts = k.count, .first = {}};
+  for (int i = 0; i < k.count; ++i)
+    tiles.first[i + 1] = tiles.first[i] + static_cast<int>(ceil_div(k.part[i].n, kSumColumns));
+  const auto blocks = static_cast<unsigned>(tiles.first[k.count]);
+  if (blocks == 0) return;
+  sum_rows<<<blocks, kSumWarps * kWarp, 0, stream_of(device)>>>(k, tiles);
   launched("sum_rows");
 }
 
