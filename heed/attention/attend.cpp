@@ -36,11 +36,32 @@ std::vector<Runs> unseen_runs(const Tensor& range, int64_t sentences, int64_t ke
   return out;
 }
 
+// Are there unseen keys only before and behind the seen ones?
+bool together(const std::vector<Runs>& unseen, int64_t keys) {
+  return std::ranges::all_of(unseen, [&](const Runs& runs) {
+    return std::ranges::all_of(
+        runs, [&](const auto& run) { return run.first == 0 || run.second == keys; });
+  });
+}
+
 // x [B, G, Tk, n] with `instead` where no query looks: 0 * NaN is NaN in a product. Nothing flows
 // back there.
 Tensor without_unseen(const Tensor& x, const Tensor& range, double instead) {
-  cannot_be_captured();  // how many runs there are depends on the sentences
   const std::vector<Runs> unseen = unseen_runs(range, x.size(0), x.size(2));
+  // On a GPU as one kernel, whatever the sentences are, so that a step can be captured: seen keys
+  // that lie together are an interval of a sentence's numbers.
+  if (x.device() == Device::cuda && together(unseen, x.size(2))) {
+    std::vector<Id> seen;
+    for (const Runs& runs : unseen) {
+      int64_t begin = 0, end = x.size(2);
+      for (const auto& [from, to] : runs) (from == 0 ? begin : end) = from == 0 ? to : from;
+      seen.push_back(static_cast<Id>(begin * x.size(3)));
+      seen.push_back(static_cast<Id>(end * x.size(3)));
+    }
+    const Tensor rows = reshape(x, {x.size(0), x.size(1), 1, x.size(2) * x.size(3)});
+    return reshape(masked(rows, ids(seen, {std::ssize(unseen), 1, 1, 2}), instead), x.shape());
+  }
+  cannot_be_captured();  // how many runs there are depends on the sentences
   if (std::all_of(unseen.begin(), unseen.end(), [](const Runs& runs) { return runs.empty(); }))
     return x;
   const auto with = [unseen](const Tensor& given, double number) {
@@ -56,6 +77,13 @@ Tensor without_unseen(const Tensor& x, const Tensor& range, double instead) {
   };
   return record("without_unseen", {&x}, with(x.detached(), instead),
                 [with](const Tensor& dy) { return Grads{with(dy, 0)}; });
+}
+
+// Heads that the GPU's kernels for dot products have no tile for (kernels/cuda/dot.cuh).
+bool too_wide(const ScoreTerms& terms, const Tensor& values) {
+  constexpr int64_t kWidest = 256;
+  return values.device() == Device::cuda && terms.form != ScoreForm::additive &&
+         std::max(terms.q.size(3), values.size(3)) > kWidest;
 }
 
 // Scores fall with the square of the distance from a place.
@@ -202,6 +230,7 @@ Attended attend(const Score& score, const Tensor& q, const PreparedKeys& keys, c
   }
   std::optional<ScoreTerms> terms;
   if (soft && !weights_tracked) terms = score.terms(q, k, o.first);
+  if (terms && too_wide(*terms, values)) terms.reset();
   Attended out = terms ? fused(call, *terms) : composed(call);
   if (o.want_top > 0) out.top = top_weights(score, q, keys, values, o);
   return out;

@@ -104,7 +104,8 @@ std::vector<WordVectors> Embedder::embed(const std::vector<std::string>& lines, 
     source.ids = ids(rows, {static_cast<int64_t>(end - at), static_cast<int64_t>(width)});
     const WordLayers found = model_->model->word_layers(source, special.begin);
     const Tensor x =
-        contiguous(layer.number ? found.layers[static_cast<size_t>(*layer.number)] : *found.mix);
+        to(contiguous(layer.number ? found.layers[static_cast<size_t>(*layer.number)] : *found.mix),
+           Device::cpu);
     for (size_t i = at; i < end; ++i)
       out[order[i]] = joined(sentences[order[i]], x, static_cast<int64_t>(i - at));
   }

@@ -7,14 +7,16 @@
 namespace heed {
 namespace {
 
-// [B, T] with -1 from `lengths` less `less` on.
+// The first words of each row of [B, T], all but `less`, with -1 from `lengths` less `less` on.
 Tensor counted(const Tensor& words, std::span<const Id> lengths, int64_t less) {
-  const int64_t B = words.size(0), T = words.size(1);
-  const Tensor in = to(contiguous(words), Device::cpu);
-  std::vector<Id> out(in.data<Id>(), in.data<Id>() + B * T);
+  const int64_t B = words.size(0), T = words.size(1) - less;
+  const std::span<const Id> in = words.host_ids();
+  std::vector<Id> out;
   for (int64_t b = 0; b < B; ++b)
-    for (int64_t t = std::max<int64_t>(0, lengths[static_cast<size_t>(b)] - less); t < T; ++t)
-      out[static_cast<size_t>(b * T + t)] = -1;
+    for (int64_t t = 0; t < T; ++t)
+      out.push_back(t < lengths[static_cast<size_t>(b)] - less
+                        ? in[static_cast<size_t>(b * words.size(1) + t)]
+                        : -1);
   return ids(out, {B, T});
 }
 
@@ -85,19 +87,18 @@ Forced BidirectionalLanguageModel::force(const Source& source, const Tensor& tar
   // Word k of the source, its end not among them: state k has read what is before it, state k + 1
   // what is behind.
   const Tensor sides = concat({slice(mix(before), 1, 0, T - 1), slice(mix(behind), 1, 1, T)}, 2);
-  out.also.push_back(
-      {hidden(gap_, sides), counted(slice(source.ids, 1, 0, T - 1), source.lengths, 1)});
+  out.also.push_back({hidden(gap_, sides), counted(source.ids, source.lengths, 1)});
   return out;
 }
 
 WordLayers BidirectionalLanguageModel::word_layers(const Source& source, Id begin) const {
   const int64_t B = source.ids.size(0), T = source.ids.size(1);
-  const Tensor words = to(source.ids, Device::cpu);
+  const std::span<const Id> words = source.ids.host_ids();
   std::vector<Id> in;
   for (int64_t b = 0; b < B; ++b) {
     in.push_back(begin);
-    const Id* row = words.data<Id>() + b * T;
-    in.insert(in.end(), row, row + T - 1);
+    const auto row = words.subspan(static_cast<size_t>(b * T), static_cast<size_t>(T));
+    in.insert(in.end(), row.begin(), row.end() - 1);
   }
   const std::vector<Tensor> before = layers(forward_, ids(in, {B, T}), {});
   const std::vector<Tensor> behind =

@@ -5,6 +5,7 @@
 // changed in place unless a comment says so. `axis` may be negative, counting from the end.
 #pragma once
 
+#include <cmath>
 #include <optional>
 #include <span>
 #include <utility>
@@ -159,8 +160,9 @@ RecurrentStates recurrent(const Recurrent& first, const Recurrent& second);
 
 // ---- weights: from scores [B, H, Tq, Tk] on
 
-// -inf outside of the range of keys that each query sees, ids [B or 1, H or 1, Tq, 2].
-Tensor masked(const Tensor& scores, const Tensor& range);
+// -inf, or another number, outside of the range of keys that each query sees, ids [B or 1, H or 1,
+// Tq, 2].
+Tensor masked(const Tensor& scores, const Tensor& range, double outside = -HUGE_VAL);
 // Weights of which many are exactly 0: sparsemax (alpha 2; Martins and Astudillo, 2016) and
 // 1.5-entmax (Peters et al., 2019), by row.
 Tensor entmax(const Tensor& x, double alpha);

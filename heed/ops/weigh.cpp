@@ -26,7 +26,7 @@ Tensor limited(const Tensor& x, const Tensor& range, double outside) {
 
 }  // namespace
 
-Tensor masked(const Tensor& given, const Tensor& given_range) {
+Tensor masked(const Tensor& given, const Tensor& given_range, double outside) {
   const Tensor x = contiguous(given), range = contiguous(given_range);
   const Shape& s = range.shape();
   require(x.rank() == 4 && s.rank() == 4 && (s[0] == 1 || s[0] == x.size(0)) &&
@@ -34,7 +34,7 @@ Tensor masked(const Tensor& given, const Tensor& given_range) {
               range.type() == Type::i32,
           "masked: scores [B, H, Tq, Tk] want a range of ids [B or 1, H or 1, Tq, 2]; given ",
           x.shape(), " and ", s);
-  return record("masked", {&x}, limited(x, range, -HUGE_VAL),
+  return record("masked", {&x}, limited(x, range, outside),
                 [range](const Tensor& dy) { return Grads{limited(contiguous(dy), range, 0)}; });
 }
 

@@ -156,24 +156,24 @@ __global__ void __launch_bounds__(kSumWarps* kWarp, 2)
   float sum[V] = {};
   constexpr int kAhead = 8, kStep = kSumWarps * kRows;  // rows under way, and from one to the next
   const int rows = static_cast<int>(p.rows);
-  for (int row = warp() * kRows + lane() / kLanes; row < rows; row += kAhead * kStep) {
-    float v[kAhead][V];
+  const T* x = p.x + column;
+  int row = warp() * kRows + lane() / kLanes;
+  if (packed) {
+    // Nothing is decided between these loads: all of them are under way at once.
+    for (; row + (kAhead - 1) * kStep < rows; row += kAhead * kStep) {
+      float v[kAhead][V];
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      const bool there = row + a * kStep < rows;
-      const T* x = p.x + (row + a * kStep) * p.x_row + column;
-      if (packed && there) {
-        load<V>(x, v[a]);
-      } else {
+      for (int a = 0; a < kAhead; ++a) load<V>(x + (row + a * kStep) * p.x_row, v[a]);
 #pragma unroll
-        for (int i = 0; i < V; ++i) v[a][i] = there && column + i < p.n ? wide(x[i]) : 0;
-      }
+      for (int a = 0; a < kAhead; ++a)
+#pragma unroll
+        for (int i = 0; i < V; ++i) sum[i] += v[a][i];
     }
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a)
-#pragma unroll
-      for (int i = 0; i < V; ++i) sum[i] += v[a][i];
   }
+  for (; row < rows; row += kStep)
+#pragma unroll
+    for (int i = 0; i < V; ++i)
+      if (column + i < p.n) sum[i] += wide(x[row * p.x_row + i]);
 #pragma unroll
   for (int i = 0; i < V; ++i)
     room[warp() * kRows + lane() / kLanes][lane() % kLanes * V + i] = sum[i];
