@@ -222,15 +222,15 @@ Attended attend(const Score& score, const Tensor& q, const PreparedKeys& keys, c
   const bool soft = o.weigh.kind == Weigh::Kind::soft;
   // The kernel's weights have no gradient; who records and wants them may want that too.
   const bool weights_tracked = o.want_weights && Tape::current();
-  if (q.type() == Type::bf16 && (!soft || weights_tracked)) {  // plain ops want f32
+  std::optional<ScoreTerms> terms;
+  if (soft && !weights_tracked) terms = score.terms(q, k, o.first);
+  if (terms && too_wide(*terms, values)) terms.reset();
+  if (q.type() == Type::bf16 && !terms) {  // plain ops want f32
     Attended out = attend(score, cast(q, Type::f32), PreparedKeys{cast(k, Type::f32)},
                           cast(values, Type::f32), o);
     out.context = cast(out.context, Type::bf16);
     return out;
   }
-  std::optional<ScoreTerms> terms;
-  if (soft && !weights_tracked) terms = score.terms(q, k, o.first);
-  if (terms && too_wide(*terms, values)) terms.reset();
   Attended out = terms ? fused(call, *terms) : composed(call);
   if (o.want_top > 0) out.top = top_weights(score, q, keys, values, o);
   return out;

@@ -17,8 +17,21 @@ std::atomic<uint64_t> tapes_made = 0;
 // The gradients of the way back that is under way on this thread, by record.
 thread_local std::vector<Tensor>* under_way = nullptr;
 
-// The gradient that it began with.
+// Its tape's number, and the gradient that it began with.
+thread_local uint64_t under_way_on = 0;
 thread_local const Tensor* unit = nullptr;
+
+// Nothing of a way back outlives it, also if it ends by an exception.
+struct WayBack {
+  WayBack(uint64_t tape, std::vector<Tensor>& grads, const Tensor& one) {
+    forget_waiting();
+    under_way_on = tape, under_way = &grads, unit = &one;
+  }
+  ~WayBack() {
+    under_way_on = 0, under_way = nullptr, unit = nullptr;
+    forget_waiting();
+  }
+};
 
 // Nobody else sees its numbers, and they lie in order: they can be added to.
 Tensor own(Tensor sum) {
@@ -89,7 +102,8 @@ Tensor gradient_so_far(const Slot& slot, const Shape& shape, Type type) {
 
 std::optional<Tensor> Destination::begun() const {
   const Tensor* sum = leaf ? leaf->grad.get() : nullptr;
-  if (!leaf && slot.index >= 0 && under_way && slot.index < static_cast<int64_t>(under_way->size()))
+  if (!leaf && under_way && slot.tape == under_way_on &&
+      slot.index < static_cast<int64_t>(under_way->size()))
     sum = &(*under_way)[static_cast<size_t>(slot.index)];
   if (!sum || !sum->defined() || !sum->sole_owner() || !sum->contiguous()) return std::nullopt;
   return *sum;
@@ -126,11 +140,9 @@ void Tape::backward(const Tensor& loss) {
           "backward: the loss was not recorded on this tape; it depends on no parameter, or was "
           "computed before the tape was opened");
   const NoTape off;
-  forget_waiting();
   std::vector<Tensor> grads(records_.size());
-  under_way = &grads;
   const Tensor one = full(loss.shape(), 1, loss.type());
-  unit = &one;
+  const WayBack way(number_, grads, one);
   grads[static_cast<size_t>(loss.slot().index)] = one;
   while (!records_.empty()) {
     Record made = std::move(records_.back());
@@ -158,8 +170,6 @@ void Tape::backward(const Tensor& loss) {
       }
     }
   }
-  under_way = nullptr;
-  unit = nullptr;
   settle_weights(weights_);
   forget_weights();
   // What was recorded so far is unknown to what is recorded from here on.

@@ -43,6 +43,7 @@ struct Uploads {
     check(cudaEventSynchronize(read[turn]), "uploads");
     used = 0;
   }
+  bool full(size_t bytes) const { return used + bytes > kUploads; }
   void* add(const void* from, size_t bytes) {
     require(used + bytes <= kUploads, "cuda graph: a step uploads more than ", kUploads >> 20,
             " MiB; a smaller --batch-tokens needs less");
@@ -147,7 +148,9 @@ void cannot_be_captured() {
 
 bool kernels_left_out() { return mode == Mode::replay; }
 void* graph_upload(const void* host, size_t bytes) {
-  return mode == Mode::none ? nullptr : uploads.add(host, bytes);
+  if (mode == Mode::none) return nullptr;
+  if (uploads.full(bytes)) cannot_be_captured();
+  return uploads.add(host, bytes);
 }
 
 // ---- reading later

@@ -96,6 +96,7 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> ex
   require(config_.precision != "bf16" || (on_gpu && model.trains_in_bf16()),
           "training: precision bf16 is for Transformers on a GPU; this is ",
           on_gpu ? "another model" : "a CPU", "; use --precision f32 or auto");
+  for (const Parameter& p : params_.all()) p.value.leaf()->working = nullptr;  // another trainer's
   if (config_.precision != "f32" && on_gpu && model.trains_in_bf16()) params_.keep_working_copies();
   if (config_.average > 0 || config_.average_last > 0)
     for (const Parameter& p : params_.all()) {
@@ -148,6 +149,8 @@ void Trainer::update(Batches& batches, Window& window) {
   const double t = double(now.step), factor = std::min(config_.average, (1 + t) / (10 + t));
   graphs_.run(shape, [&, before = adam_.steps()] {
     adam_.set_steps(before);
+    // A capture that was given up leaves gradients that were never computed.
+    if (losses_.device() == Device::cuda) params_.clear_gradients();
     gradients(now.batches);
     adam_.step(rate_at(schedule, now.step), {.of = moving ? &average_ : nullptr, .factor = factor});
   });
