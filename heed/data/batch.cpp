@@ -182,13 +182,18 @@ std::vector<std::vector<int64_t>> plan_batches(const CorpusWindow& window,
   return batches;
 }
 
-Batch rounded_up(const Batch& b, int64_t row_unit, int64_t width_unit, Id source_pad,
-                 Id target_pad) {
+Batch rounded_up(const Batch& b, Id source_pad, Id target_pad) {
   const auto up = [](int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; };
+  // Widths to a multiple of 2, beyond 32 of 4, beyond 64 of 8, and so on.
+  const auto width = [&](int64_t n) {
+    int64_t unit = 2;
+    while (n > 16 * unit) unit *= 2;
+    return up(n, unit);
+  };
   Batch out = b;
-  out.rows = up(b.rows, row_unit);
-  out.source_width = up(b.source_width, width_unit);
-  out.target_width = up(b.target_width, width_unit);
+  out.rows = up(b.rows, 8);
+  out.source_width = width(b.source_width);
+  out.target_width = width(b.target_width);
   const auto widen = [&](std::vector<Id>& ids, int64_t from, int64_t to, Id pad) {
     std::vector<Id> wide(static_cast<size_t>(out.rows * to), pad);
     for (int64_t i = 0; i < b.rows; ++i)

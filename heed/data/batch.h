@@ -56,8 +56,9 @@ Batch make_batch(std::span<const PairView> rows, const SpecialIds& source,
                  const SpecialIds& target);
 
 // The same batch with sizes rounded up, so that few shapes come back often: a GPU's steps are
-// captured by shape. What is added is padding; rows of it have no words.
-Batch rounded_up(const Batch& batch, int64_t rows, int64_t width, Id source_pad, Id target_pad);
+// captured by shape. What is added is padding, at most a sixteenth of a long side; rows of it have
+// no words.
+Batch rounded_up(const Batch& batch, Id source_pad, Id target_pad);
 
 struct BatchOptions {
   int64_t tokens = 4096;   // rows times columns of the wider side, padding counted, at most

@@ -46,8 +46,10 @@ void check(const TrainConfig& c) {
   if (c.precision != "auto" && c.precision != "f32" && c.precision != "bf16")
     fail(unknown_name("precision", c.precision, {"auto", "f32", "bf16"}));
   require(c.rate > 0, "training: the rate wants a number above 0, given ", c.rate);
-  require(c.batch_tokens > 0 && c.accumulate > 0 && c.validate_every > 0 && c.save_every > 0,
-          "training: batch_tokens, accumulate, validate_every and save_every want numbers above 0");
+  require(
+      c.batch_tokens > 0 && c.accumulate > 0 && c.validate_every > 0 && c.save_every >= 0,
+      "training: batch_tokens, accumulate and validate_every want numbers above 0, save_every 0 "
+      "or more");
   require(c.smoothing >= 0 && c.smoothing < 1,
           "training: smoothing wants a share in [0, 1), given ", c.smoothing);
   require(c.average >= 0 && c.average < 1, "training: average wants a factor in [0, 1), given ",
@@ -127,8 +129,7 @@ Batch Trainer::next(Batches& batches) const {
   Batch batch = batches.next();
   if (losses_.device() == Device::cpu) return batch;
   const TokenizerPair& tokenizers = examples_->tokenizers();
-  return rounded_up(batch, 16, 4, tokenizers.source->special().pad,
-                    tokenizers.target->special().pad);
+  return rounded_up(batch, tokenizers.source->special().pad, tokenizers.target->special().pad);
 }
 
 void Trainer::update(Batches& batches, Window& window) {
@@ -270,7 +271,13 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   Batches batches(examples_, {.tokens = config_.batch_tokens, .seed = config_.seed},
                   state_.position);
   Window window{.since = Clock::now()};
-  auto last = Clock::now();
+  auto last = Clock::now(), saved = last;
+  constexpr double kSecondsALine = 5, kSecondsACheckpoint = 30;
+  const auto save_now = [&] { settle(window), save(), saved = Clock::now(); };
+  const auto save_is_due = [&] {
+    return config_.save_every > 0 ? state_.step % config_.save_every == 0
+                                  : seconds_since(saved) >= kSecondsACheckpoint;
+  };
   const auto tell = [&](Progress p) {
     if (hooks.log) hooks.log(p);
     window = {.since = Clock::now()};
@@ -280,22 +287,20 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     Progress p = progress(window);
     validate(hooks, p);
     tell(p);
-    save();
+    save_now();
     last = Clock::now();  // validation does not count as training
   };
-  constexpr double kSecondsALine = 5;
   while (!reached_limit() && !out_of_patience()) {
     update(batches, window);
     state_.seconds += seconds_since(last);
     last = Clock::now();
     if (state_.step % config_.validate_every == 0)
       look();
-    else if (state_.step % config_.save_every == 0)
-      settle(window), save();
+    else if (save_is_due())
+      save_now();
     if (seconds_since(window.since) >= kSecondsALine) settle(window), tell(progress(window));
     if (hooks.stop && hooks.stop()) {
-      settle(window);
-      save();
+      save_now();
       return End::stopped;
     }
   }

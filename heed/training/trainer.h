@@ -40,7 +40,7 @@ struct TrainConfig {
   int64_t steps = 0, epochs = 0;
   double minutes = 0;
   int64_t validate_every = 500;
-  int64_t save_every = 500;
+  int64_t save_every = 0;
   std::string stop_on = "bleu";
   int64_t patience = 0;
   std::string precision = "auto";
@@ -69,7 +69,7 @@ void fields(Config& c, F&& f) {
   f("epochs", c.epochs, "times through the corpus at most; 0: no limit");
   f("minutes", c.minutes, "time at most; 0: no limit");
   f("validate_every", c.validate_every, "updates between validations");
-  f("save_every", c.save_every, "updates between checkpoints");
+  f("save_every", c.save_every, "updates between checkpoints; 0: half a minute");
   f("stop_on", c.stop_on, "what says which model is best: bleu or loss");
   f("patience", c.patience, "validations without a better model before it stops; 0: never");
   f("precision", c.precision,

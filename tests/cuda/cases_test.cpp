@@ -215,7 +215,7 @@ Trained train(const ModelConfig& config, Device device, int steps, Type precisio
   const Tensor found = tensor({0}, {1});
   Trained out;
   for (int step = 0; step < steps; ++step) {
-    const Batch b = rounded_up(batches.next(), 16, 4, 0, 0);
+    const Batch b = rounded_up(batches.next(), 0, 0);
     // From the third time on that a shape comes it is a graph that runs.
     graphs.run({b.rows, b.source_width, b.target_width}, [&, before = adam.steps()] {
       adam.set_steps(before);

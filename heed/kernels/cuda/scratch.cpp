@@ -12,7 +12,7 @@ void* cuda_scratch(size_t bytes) {
   static void* block = nullptr;
   static size_t size = 0;
   if (bytes <= size) return block;
-  const size_t wanted = std::max(bytes + bytes / 2, size_t{64} << 20);
+  const size_t wanted = std::max(bytes + bytes / 4, size_t{32} << 20);
   void* larger = nullptr;
   if (const cudaError_t error = cudaMalloc(&larger, wanted); error != cudaSuccess)
     fail("cuda: ", wanted >> 20,
