@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "heed/base/random.h"
 #include "heed/nn/recurrent.h"
 #include "heed/ops/gradient_check.h"
+#include "heed/ops/weight.h"
 #include "heed/tensor/memory.h"
 #include "heed/training/checkpoint.h"
 #include "heed/training/optimizer.h"
@@ -234,6 +236,31 @@ TEST(Training, TenKnownLosses) {
     EXPECT_NEAR(f64[i], known[i], 1e-6) << "step " << i;
     EXPECT_NEAR(f32[i], known[i], 1e-4) << "step " << i;
   }
+}
+
+// Laid out once, a weight gives the same numbers, as it is and turned (a tied embedding's); and the
+// layout is that of its second use, so a weight that changes meanwhile is not seen: it must not.
+TEST(FixedWeights, TheSameNumbersByALayoutMadeOnce) {
+  const Params params(3);
+  const Embedding words(params / "words", 70, 33);
+  const Linear f(params / "f", 33, 50);
+  Random random(5);
+  std::vector<float> numbers(9 * 33);
+  for (float& x : numbers) x = static_cast<float>(random.uniform() - 0.5);
+  const Tensor x = tensor(numbers, {9, 33});
+  const auto products = [&] {
+    std::vector<double> all = f(x).values();
+    for (const double y : linear(x, words.output_weight()).values()) all.push_back(y);
+    return all;
+  };
+  const std::vector<double> known = products();
+  {
+    const FixedWeights fixed;
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(products(), known) << i;
+    params.at("f.weight").value.data<float>()[0] += 1;
+    EXPECT_EQ(products(), known);
+  }
+  EXPECT_NE(products(), known);
 }
 
 }  // namespace

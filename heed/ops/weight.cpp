@@ -1,14 +1,15 @@
 #include "heed/ops/weight.h"
 
-#include <map>
-
 #include "heed/ops/tape.h"
 #include "heed/tensor/dispatch.h"
 
 namespace heed {
 namespace {
 
-constexpr int64_t kFewRows = 128;  // beyond, packing is lost in the product
+// Beyond, packing is lost in the product; of one weight for a whole search later.
+constexpr int64_t kFewRows = 128, kFewRowsFixed = 1024;
+
+thread_local FixedWeights* fixed = nullptr;
 
 // x^T dy, laid out as w is: the gradient of a transposed view is one too. And the sum of dy.
 WeightUse::Gradients outer(const Tensor& w, const Tensor& x, const Tensor& dy, bool want_bias) {
@@ -82,14 +83,13 @@ void multiply_each(const std::vector<Product>& all) {
     const Tensor there = uploaded(std::as_bytes(std::span(places)), {3 * count}, Type::f64);
     launch("weight gradients", all[0].x, [&]<class T>() {
       void* const* at = static_cast<void* const*>(there.raw());
-      return kernels::OuterEach<T>{
-          .count = count,
-          .m = m,
-          .n = n,
-          .k = all[0].x.size(0),
-          .a = reinterpret_cast<const T* const*>(at),
-          .b = reinterpret_cast<const T* const*>(at + count),
-          .c = reinterpret_cast<kernels::Wide<T>* const*>(at + 2 * count)};
+      return kernels::OuterEach<T>{.count = count,
+                                   .m = m,
+                                   .n = n,
+                                   .k = all[0].x.size(0),
+                                   .a = reinterpret_cast<const T* const*>(at),
+                                   .b = reinterpret_cast<const T* const*>(at + count),
+                                   .c = reinterpret_cast<kernels::Wide<T>* const*>(at + 2 * count)};
     });
   } else {
     for (size_t i = 0; i < all.size(); ++i)
@@ -158,6 +158,9 @@ bool WeightUse::worth_packing(int64_t rows) const {
 }
 
 std::optional<Tensor> WeightUse::packed(int64_t rows) {
+  if (fixed && !Tape::current() && rows <= kFewRowsFixed && w_.device() == Device::cpu &&
+      w_.size(1) > 1)
+    return fixed->packed(w_);
   if (!worth_packing(rows) || w_.size(1) == 1) return std::nullopt;
   if (!uses_->packed) uses_->packed = heed::packed("weight", w_);
   return uses_->packed;
@@ -191,6 +194,19 @@ WeightUse::Gradients WeightUse::gradients(const Tensor& x, const Tensor& dy, boo
   Gradients all = outer(w_, all_x, all_dy, want_bias && uses_->one_bias);
   if (!all.bias) all.bias = now.bias;
   return shaped(all, shape_);
+}
+
+FixedWeights::FixedWeights() : previous_(fixed) { fixed = this; }
+FixedWeights::~FixedWeights() { fixed = previous_; }
+
+std::optional<Tensor> FixedWeights::packed(const Tensor& w) {
+  const auto [found, first] = used_.try_emplace(
+      {reinterpret_cast<intptr_t>(w.raw()), w.size(0), w.size(1), w.stride(0), w.stride(1)},
+      Used{w, std::nullopt});
+  if (first) return std::nullopt;
+  Used& used = found->second;
+  if (!used.packed) used.packed = heed::packed("weight", w);
+  return used.packed;
 }
 
 void add_rows_later(const std::shared_ptr<Leaf>& to, const Tensor& x) {

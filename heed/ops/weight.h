@@ -7,6 +7,7 @@
 // and small products fill a GPU only together. Those of one size are one launch, all sums another.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -33,7 +34,8 @@ class WeightUse {
   // every product with w, if it has one.
   explicit WeightUse(const Tensor& w, const std::shared_ptr<Leaf>& bias = nullptr);
 
-  // For few rows only: w (or w^T) as products read it, from the second use on.
+  // For few rows only: w (or w^T) as products read it, from the second use on. The first also where
+  // no tape is open but weights are fixed.
   std::optional<Tensor> packed(int64_t rows);
   std::optional<Tensor> packed_turned(int64_t rows);
 
@@ -54,6 +56,26 @@ class WeightUse {
   std::shared_ptr<Leaf> leaf_;
   std::shared_ptr<WeightUses> uses_;  // null: not a parameter, or no tape is open
   std::shared_ptr<Leaf> bias_;
+};
+
+// While it lives, no weight changes, as in a search: what linear() multiplies by step after step is
+// laid out for products once. On a CPU; for this thread, where no tape is open.
+class FixedWeights {
+ public:
+  FixedWeights();
+  ~FixedWeights();
+  FixedWeights(const FixedWeights&) = delete;
+  FixedWeights& operator=(const FixedWeights&) = delete;
+
+  std::optional<Tensor> packed(const Tensor& w);
+
+ private:
+  struct Used {
+    Tensor w;  // its memory is not given to another while this remembers it
+    std::optional<Tensor> packed;
+  };
+  std::map<std::vector<int64_t>, Used> used_;  // by place and layout
+  FixedWeights* previous_;
 };
 
 // At the end of the way back, the sum of the rows of x [rows, n] is added to the gradient of a

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "heed/ops/weight.h"
 #include "heed/search/candidates.h"
 #include "heed/search/search.h"
 
@@ -175,6 +176,7 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
   if (o.sample) o.beam = o.best = 1;
   const bool weights_needed = o.want_weights || o.coverage > 0;
   const NoTape off;
+  const FixedWeights fixed;
   State state = model.start(source);
   std::vector<Tree> trees;
   for (int64_t b = 0; b < B; ++b) {
