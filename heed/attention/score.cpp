@@ -11,7 +11,8 @@ namespace heed {
 namespace {
 
 // x [B, H, T, d] times a matrix for each head, w [H, d, n]: [B, H, T, n].
-Tensor per_head(const Tensor& x, const Tensor& w) {
+Tensor per_head(const Tensor& x, const Tensor& given) {
+  const Tensor w = x.type() == Type::bf16 ? working(given) : given;
   const int64_t B = x.size(0), H = x.size(1), T = x.size(2), d = x.size(3), n = w.size(2);
   require(H == w.size(0) && d == w.size(1), "score: wants [B, ", w.size(0), ", T, ", w.size(1),
           "], given ", x.shape());
@@ -57,6 +58,9 @@ class Additive final : public Score {
   Tensor prepare(const Tensor& keys) const override { return per_head(keys, u_); }
   std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k, int64_t) const override {
     return ScoreTerms{.form = ScoreForm::additive, .q = per_head(q, w_), .k = k, .v = v_};
+  }
+  std::optional<Score::Additive> additive() const override {
+    return w_.size(0) == 1 ? std::optional(Score::Additive{w_, v_}) : std::nullopt;
   }
 
  private:

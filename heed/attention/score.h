@@ -53,6 +53,13 @@ class Score {
                                           int64_t /*first*/) const {
     return std::nullopt;
   }
+
+  // Of v . tanh(q W + k) with one head, W [1, query, n] and v [1, n]: for a decoder that computes
+  // the score itself (ops/decoder.h).
+  struct Additive {
+    Tensor w, v;
+  };
+  virtual std::optional<Additive> additive() const { return std::nullopt; }
 };
 
 // The scores that terms stand for, by plain ops, which keep [B, H, Tq, Tk] (additive: times n).

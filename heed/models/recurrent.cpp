@@ -1,5 +1,7 @@
 #include "heed/models/recurrent.h"
 
+#include "heed/ops/decoder.h"
+
 namespace heed {
 namespace {
 
@@ -162,10 +164,44 @@ Tensor RecurrentModel::hidden(const Tensor& s, const Tensor& context, const Tens
   return hidden_(concat(parts, -1), Activation::tanh);
 }
 
+bool RecurrentModel::trains_in_bf16() const {
+  return score_ && score_->additive() && before() && config_.cell == "gru" && cells_.size() == 1 &&
+         config_.weigh == "soft" && config_.temperature == 1 && config_.attention_dropout == 0 &&
+         decodes(config_.size);
+}
+
+Forced RecurrentModel::force_at_once(const Source& source, const Tensor& target_in,
+                                     bool want_weights) const {
+  const auto [memory, decoder] = encode(source);
+  const Embedding& table = target_ ? *target_ : source_;
+  const Tensor words = dropout(table(target_in), config_.dropout);
+  const auto of_sentence = [](const Tensor& x) {  // [B, 1, Ts, n] as [B, Ts, n]
+    return reshape(x, {x.size(0), x.size(2), x.size(3)});
+  };
+  const Tensor states = of_sentence(memory.kv->values);
+  const Score::Additive additive = *score_->additive();
+  const Decoded steps = decode({.x = cells_[0].gates(words),
+                                .h = decoder.cells[0].h,
+                                .keys = of_sentence(memory.kv->keys.k),
+                                .values = (*extra_gates_)(states),
+                                .lengths = memory.lengths,
+                                .w = working(additive.w),
+                                .v = additive.v,
+                                .u = cells_[0].state_weight(),
+                                .bias = cells_[0].state_bias()});
+  const Tensor contexts = matmul(cast(steps.weights, states.type()), states);
+  Forced result{.hidden = dropout(hidden(steps.h, contexts, words), config_.dropout)};
+  const Shape& s = steps.weights.shape();
+  if (want_weights) result.weights.push_back({0, reshape(steps.weights, {s[0], 1, s[1], s[2]})});
+  return result;
+}
+
 Forced RecurrentModel::force(const Source& source, const Tensor& target_in,
                              bool want_weights) const {
-  auto [memory, decoder] = encode(source);
   const Embedding& table = target_ ? *target_ : source_;
+  if (working(table.table()).type() == Type::bf16)
+    return force_at_once(source, target_in, want_weights);
+  auto [memory, decoder] = encode(source);
   const Tensor words = turned(dropout(table(target_in), config_.dropout));
   const std::vector<Tensor> gates = unstack(cells_[0].gates(words));  // in one product
   std::vector<Tensor> states, contexts, fed, weights;

@@ -22,6 +22,8 @@ class RecurrentModel final : public Model {
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;
   WordLayers word_layers(const Source& source, Id begin) const override;
+  // Where the decoder is one op (ops/decoder.h).
+  bool trains_in_bf16() const override;
 
  private:
   // The source as the decoder sees it, and the decoder's state.
@@ -42,6 +44,8 @@ class RecurrentModel final : public Model {
   // One step from the words' part of the first cell's gates [B, G n].
   Read advance(const Memory& memory, Decoder& decoder, const Tensor& gates, int64_t position,
                bool want_weights) const;
+  // force() with the decoder as one op.
+  Forced force_at_once(const Source& source, const Tensor& target_in, bool want_weights) const;
   // hidden_t of one step or, with one more axis in front, of many.
   Tensor hidden(const Tensor& s, const Tensor& context, const Tensor& words) const;
 

@@ -109,8 +109,7 @@ void Params::clear_gradients() const {
 void Params::keep_working_copies() const {
   const NoTape off;
   for (const Parameter& p : all())
-    if (p.value.rank() <= 2)
-      p.value.leaf()->working = std::make_shared<Tensor>(cast(p.value.detached(), Type::bf16));
+    p.value.leaf()->working = std::make_shared<Tensor>(cast(p.value.detached(), Type::bf16));
 }
 
 void Params::refresh_working_copies() const {

@@ -47,7 +47,7 @@ class Params {
   // Forgets all gradients.
   void clear_gradients() const;
 
-  // From here on every matrix and vector has a copy in bf16, which Adam keeps in step with it.
+  // From here on every parameter has a copy in bf16, which Adam keeps in step with it.
   void keep_working_copies() const;
   // Makes the copies anew, from numbers that were set by anyone else.
   void refresh_working_copies() const;

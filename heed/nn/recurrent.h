@@ -42,6 +42,9 @@ class RecurrentCell {
   Tensor gates(const Tensor& x) const { return input_(x); }
   CellState step_from_gates(const Tensor& gates, const CellState& state) const;
   int64_t gate_size() const { return u_.size(1); }
+  // What a state is multiplied with, [n, G n], and what is added, [G n].
+  Tensor state_weight() const { return working(u_); }
+  Tensor state_bias() const { return working(bias_); }
 
   int64_t size() const { return u_.size(0); }
 

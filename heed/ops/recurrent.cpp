@@ -322,7 +322,24 @@ Grads through_time(const Sequence& s, std::span<Direction> directions, const Ten
 
 // ---- both
 
+// bf16 comes in and goes out, but a state that many steps add to is f32, and so is all within.
+Recurrent widened(Recurrent r) {
+  r.x = cast(r.x, Type::f32);
+  r.h = cast(r.h, Type::f32);
+  if (r.c) r.c = cast(*r.c, Type::f32);
+  return r;
+}
+
 RecurrentStates side_by_side(std::span<const Recurrent> given) {
+  if (given[0].x.type() == Type::bf16) {
+    std::vector<Recurrent> wide;
+    for (const Recurrent& r : given) wide.push_back(widened(r));
+    RecurrentStates states = side_by_side(wide);
+    states.h = cast(states.h, Type::bf16);
+    if (states.c) states.c = cast(*states.c, Type::bf16);
+    return states;
+  }
+  for (const Recurrent& r : given) checked(r);
   Sequence s = checked(given[0]);
   s.live = live_of(given[0], s);
   s.directions = static_cast<int64_t>(given.size());
@@ -361,7 +378,6 @@ RecurrentStates side_by_side(std::span<const Recurrent> given) {
 RecurrentStates recurrent(const Recurrent& r) { return side_by_side({&r, 1}); }
 
 RecurrentStates recurrent(const Recurrent& first, const Recurrent& second) {
-  checked(second);
   require(first.cell == second.cell && first.x.shape() == second.x.shape() &&
               first.x.type() == second.x.type() &&
               std::ranges::equal(first.lengths, second.lengths),

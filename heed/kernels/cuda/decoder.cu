@@ -1,0 +1,492 @@
+// A decoder's step as two launches: the product of all sentences' states with [W U], and a block
+// for each sentence that reads the source by the query and computes the cell. What is read is not
+// the source itself but what it adds to the gates, so that no product stands between the two. Keys
+// and values are copied and summed as in additive_step.cu.
+//
+// Back it is the same the other way round: a block for each sentence from the state's gradient to
+// those of gates, scores and query, and a product with [W U]^T.
+//
+// These launches are a chain in which each waits for the one before, 100 of them in a sentence of
+// 25 words. So each begins before the one before is over (programmatic dependent launch) and asks
+// for what does not depend on it: weights, keys and values. Behind await_before() everything that
+// was launched earlier is over and can be read; and only behind it is the next one let in, so that
+// nothing runs beside more than its neighbours, and what a launch reads early was written by none
+// of them.
+#include <algorithm>
+
+#include "heed/kernels/cuda/additive_step.cuh"
+#include "heed/kernels/decoder.h"
+
+namespace heed::kernels {
+namespace {
+
+using namespace few;
+
+// ---- a chain of launches
+
+__device__ inline void await_before() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+template <class... Parameters, class... Arguments>
+void launch(Cuda device, void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared,
+            bool follows, const Arguments&... arguments) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid, config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared, config.stream = stream_of(device);
+  config.attrs = &early, config.numAttrs = follows ? 1 : 0;
+  allow_shared(kernel, shared);
+  if (const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
+      error != cudaSuccess)
+    fail("decoder: cannot be launched on the GPU: ", cudaGetErrorString(error));
+}
+
+// ---- products: mma.sync m16n8k16. A block has 64 x 32 numbers of a slice, a warp 16 x 16.
+
+constexpr int kTileRows = 64, kTileColumns = 32, kChunk = 64, kProductThreads = 256;
+constexpr int kMostChunks = static_cast<int>(SlicedProduct::kSlice) / kChunk;
+constexpr int kLeft = kTileRows * kChunk, kRight = kTileColumns * kChunk;  // numbers of a chunk
+constexpr int kTogether = 2;  // chunks that are waited for at a time
+
+// Where 8 neighbours lie: [row][64 numbers along k], and [k][32 columns]. The order within 128
+// bytes turns with the row, so that the 8 rows of a matrix that ldmatrix reads lie in all banks.
+__device__ inline int by_row(int row, int eight) {
+  return row * kChunk + ((eight ^ (row & 7)) << 3);
+}
+__device__ inline int by_column(int k, int eight) {
+  return k * kTileColumns + ((eight ^ (k >> 1 & 3)) << 3);
+}
+
+__device__ inline void read_matrices(const bf16* at, uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(at)))
+               : "memory");
+}
+__device__ inline void read_turned_matrices(const bf16* at, uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(at)))
+               : "memory");
+}
+__device__ inline void mma(float4& c, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c.x), "+f"(c.y), "+f"(c.z), "+f"(c.w)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+template <bool turned>
+__global__ void __launch_bounds__(kProductThreads, 1)
+    product(const __grid_constant__ SlicedProduct p) {
+  extern __shared__ __align__(128) bf16 tiles[];  // [chunks][left, right]
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int64_t first_column = int64_t{blockIdx.x} * kTileColumns,
+                first_row = int64_t{blockIdx.y} * kTileRows,
+                first_k = int64_t{blockIdx.z} * SlicedProduct::kSlice;
+  const int chunks = static_cast<int>(min(int64_t{kMostChunks}, (p.k - first_k) / kChunk));
+  const int i = static_cast<int>(threadIdx.x);
+  // All is asked for at once; the left side in groups of chunks, of which the first also has the
+  // right side. A group that is empty is closed too.
+#pragma unroll
+  for (int chunk = 0; chunk < kMostChunks; ++chunk) {
+    if (chunk >= chunks) continue;
+    bf16* const right = tiles + chunk * (kLeft + kRight) + kLeft;
+    const int64_t k = first_k + chunk * kChunk;
+    static_assert(kRight / 8 == kProductThreads);
+    if constexpr (turned)
+      copy_pack(p.b + (first_column + i / 8) * p.k + k + i % 8 * 8, right + by_row(i / 8, i % 8));
+    else
+      copy_pack(p.b + (k + i / 4) * p.n + first_column + i % 4 * 8,
+                right + by_column(i / 4, i % 4));
+  }
+  await_before();
+#pragma unroll
+  for (int chunk = 0; chunk < kMostChunks; ++chunk) {
+    if (chunk < chunks) {
+      bf16* const left = tiles + chunk * (kLeft + kRight);
+      const int64_t k = first_k + chunk * kChunk;
+#pragma unroll
+      for (int j = i; j < kLeft / 8; j += kProductThreads) {
+        // Rows behind the last are not used: any number will do.
+        const int row = j / 8, eight = j % 8;
+        copy_pack(p.a + min(first_row + row, p.m - 1) * p.a_row + k + 8 * eight,
+                  left + by_row(row, eight));
+      }
+    }
+    if (chunk % kTogether == kTogether - 1) close_copies();
+  }
+  const int row = warp / 2 * 16, column = warp % 2 * 16;  // of the tile
+  // Neighbouring steps along k have sums of their own: one waits less for the other.
+  float4 sum[2][2] = {};
+#pragma unroll
+  for (int chunk = 0; chunk < kMostChunks; ++chunk) {
+    if (chunk % kTogether == 0) {
+      constexpr int kGroups = kMostChunks / kTogether;
+      static_assert(kGroups == 4);
+      if (chunk == 0) wait_copies<3>();
+      if (chunk == kTogether) wait_copies<2>();
+      if (chunk == 2 * kTogether) wait_copies<1>();
+      if (chunk == 3 * kTogether) wait_copies<0>();
+      __syncthreads();
+    }
+    if (chunk >= chunks) continue;
+    const bf16* const left = tiles + chunk * (kLeft + kRight);
+    const bf16* const right = left + kLeft;
+#pragma unroll
+    for (int k = 0; k < kChunk; k += 16) {
+      uint32_t a[4], b[4];
+      read_matrices(left + by_row(row + lane % 16, k / 8 + lane / 16), a);
+      if constexpr (turned)
+        read_matrices(right + by_row(column + lane / 16 * 8 + lane % 8, k / 8 + lane / 8 % 2), b);
+      else
+        read_turned_matrices(right + by_column(k + lane % 16, column / 8 + lane / 16), b);
+      float4(&to)[2] = sum[k / 16 % 2];
+      mma(to[0], a, b[0], b[1]);
+      mma(to[1], a, b[2], b[3]);
+    }
+  }
+  const int64_t to_row = first_row + row + lane / 4;
+  float* const to = p.c + (blockIdx.z * p.m + to_row) * p.n + first_column + column + lane % 4 * 2;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const float4 x = sum[0][j], y = sum[1][j];
+    if (to_row < p.m) *reinterpret_cast<float2*>(to + 8 * j) = make_float2(x.x + y.x, x.y + y.y);
+    if (to_row + 8 < p.m)
+      *reinterpret_cast<float2*>(to + 8 * p.n + 8 * j) = make_float2(x.z + y.z, x.w + y.w);
+  }
+}
+
+// ---- what both ways share
+
+__device__ inline Seen seen_of(const DecoderSizes& s, int64_t b) {
+  const int keys = static_cast<int>(s.keys);
+  if (!s.range) return {0, keys};
+  const Seen seen{max(0, s.range[2 * b]), min(keys, s.range[2 * b + 1])};
+  return seen.none() ? Seen{0, 0} : seen;
+}
+__device__ inline Rows<bf16> rows_of(const bf16* all, int64_t b, int64_t keys, int64_t n,
+                                     bf16* to) {
+  return {all + b * keys * n, n, static_cast<int>(n), true, to};
+}
+// Planes [planes, rows, n] added up at one place, in their order.
+__device__ inline float sum_planes(const float* at, int64_t planes, int64_t step) {
+  float sum = *at;
+#pragma unroll 1
+  for (int64_t i = 1; i < planes; ++i) sum += at[i * step];
+  return sum;
+}
+__device__ inline float rounded(float x) { return wide(narrow<bf16>(x)); }
+
+// Within 2^-11 of the result: what bf16 keys leave of a sum is less exact.
+__device__ inline float tanh_nearly(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// ---- forward
+
+// What a thread needs for one unit of the cell: what was there before the last product, and what
+// was not.
+struct CellIn {
+  float x[3], bias[3], u[3], h;
+  __device__ void load_early(const DecoderStep& p, int64_t b, int j) {
+    const int64_t n = p.s.size;
+    const bf16* const at = p.x + (b * p.s.steps + p.step) * 3 * n + j;
+#pragma unroll
+    for (int gate = 0; gate < 3; ++gate)
+      x[gate] = wide(at[gate * n]), bias[gate] = wide(p.bias[gate * n + j]);
+  }
+  __device__ void load(const DecoderStep& p, int64_t b, int j) {
+    const int64_t n = p.s.size, width = p.s.key_size + 3 * n;
+    const float* const from = p.qu + b * width + p.s.key_size + j;
+#pragma unroll
+    for (int gate = 0; gate < 3; ++gate)
+      u[gate] = sum_planes(from + gate * n, p.slices, p.s.batch * width) + bias[gate];
+    h = p.state[b * n + j];
+  }
+};
+
+__global__ void __launch_bounds__(kThreads, 1)
+    step(const __grid_constant__ DecoderStep p, const int turn) {
+  extern __shared__ __align__(16) float memory[];
+  const DecoderSizes& s = p.s;
+  const int n = static_cast<int>(s.size), a = static_cast<int>(s.key_size), m = 3 * n;
+  const Units units(m);
+  float *q = memory, *v = q + padded(a), *score = v + padded(a), *weight = score + padded(turn),
+        *sums = weight + padded(turn);
+  bf16 *room = reinterpret_cast<bf16*>(sums + units.room()), *more = room + turn * padded(a);
+  const int lane = threadIdx.x % kWarp;
+  const int64_t b = blockIdx.x, row = b * s.steps + p.step, width = a + m;
+  const int own = static_cast<int>(threadIdx.x);
+  const Seen seen = seen_of(s, b);
+  const Rows<bf16> keys = rows_of(s.k, b, s.keys, a, room);
+  const Rows<bf16> values = rows_of(s.value, b, s.keys, m, more);
+  keys.copy(seen.begin, min(turn, seen.end - seen.begin));
+  values.copy(seen.begin, min(turn, seen.end - seen.begin));
+  CellIn first;
+  if (own < n) first.load_early(p, b, own);
+#pragma unroll 1
+  for (int x = own; x < a; x += kThreads) v[x] = s.v[x];
+#pragma unroll 1
+  for (int x = own; x < units.room(); x += kThreads) sums[x] = 0;
+  await_before();
+  const auto query = [&](int x) {
+    return rounded(sum_planes(p.qu + b * width + x, p.slices, s.batch * width));
+  };
+#pragma unroll 1
+  for (int x = own; x < a; x += kThreads) {
+    q[x] = query(x);
+    p.q[row * a + x] = narrow<bf16>(q[x]);
+  }
+  if (own < n) first.load(p, b, own);
+  float* const weights = p.weights + row * s.keys;
+  __syncthreads();
+
+  float most = -INFINITY, sum = 0;  // the same in every thread
+#pragma unroll 1
+  for (int key = seen.begin; key < seen.end; key += turn) {
+    const int count = min(turn, seen.end - key), next = key + count;
+    wait_copies<1>();  // keys; the values may still be on their way
+    __syncwarp();
+    const auto add = [&]<int N>(int, int x, const float(&k)[N][kVector], float(&to)[N]) {
+      float y[kVector], w[kVector];
+      load<kVector>(q + x, y), load<kVector>(v + x, w);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i)
+#pragma unroll
+        for (int r = 0; r < N; ++r) to[r] = fmaf(w[i], tanh_nearly(y[i] + k[r][i]), to[r]);
+    };
+    sum_all_rows(keys, count, score, add);
+    each_row(count, [&](int u) {
+      score[u] *= kLog2E;
+      weights[key + u] = score[u];  // made a weight at the end
+    });
+    keys.copy(next, min(turn, seen.end - next));
+    __syncthreads();
+    float top = -INFINITY;
+#pragma unroll 1
+    for (int u = lane; u < count; u += kWarp) top = fmaxf(top, score[u]);
+    const float now = fmaxf(most, warp_max(top)), from = now == -INFINITY ? 0.0f : now;
+    const float factor = most == -INFINITY ? 1.0f : exp2f(most - now);
+    sum = sum * factor + lanes_sum(count, [&](int u) { return exp2f(score[u] - from); });
+    most = now;
+#pragma unroll 1
+    for (int u = own; u < count; u += kThreads) weight[u] = exp2f(score[u] - from);
+    wait_copies<1>();  // values; the next keys may still be on their way
+    __syncthreads();
+    add_rows(units, values, count, weight, factor, sums);
+    __syncthreads();  // values and weights are read, sums are written
+    values.copy(next, min(turn, seen.end - next));
+  }
+  const bool none = most == -INFINITY;
+  const float from = none ? 0.0f : most, share = none ? 0.0f : 1.0f / sum;
+#pragma unroll 1
+  for (int j = own; j < n; j += kThreads) {
+    CellIn in = first;
+    if (j != own) in.load_early(p, b, j), in.load(p, b, j);
+    const auto gate = [&](int i) {
+      return fmaf(sum_of_groups(units, sums, i * n + j), share, in.x[i]);
+    };
+    const float r = sigmoid(gate(0) + in.u[0]), z = sigmoid(gate(1) + in.u[1]);
+    const float c = tanhf(fmaf(r, in.u[2], gate(2))), h = fmaf(z, in.h - c, c);
+    p.state[b * n + j] = h;
+    p.h[row * n + j] = narrow<bf16>(h);
+    if (p.step + 1 < s.steps) p.before[(row + 1) * n + j] = narrow<bf16>(h);
+    float* const kept = p.gates + row * 4 * n + j;
+    kept[0] = r, kept[n] = z, kept[2 * n] = c, kept[3 * n] = in.u[2];
+  }
+#pragma unroll 1
+  for (int j = own; j < s.keys; j += kThreads)
+    weights[j] = seen.has(j) ? exp2f(weights[j] - from) * share : 0.0f;
+}
+
+// ---- back
+
+// What a thread needs for one unit of the cell.
+struct CellBack {
+  float dh, r, z, c, uc, h;
+  __device__ void load_early(const DecoderStepGrad& p, int64_t b, int j) {
+    const int64_t n = p.s.size, row = b * p.s.steps + p.step;
+    dh = wide(p.dh[row * n + j]);
+    const float* const kept = p.gates + row * 4 * n + j;
+    r = kept[0], z = kept[n], c = kept[2 * n], uc = kept[3 * n];
+    h = wide(p.before[row * n + j]);
+  }
+  __device__ void load(const DecoderStepGrad& p, int64_t b, int j) {
+    const int64_t n = p.s.size;
+    dh += sum_planes(p.carried + b * n + j, p.planes, p.s.batch * n);
+  }
+};
+
+// With D = sum_j w_j g_j:  d score_j = w_j (g_j - D),  g_j = dx . value_j + d weight_j,
+//   dq = v sum_j d score_j (1 - tanh^2(q + k_j)).
+__global__ void __launch_bounds__(kThreads, 1)
+    step_back(const __grid_constant__ DecoderStepGrad p, const int turn) {
+  extern __shared__ __align__(16) float memory[];
+  const DecoderSizes& s = p.s;
+  const int n = static_cast<int>(s.size), a = static_cast<int>(s.key_size), m = 3 * n;
+  const Units units(a);
+  float *q = memory, *g = q + padded(a), *w = g + padded(m), *other = w + padded(s.keys),
+        *slope = other + padded(s.keys), *sums = slope + padded(s.keys);
+  bf16 *room = reinterpret_cast<bf16*>(sums + units.room()), *more = room + turn * padded(a);
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int64_t b = blockIdx.x, row = b * s.steps + p.step;
+  const int own = static_cast<int>(threadIdx.x), all_keys = static_cast<int>(s.keys);
+  const Seen seen = seen_of(s, b);
+  const Rows<bf16> keys = rows_of(s.k, b, s.keys, a, room);
+  const Rows<bf16> values = rows_of(s.value, b, s.keys, m, more);
+  values.copy(seen.begin, min(turn, seen.end - seen.begin));
+  keys.copy(seen.begin, min(turn, seen.end - seen.begin));
+  CellBack first;
+  if (own < n) first.load_early(p, b, own);
+#pragma unroll 1
+  for (int x = own; x < a; x += kThreads) q[x] = wide(p.q[row * a + x]);
+#pragma unroll 1
+  for (int j = own; j < all_keys; j += kThreads) {
+    w[j] = p.weights[row * s.keys + j];
+    other[j] = p.dweights ? p.dweights[row * s.keys + j] : 0.0f;
+  }
+#pragma unroll 1
+  for (int x = own; x < units.room(); x += kThreads) sums[x] = 0;
+  await_before();
+  if (own < n) first.load(p, b, own);
+#pragma unroll 1
+  for (int j = own; j < n; j += kThreads) {
+    CellBack in = first;
+    if (j != own) in.load_early(p, b, j), in.load(p, b, j);
+    const float da = in.dh * (1 - in.z) * fmaf(-in.c, in.c, 1.0f);  // the candidate's
+    const float d[3] = {da * in.uc * fmaf(-in.r, in.r, in.r),
+                        in.dh * (in.h - in.c) * fmaf(-in.z, in.z, in.z), da};
+    p.carried[b * n + j] = in.dh * in.z;
+    bf16* const dx = p.dx + row * m + j;
+    bf16* const du = p.dqu + row * (a + m) + a + j;
+#pragma unroll
+    for (int gate = 0; gate < 3; ++gate) {
+      dx[gate * n] = narrow<bf16>(d[gate]);
+      g[gate * n + j] = rounded(d[gate]);
+      du[gate * n] = narrow<bf16>(gate == 2 ? da * in.r : d[gate]);
+    }
+  }
+  __syncthreads();
+
+  // g_j of all keys.
+#pragma unroll 1
+  for (int key = seen.begin; key < seen.end; key += turn) {
+    const int count = min(turn, seen.end - key), next = key + count;
+    if (key == seen.begin)
+      wait_copies<1>();  // the keys may still be on their way
+    else
+      wait_copies<0>();
+    __syncwarp();
+    const auto add = [&]<int N>(int, int x, const float(&y)[N][kVector], float(&to)[N]) {
+      float d[kVector];
+      load<kVector>(g + x, d);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i)
+#pragma unroll
+        for (int r = 0; r < N; ++r) to[r] = fmaf(d[i], y[r][i], to[r]);
+    };
+    sum_all_rows(values, count, slope + key, add);
+    __syncwarp();  // the warp's rows are read
+    values.copy(next, min(turn, seen.end - next));
+  }
+  __syncthreads();
+  const int seen_keys = seen.end - seen.begin;
+  const float mean = lanes_sum(seen_keys, [&](int i) {
+    const int j = seen.begin + i;
+    return w[j] * (slope[j] + other[j]);
+  });
+  __syncthreads();  // all have read the slopes
+  float* const slopes = p.slopes + row * s.keys;
+#pragma unroll 1
+  for (int j = own; j < all_keys; j += kThreads) {
+    const float ds = seen.has(j) && w[j] != 0 ? w[j] * (slope[j] + other[j] - mean) : 0.0f;
+    slope[j] = ds, slopes[j] = ds;
+  }
+
+#pragma unroll 1
+  for (int key = seen.begin; key < seen.end; key += turn) {
+    const int count = min(turn, seen.end - key), next = key + count;
+    wait_copies<0>();
+    __syncthreads();  // slopes and keys are there
+#pragma unroll 1
+    for (int unit = warp; unit < units.tiles * units.groups; unit += kWarps) {
+      const int x = (unit % units.tiles * kWarp + lane) * kVector, group = unit / units.tiles;
+      if (x >= a) continue;
+      float sum[kVector], y[kVector], k[kVector];
+      load<kVector>(sums + group * units.width + x, sum), load<kVector>(q + x, y);
+#pragma unroll 2
+      for (int u = group; u < count; u += units.groups) {
+        load<kVector>(keys.at(u) + x, k);
+        const float ds = slope[key + u];
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) sum[i] = fmaf(ds, Tanh(y[i] + k[i]).slope(), sum[i]);
+      }
+      store<kVector>(sum, sums + group * units.width + x);
+    }
+    __syncthreads();  // keys are read, sums are written
+    keys.copy(next, min(turn, seen.end - next));
+  }
+  bf16* const dq = p.dqu + row * (a + m);
+#pragma unroll 1
+  for (int x = own; x < a; x += kThreads)
+    dq[x] = narrow<bf16>(s.v[x] * sum_of_groups(units, sums, x));
+}
+
+// ---- launches
+
+// Shared memory of a step, or of its way back, for turns of so many keys.
+size_t shared_of(const DecoderSizes& s, bool back, int64_t turn) {
+  const int64_t a = padded(s.key_size), m = padded(3 * s.size);
+  const int64_t numbers = back ? a + m + 3 * padded(s.keys) + Units(s.key_size).room()
+                               : 2 * a + 2 * padded(turn) + Units(3 * s.size).room();
+  return static_cast<size_t>(numbers * 4 + turn * (a + m) * 2);
+}
+// Keys at a time: all that fit, or else a multiple of what the warps have one each of.
+int turn_of(const DecoderSizes& s, bool back) {
+  int64_t turn = std::max<int64_t>(1, s.keys);
+  if (shared_of(s, back, turn) <= kMostShared) return static_cast<int>(turn);
+  turn = turn / kWarps * kWarps;
+  while (turn > kWarps && shared_of(s, back, turn) > kMostShared) turn -= kWarps;
+  while (turn > 1 && shared_of(s, back, turn) > kMostShared) --turn;
+  return static_cast<int>(turn);
+}
+
+}  // namespace
+
+void run(Cuda device, const SlicedProduct& p) {
+  if (p.m == 0) return;
+  const dim3 grid(static_cast<unsigned>(p.n / kTileColumns),
+                  static_cast<unsigned>(ceil_div(p.m, kTileRows)),
+                  static_cast<unsigned>(SlicedProduct::slices(p.k)));
+  launch(device, p.turned ? product<true> : product<false>, grid, kProductThreads,
+         size_t{kMostChunks} * (kLeft + kRight) * sizeof(bf16), p.follows, p);
+}
+
+void run(Cuda device, const DecoderStep& p) {
+  if (p.s.batch == 0) return;
+  const int turn = turn_of(p.s, false);
+  launch(device, step, dim3(static_cast<unsigned>(p.s.batch)), kThreads,
+         shared_of(p.s, false, turn), true, p, turn);
+}
+void run(Cuda device, const DecoderStepGrad& p) {
+  if (p.s.batch == 0) return;
+  const int turn = turn_of(p.s, true);
+  launch(device, step_back, dim3(static_cast<unsigned>(p.s.batch)), kThreads,
+         shared_of(p.s, true, turn), p.follows, p, turn);
+}
+
+bool fits(Cuda, const DecoderSizes& s) {
+  return s.size % kChunk == 0 && s.key_size % kChunk == 0 && s.size > 0 && s.key_size > 0 &&
+         shared_of(s, false, 1) <= kMostShared && shared_of(s, true, 1) <= kMostShared &&
+         ceil_div(s.batch, kTileRows) < 65536;
+}
+
+}  // namespace heed::kernels
