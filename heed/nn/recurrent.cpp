@@ -9,8 +9,9 @@ RecurrentCell::RecurrentCell(const Params& params, Cell cell, int64_t in, int64_
       bias_(params.add("u_bias", {kernels::gate_count(cell) * size}, constant(0))) {}
 
 CellState RecurrentCell::start(int64_t batch) const {
-  CellState state{.h = zeros({batch, size()}, u_.type())};
-  if (cell_ == Cell::lstm) state.c = zeros({batch, size()}, u_.type());
+  const Type type = state_weight().type();
+  CellState state{.h = zeros({batch, size()}, type)};
+  if (cell_ == Cell::lstm) state.c = zeros({batch, size()}, type);
   return state;
 }
 
@@ -23,8 +24,8 @@ Recurrent RecurrentCell::sequence(const Tensor& x, const CellOptions& options) c
   const CellState first = options.start ? *options.start : start(x.size(0));
   return {.cell = cell_,
           .x = input_(x),
-          .u = u_,
-          .bias = bias_,
+          .u = state_weight(),
+          .bias = state_bias(),
           .h = first.h,
           .c = first.c,
           .lengths = options.lengths,
@@ -39,8 +40,8 @@ CellState RecurrentCell::step_from_gates(const Tensor& gates, const CellState& s
   const int64_t batch = gates.size(0);
   const RecurrentStates after = recurrent({.cell = cell_,
                                            .x = reshape(gates, {batch, 1, gates.size(1)}),
-                                           .u = u_,
-                                           .bias = bias_,
+                                           .u = state_weight(),
+                                           .bias = state_bias(),
                                            .h = state.h,
                                            .c = state.c});
   CellState next{.h = reshape(after.h, {batch, size()})};

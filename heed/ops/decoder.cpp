@@ -3,7 +3,6 @@
 #include <memory>
 #include <vector>
 
-#include "heed/kernels/decoder.h"
 #include "heed/ops/into.h"
 #include "heed/ops/weight.h"
 #include "heed/tensor/dispatch.h"
@@ -201,6 +200,9 @@ Decoded decode(const Decode& d) {
                                   .left = Tensor({2, B, T, s.keys}),
                                   .dh = {},
                                   .dweights = {}});
+  if constexpr (kBuiltWithCuda)
+    require(kernels::fits(kernels::Cuda{}, k->sizes()), kOp,
+            ": a block of the GPU has no room for ", s.keys, " keys; shorter sentences fit");
   const Tensor h = forward(*k, x.detached(), h0.detached(), d.bias.detached());
   // The op has two results. A record of its own, which has no numbers and lies before theirs, has
   // its turn on the way back when theirs is over.

@@ -137,8 +137,8 @@ Tensor rotary(const Tensor& x, int64_t first = 0, double base = 10000);
 
 // ---- recurrent cells (fused)
 
-// A whole sequence, or one step of a decoder with T = 1. Formulas: kernels.h. x and the states may be
-// bf16, on a GPU; u and bias are f32 then.
+// A whole sequence, or one step of a decoder with T = 1. Formulas: kernels.h. On a
+// GPU all may be bf16; then states are still f32 on their way from step to step.
 struct Recurrent {
   Cell cell = Cell::gru;
   Tensor x;                      // [B, T, G n]: x W + b, computed for all steps at once

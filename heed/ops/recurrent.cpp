@@ -92,19 +92,26 @@ std::optional<Tensor> live_of(const Recurrent& r, const Sequence& s) {
   return ids(live, {s.length, s.batch});
 }
 
-// Whether there is a kernel for all steps at once; `make()` fills it in.
+// Whether there is a kernel for all steps at once; `make.operator()<T>()` fills it in.
 template <class Make>
 bool all_at_once(const Sequence& s, std::span<const Direction> directions, const Tensor& like,
                  Make&& make) {
   for (const Direction& d : directions)
     if (!d.use.w().contiguous()) return false;
-  if constexpr (kBuiltWithCuda)
-    return s.length > 1 && like.device() == Device::cuda && like.type() == Type::f32 &&
-           !exact_products() && kernels::fits(kernels::Cuda{}, make());
+  if constexpr (kBuiltWithCuda) {
+    if (s.length <= 1 || like.device() != Device::cuda) return false;
+    if (like.type() == Type::bf16)
+      return kernels::fits(kernels::Cuda{}, make.template operator()<bf16>());
+    if (like.type() == Type::f32 && !exact_products())
+      return kernels::fits(kernels::Cuda{}, make.template operator()<float>());
+  }
   return false;
 }
 
-float* numbers(const Tensor& x) { return x.defined() ? x.data<float>() : nullptr; }
+template <class T>
+T* numbers(const Tensor& x) {
+  return x.defined() ? x.data<T>() : nullptr;
+}
 
 // ---- forward
 
@@ -151,32 +158,31 @@ void forward(const Sequence& s, std::span<Direction> directions, std::span<const
   const auto c_of = [&](int64_t i) {
     return s.cell == Cell::lstm ? s.plane(states, 1, i) : Tensor();
   };
-  const auto together = [&] {
-    kernels::CellSequence<float> k{.cell = s.cell,
-                                   .rows = s.batch,
-                                   .length = s.length,
-                                   .n = s.n,
-                                   .state_row = s.directions * s.n,
-                                   .live = s.all_live(),
-                                   .parts = static_cast<int>(s.directions),
-                                   .part = {}};
+  const auto together = [&]<class T>() {
+    kernels::CellSequence<T> k{.cell = s.cell,
+                               .rows = s.batch,
+                               .length = s.length,
+                               .n = s.n,
+                               .state_row = s.directions * s.n,
+                               .live = s.all_live(),
+                               .parts = static_cast<int>(s.directions),
+                               .part = {}};
     for (size_t i = 0; i < directions.size(); ++i) {
       const Direction& d = directions[i];
       const int64_t at = static_cast<int64_t>(i);
       k.part[i] = {.backward = d.backward,
-                   .x = numbers(x[i]),
-                   .u = numbers(d.use.w()),
-                   .bias = numbers(bias[i]),
-                   .h0 = numbers(d.h0),
-                   .c0 = numbers(d.c0),
-                   .h = numbers(s.plane(states, 0, at)),
-                   .c = numbers(c_of(at)),
-                   .gates = numbers(d.kept)};
+                   .x = numbers<T>(x[i]),
+                   .u = numbers<T>(d.use.w()),
+                   .bias = numbers<T>(bias[i]),
+                   .h0 = numbers<T>(d.h0),
+                   .c0 = numbers<T>(d.c0),
+                   .h = numbers<T>(s.plane(states, 0, at)),
+                   .c = numbers<T>(c_of(at)),
+                   .gates = numbers<kernels::Wide<T>>(d.kept)};
     }
     return k;
   };
-  if (all_at_once(s, directions, states, together))
-    return launch_on("recurrent", states.device(), states.type(), together());
+  if (all_at_once(s, directions, states, together)) return launch("recurrent", states, together);
   for (size_t i = 0; i < directions.size(); ++i) {
     const int64_t at = static_cast<int64_t>(i);
     steps(s, directions[i], x[i], bias[i], s.plane(states, 0, at), c_of(at));
@@ -261,30 +267,30 @@ Grads through_time(const Sequence& s, std::span<Direction> directions, const Ten
     g.dx = Tensor({s.batch, s.length, s.gates * s.n}, states.type());
     g.du = gru ? empty_like(g.dx) : g.dx;
   }
-  const auto together = [&] {
-    kernels::CellSequenceGrad<float> k{.cell = s.cell,
-                                       .rows = s.batch,
-                                       .length = s.length,
-                                       .n = s.n,
-                                       .state_row = s.directions * s.n,
-                                       .live = s.all_live(),
-                                       .parts = static_cast<int>(s.directions),
-                                       .part = {}};
+  const auto together = [&]<class T>() {
+    kernels::CellSequenceGrad<T> k{.cell = s.cell,
+                                   .rows = s.batch,
+                                   .length = s.length,
+                                   .n = s.n,
+                                   .state_row = s.directions * s.n,
+                                   .live = s.all_live(),
+                                   .parts = static_cast<int>(s.directions),
+                                   .part = {}};
     for (size_t i = 0; i < directions.size(); ++i) {
       const Direction& d = directions[i];
       k.part[i] = {.backward = d.backward,
-                   .u = numbers(d.use.w()),
-                   .h0 = numbers(d.h0),
-                   .c0 = numbers(d.c0),
-                   .h = numbers(plane(states, 0, i)),
-                   .c = numbers(plane(states, 1, i)),
-                   .gates = numbers(d.kept),
-                   .dh = numbers(plane(dstates, 0, i)),
-                   .dc = numbers(plane(dstates, 1, i)),
-                   .dx = numbers(out[i].dx),
-                   .du = gru ? numbers(out[i].du) : nullptr,
-                   .dh0 = numbers(out[i].dh0),
-                   .dc0 = numbers(out[i].dc0)};
+                   .u = numbers<T>(d.use.w()),
+                   .h0 = numbers<T>(d.h0),
+                   .c0 = numbers<T>(d.c0),
+                   .h = numbers<T>(plane(states, 0, i)),
+                   .c = numbers<T>(plane(states, 1, i)),
+                   .gates = numbers<kernels::Wide<T>>(d.kept),
+                   .dh = numbers<T>(plane(dstates, 0, i)),
+                   .dc = numbers<T>(plane(dstates, 1, i)),
+                   .dx = numbers<T>(out[i].dx),
+                   .du = gru ? numbers<T>(out[i].du) : nullptr,
+                   .dh0 = numbers<T>(out[i].dh0),
+                   .dc0 = numbers<T>(out[i].dc0)};
     }
     return k;
   };
@@ -293,7 +299,7 @@ Grads through_time(const Sequence& s, std::span<Direction> directions, const Ten
       g.dh0 = Tensor({s.batch, s.n}, states.type());
       if (lstm) g.dc0 = empty_like(g.dh0);
     }
-    launch_on("recurrent", states.device(), states.type(), together());
+    launch("recurrent", states, together);
   } else {
     for (size_t i = 0; i < directions.size(); ++i)
       steps_back(s, directions[i], plane(states, 0, i), plane(states, 1, i), plane(dstates, 0, i),
@@ -322,16 +328,41 @@ Grads through_time(const Sequence& s, std::span<Direction> directions, const Ten
 
 // ---- both
 
-// bf16 comes in and goes out, but a state that many steps add to is f32, and so is all within.
+// bf16 is known to the kernel for all steps alone, which keeps states in f32 from step to step.
+// Asked with what both ways have in common.
+bool runs_in_bf16(const Sequence& s, std::span<const Recurrent> given) {
+  if constexpr (kBuiltWithCuda) {
+    kernels::CellSequence<bf16> there{};
+    kernels::CellSequenceGrad<bf16> back{};
+    const auto fill = [&](auto& k) {
+      k.cell = s.cell, k.rows = s.batch, k.length = s.length, k.n = s.n;
+      k.state_row = s.n * std::ssize(given), k.parts = static_cast<int>(given.size());
+      for (size_t i = 0; i < given.size(); ++i) {
+        k.part[i].u = given[i].u.template data<bf16>();
+        if (given[i].h.contiguous()) k.part[i].h0 = given[i].h.template data<bf16>();
+      }
+    };
+    fill(there), fill(back);
+    for (size_t i = 0; i < given.size(); ++i) {
+      if (!given[i].u.contiguous()) return false;
+      if (given[i].x.contiguous()) there.part[i].x = given[i].x.data<bf16>();
+    }
+    return s.length > 1 && given[0].x.device() == Device::cuda &&
+           kernels::fits(kernels::Cuda{}, there) && kernels::fits(kernels::Cuda{}, back);
+  }
+  return false;
+}
+
 Recurrent widened(Recurrent r) {
-  r.x = cast(r.x, Type::f32);
-  r.h = cast(r.h, Type::f32);
+  for (Tensor* x : {&r.x, &r.u, &r.bias, &r.h}) *x = cast(*x, Type::f32);
   if (r.c) r.c = cast(*r.c, Type::f32);
   return r;
 }
 
 RecurrentStates side_by_side(std::span<const Recurrent> given) {
-  if (given[0].x.type() == Type::bf16) {
+  for (const Recurrent& r : given) checked(r);
+  Sequence s = checked(given[0]);
+  if (given[0].x.type() == Type::bf16 && !runs_in_bf16(s, given)) {
     std::vector<Recurrent> wide;
     for (const Recurrent& r : given) wide.push_back(widened(r));
     RecurrentStates states = side_by_side(wide);
@@ -339,8 +370,6 @@ RecurrentStates side_by_side(std::span<const Recurrent> given) {
     if (states.c) states.c = cast(*states.c, Type::bf16);
     return states;
   }
-  for (const Recurrent& r : given) checked(r);
-  Sequence s = checked(given[0]);
   s.live = live_of(given[0], s);
   s.directions = static_cast<int64_t>(given.size());
   std::vector<Direction> directions;
@@ -356,7 +385,7 @@ RecurrentStates side_by_side(std::span<const Recurrent> given) {
          .use = WeightUse(r.u, bias.back().leaf()),
          .h0 = first_h.detached(),
          .c0 = first_c.detached(),
-         .kept = Tensor({s.batch, s.length, kernels::kept_gates(s.cell) * s.n}, r.x.type())});
+         .kept = Tensor({s.batch, s.length, kernels::kept_gates(s.cell) * s.n}, wide(r.x.type()))});
   }
   Tensor states({s.planes(), s.batch, s.length, s.directions * s.n}, x[0].type());
   forward(s, directions, x, bias, states);

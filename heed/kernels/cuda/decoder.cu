@@ -15,7 +15,6 @@
 #include <algorithm>
 
 #include "heed/kernels/cuda/additive_step.cuh"
-#include "heed/kernels/decoder.h"
 
 namespace heed::kernels {
 namespace {

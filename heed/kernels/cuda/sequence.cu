@@ -45,7 +45,8 @@ __device__ void await(const unsigned* done, int first, int count, unsigned steps
   }
   __syncwarp();
 }
-// Past L1, which does not see what other blocks write. Volatile: stays behind await().
+// Past L1, which does not see what other blocks write. Volatile: stays behind await(). 16 bytes: 4
+// numbers, or 8 of bf16.
 __device__ float4 load_shared_by_blocks(const void* p) {
   float4 v;
   asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -55,10 +56,15 @@ __device__ float4 load_shared_by_blocks(const void* p) {
   return v;
 }
 
-// ---- products: mma.sync m16n8k8. Lane 4 g + t holds of a tile of sums [16, 8] rows g and g + 8,
-// columns 2 t and 2 t + 1, and of operands the 4 neighbours from 4 t on of a row's (a) or a
-// column's (b) 16 numbers: two instructions, which take them in an order of their own, the same for
-// a and b.
+// ---- products: mma.sync m16n8k8 in tf32, m16n8k16 in bf16. Lane 4 g + t holds of a tile of sums
+// [16, 8] rows g and g + 8, columns 2 t and 2 t + 1, and of operands 16 bytes, the t-th quarter of
+// a chunk of a row's (a) or a column's (b) numbers: two instructions, which take them in an order
+// of their own, the same for a and b.
+
+template <class T>
+inline constexpr int kChunk = 64 / static_cast<int>(sizeof(T));
+template <class T>
+inline constexpr int kQuarter = kChunk<T> / 4;
 
 __device__ float tf32(float x) {
   uint32_t y;
@@ -74,10 +80,32 @@ __device__ void mma8(float4& c, float a0, float a1, float a2, float a3, float b0
       : "r"(__float_as_uint(a0)), "r"(__float_as_uint(a1)), "r"(__float_as_uint(a2)),
         "r"(__float_as_uint(a3)), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
 }
-// c += a b over 16 numbers, with rows g and g + 8 of a.
-__device__ void mma16(float4& c, const float4& a, const float4& below, const float4& b) {
-  mma8(c, a.x, below.x, a.y, below.y, b.x, b.y);
-  mma8(c, a.z, below.z, a.w, below.w, b.z, b.w);
+__device__ void mma16(float4& c, float a0, float a1, float a2, float a3, float b0, float b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c.x), "+f"(c.y), "+f"(c.z), "+f"(c.w)
+      : "r"(__float_as_uint(a0)), "r"(__float_as_uint(a1)), "r"(__float_as_uint(a2)),
+        "r"(__float_as_uint(a3)), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+}
+// c += a b over a chunk, with rows g and g + 8 of a. Of bf16, a float is two neighbours.
+template <class T>
+__device__ void multiply_chunk(float4& c, const float4& a, const float4& below, const float4& b) {
+  if constexpr (sizeof(T) == 4) {
+    mma8(c, a.x, below.x, a.y, below.y, b.x, b.y);
+    mma8(c, a.z, below.z, a.w, below.w, b.z, b.w);
+  } else {
+    mma16(c, a.x, below.x, a.y, below.y, b.x, b.y);
+    mma16(c, a.z, below.z, a.w, below.w, b.z, b.w);
+  }
+}
+// What is read is made an operand: bf16 is one.
+template <class T>
+__device__ float4 operand(const float4& x) {
+  if constexpr (sizeof(T) == 4)
+    return tf32(x);
+  else
+    return x;
 }
 
 // ---- who owns what
@@ -124,24 +152,19 @@ struct Place {
 struct Four {
   float v[2][2];
 };
-template <class P>
-__device__ Four load_four(const P& at, const float* p, int stride) {
+template <class P, class T>
+__device__ Four load_four(const P& at, const T* p, int stride) {
   Four x{};
 #pragma unroll
   for (int r = 0; r < 2; ++r)
-    if (at.has[r]) {
-      const float2 two = *reinterpret_cast<const float2*>(p + (at.row + 8 * r) * stride + at.unit);
-      x.v[r][0] = two.x, x.v[r][1] = two.y;
-    }
+    if (at.has[r]) load<2>(p + (at.row + 8 * r) * stride + at.unit, x.v[r]);
   return x;
 }
-template <class P>
-__device__ void store_four(const P& at, const Four& x, float* p, int stride) {
+template <class P, class T>
+__device__ void store_four(const P& at, const Four& x, T* p, int stride) {
 #pragma unroll
   for (int r = 0; r < 2; ++r)
-    if (at.has[r])
-      *reinterpret_cast<float2*>(p + (at.row + 8 * r) * stride + at.unit) =
-          make_float2(x.v[r][0], x.v[r][1]);
+    if (at.has[r]) store<2>(x.v[r], p + (at.row + 8 * r) * stride + at.unit);
 }
 template <class P>
 __device__ void load_live(const P& at, const Id* live, int t, int rows, bool (&out)[2]) {
@@ -151,37 +174,44 @@ __device__ void load_live(const P& at, const Id* live, int t, int rows, bool (&o
 
 // ---- forward
 
-// Numbers of U in shared memory, as float4 in the order of the lanes: [n / 16, gates * kUnitTiles].
-template <Cell cell, int kUnitTiles>
-__device__ void hold_columns(const float* u, int n, int first_unit, float4* weights) {
+// Numbers of U in shared memory, 16 bytes in the order of the lanes: [chunks, gates * kUnitTiles].
+template <Cell cell, int kUnitTiles, class T>
+__device__ void hold_columns(const T* u, int n, int first_unit, float4* weights) {
   constexpr int kGates = gate_count(cell), kTiles = kGates * kUnitTiles;
   const int64_t width = int64_t{kGates} * n;
-  const int count = n / 16 * kTiles * kWarp;
+  const int count = n / kChunk<T> * kTiles * kWarp;
 #pragma unroll 8
   for (int i = threadIdx.x; i < count; i += kThreads) {
     const int lane = i % kWarp, tile = i / kWarp % kTiles, chunk = i / kWarp / kTiles;
     const int unit = first_unit + tile % kUnitTiles * 8 + lane / 4;
-    const float* p = u + (16 * chunk + lane % 4 * 4) * width + tile / kUnitTiles * n + unit;
-    float4 v = make_float4(0, 0, 0, 0);
-    if (unit < n) v = make_float4(p[0], p[width], p[2 * width], p[3 * width]);
-    weights[i] = tf32(v);
+    const T* p =
+        u + (kChunk<T> * chunk + lane % 4 * kQuarter<T>)*width + tile / kUnitTiles * n + unit;
+    union {
+      T numbers[kQuarter<T>];
+      float4 all;
+    } v{.all = make_float4(0, 0, 0, 0)};
+    if (unit < n)
+#pragma unroll
+      for (int j = 0; j < kQuarter<T>; ++j) v.numbers[j] = p[j * width];
+    weights[i] = operand<T>(v.all);
   }
 }
 
-template <Cell cell, int kUnitTiles>
+template <Cell cell, int kUnitTiles, class T>
 __global__ void __launch_bounds__(kThreads, 1)
-    forward(const __grid_constant__ CellSequence<float> k, const __grid_constant__ Share share) {
+    forward(const __grid_constant__ CellSequence<T> k, const __grid_constant__ Share share) {
   constexpr int kGates = gate_count(cell), kKept = kept_gates(cell);
   constexpr int kRowTiles = Tiling<kUnitTiles>::kRowTiles, kUnits = Tiling<kUnitTiles>::kUnits;
   constexpr int kTiles = kGates * kUnitTiles;
-  constexpr int kAtOnce = 8 / kRowTiles;  // chunks of 16 numbers of h that are read at a time
+  constexpr int kAtOnce = 8 / kRowTiles;  // chunks of h that are read at a time
   extern __shared__ float4 room[];
-  const int n = static_cast<int>(k.n), length = static_cast<int>(k.length), chunks = n / 16;
+  const int n = static_cast<int>(k.n), length = static_cast<int>(k.length);
+  const int chunks = n / kChunk<T>;
   const int rows = static_cast<int>(k.rows), state_row = static_cast<int>(k.state_row);
   float4* const weights = room;                         // [chunks, kTiles, lanes]
   float4* const sums = room + chunks * kTiles * kWarp;  // [warps, a block's tiles, lanes]
   const Place<kUnitTiles> at(share, rows, n);
-  const CellSequence<float>::Part& p = k.part[at.part];
+  const typename CellSequence<T>::Part& p = k.part[at.part];
   unsigned* const done = share.done + at.group * share.slices;
   hold_columns<cell, kUnitTiles>(p.u, n, at.first_unit, weights);
   __syncthreads();
@@ -189,15 +219,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   // Every warp takes some of the numbers of h that a sum goes over, and all columns. So it waits
   // only for the blocks that own these.
   const int begin = at.warp * chunks / kWarps, end = (at.warp + 1) * chunks / kWarps;
-  const int first_source = 16 * begin / kUnits;
-  const int sources = begin == end ? 0 : (16 * end - 1) / kUnits - first_source + 1;
+  const int first_source = kChunk<T> * begin / kUnits;
+  const int sources = begin == end ? 0 : (kChunk<T> * end - 1) / kUnits - first_source + 1;
 
   Four h = load_four(at, p.h0, n), c{};
   if constexpr (cell == Cell::lstm) c = load_four(at, p.c0, n);
   float bias[kGates][2] = {};
   if (at.has_units)
     for (int gate = 0; gate < kGates; ++gate)
-      for (int e = 0; e < 2; ++e) bias[gate][e] = p.bias[gate * n + at.unit + e];
+      for (int e = 0; e < 2; ++e) bias[gate][e] = wide(p.bias[gate * n + at.unit + e]);
 
   for (int step = 0; step < length; ++step) {
     const int t = p.backward ? length - 1 - step : step, before = p.backward ? t + 1 : t - 1;
@@ -215,7 +245,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
       for (int j = 0; j < kTiles; ++j) part[i][j] = make_float4(0, 0, 0, 0);
     if (step > 0) await(done, first_source, sources, static_cast<unsigned>(step));
-    const float* const left = (step == 0 ? p.h0 : p.h + before * state_row) + 4 * at.t;
+    const T* const left = (step == 0 ? p.h0 : p.h + before * state_row) + kQuarter<T> * at.t;
     const int left_row = step == 0 ? n : length * state_row;
     for (int chunk = begin; chunk < end; chunk += kAtOnce) {
       float4 a[kAtOnce][kRowTiles][2];
@@ -228,7 +258,7 @@ __global__ void __launch_bounds__(kThreads, 1)
             for (int r = 0; r < 2; ++r) {
               // Rows behind the last are not used: any number will do.
               const int row = min(at.first_row + 16 * i + 8 * r + at.g, rows - 1);
-              a[s][i][r] = load_shared_by_blocks(left + row * left_row + 16 * (chunk + s));
+              a[s][i][r] = load_shared_by_blocks(left + row * left_row + kChunk<T> * (chunk + s));
             }
 #pragma unroll
       for (int s = 0; s < kAtOnce; ++s)
@@ -236,13 +266,14 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
           for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
-            for (int r = 0; r < 2; ++r) a[s][i][r] = tf32(a[s][i][r]);
+            for (int r = 0; r < 2; ++r) a[s][i][r] = operand<T>(a[s][i][r]);
           const float4* const right = weights + (chunk + s) * kTiles * kWarp + at.lane;
 #pragma unroll
           for (int j = 0; j < kTiles; ++j) {
             const float4 b = right[j * kWarp];
 #pragma unroll
-            for (int i = 0; i < kRowTiles; ++i) mma16(part[i][j], a[s][i][0], a[s][i][1], b);
+            for (int i = 0; i < kRowTiles; ++i)
+              multiply_chunk<T>(part[i][j], a[s][i][0], a[s][i][1], b);
           }
         }
     }
@@ -307,14 +338,14 @@ __global__ void __launch_bounds__(kThreads, 1)
 // ---- back
 
 // A thread's numbers of a step that were known before the way back began.
-template <Cell cell>
+template <Cell cell, class T>
 struct Known {
   Four kept[kept_gates(cell)], h_before, c_before, c_new, dh, dc;
   bool live[2];
 
   template <class P>
-  __device__ void load(const P& at, const CellSequenceGrad<float>& k,
-                       const CellSequenceGrad<float>::Part& p, int step) {
+  __device__ void load(const P& at, const CellSequenceGrad<T>& k,
+                       const typename CellSequenceGrad<T>::Part& p, int step) {
     constexpr int kKept = kept_gates(cell);
     const int n = static_cast<int>(k.n), length = static_cast<int>(k.length);
     const int t = p.backward ? length - 1 - step : step, before = p.backward ? t + 1 : t - 1;
@@ -323,7 +354,7 @@ struct Known {
 #pragma unroll
     for (int gate = 0; gate < kKept; ++gate)
       kept[gate] = load_four(at, p.gates + (t * kKept + gate) * n, length * kKept * n);
-    const auto state_before = [&](const float* first, const float* all) {
+    const auto state_before = [&](const T* first, const T* all) {
       return step == 0 ? load_four(at, first, n)
                        : load_four(at, all + before * state_row, state_rows);
     };
@@ -341,38 +372,39 @@ struct Known {
 __device__ float tanh_slope(float y) { return fmaf(-y, y, 1.0f); }
 __device__ float sigmoid_slope(float y) { return fmaf(-y, y, y); }
 
-// Chunks of 16 columns of U that a block owns; the last may be filled up with zeros.
+// Chunks of columns of U that a block owns; the last may be filled up with zeros.
+template <class T>
 constexpr int column_chunks(Cell cell, int unit_tiles) {
-  return (gate_count(cell) * 8 * unit_tiles + 15) / 16;
+  return (gate_count(cell) * 8 * unit_tiles + kChunk<T> - 1) / kChunk<T>;
 }
 
 // A block's columns of U as the right side U^T of du U^T: [column chunks, n / 8].
-template <Cell cell, int kUnitTiles>
-__device__ void hold_rows(const float* u, int n, int first_unit, float4* weights) {
+template <Cell cell, int kUnitTiles, class T>
+__device__ void hold_rows(const T* u, int n, int first_unit, float4* weights) {
   constexpr int kGates = gate_count(cell), kUnits = Tiling<kUnitTiles>::kUnits;
   const int64_t width = int64_t{kGates} * n;
-  const int tiles = n / 8, count = column_chunks(cell, kUnitTiles) * tiles * kWarp;
+  const int tiles = n / 8, count = column_chunks<T>(cell, kUnitTiles) * tiles * kWarp;
 #pragma unroll 8
   for (int i = threadIdx.x; i < count; i += kThreads) {
     const int lane = i % kWarp, tile = i / kWarp % tiles, chunk = i / kWarp / tiles;
-    const int column = 16 * chunk + lane % 4 * 4, gate = column / kUnits;
+    const int column = kChunk<T> * chunk + lane % 4 * kQuarter<T>, gate = column / kUnits;
     const int unit = first_unit + column % kUnits;
     float4 v = make_float4(0, 0, 0, 0);
     if (gate < kGates && unit < n)
       v = *reinterpret_cast<const float4*>(u + (8 * tile + lane / 4) * width + gate * n + unit);
-    weights[i] = tf32(v);
+    weights[i] = operand<T>(v);
   }
 }
 
 // `shares`: [2 (steps in turn), groups of the launch, blocks that own, blocks that give, a block's
 // tiles, lanes].
-template <Cell cell, int kUnitTiles>
+template <Cell cell, int kUnitTiles, class T>
 __global__ void __launch_bounds__(kThreads, 1)
-    back(const __grid_constant__ CellSequenceGrad<float> k, const __grid_constant__ Share share,
+    back(const __grid_constant__ CellSequenceGrad<T> k, const __grid_constant__ Share share,
          float4* shares) {
   constexpr int kGates = gate_count(cell);
   constexpr int kRowTiles = Tiling<kUnitTiles>::kRowTiles, kUnits = Tiling<kUnitTiles>::kUnits;
-  constexpr int kChunks = column_chunks(cell, kUnitTiles);
+  constexpr int kChunks = column_chunks<T>(cell, kUnitTiles);
   constexpr int kWide = 2 * kUnitTiles;   // tiles of dh that a warp sums at a time
   constexpr int kBlock = kWarps * kWarp;  // float4 in a block's tiles
   extern __shared__ float4 room[];
@@ -380,7 +412,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   float4* const weights = room;                         // [kChunks, tiles, lanes]
   float4* const left = room + kChunks * tiles * kWarp;  // du: [kChunks, kRowTiles, 2, lanes]
   const Place<kUnitTiles> at(share, static_cast<int>(k.rows), n);
-  const CellSequenceGrad<float>::Part& p = k.part[at.part];
+  const typename CellSequenceGrad<T>::Part& p = k.part[at.part];
   unsigned* const done = share.done + at.group * share.slices;
   const int slices = share.slices, groups = static_cast<int>(gridDim.x) / slices;
   hold_rows<cell, kUnitTiles>(p.u, n, at.first_unit, weights);
@@ -388,7 +420,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     left[i] = make_float4(0, 0, 0, 0);
   __syncthreads();
 
-  Known<cell> known;
+  Known<cell, T> known;
   known.load(at, k, p, length - 1);
   Four dh{}, dc{};  // from the step behind
   for (int step = length - 1; step >= 0; --step) {
@@ -441,10 +473,14 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int column = gate * kUnits + at.warp % kUnitTiles * 8 + 2 * at.t;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        float4* const four = left + (column / 16 * kRowTiles + at.warp / kUnitTiles) * 2 * kWarp +
-                             r * kWarp + at.g * 4 + column % 16 / 4;
-        reinterpret_cast<float2*>(four)[column % 4 / 2] =
-            make_float2(tf32(du.v[r][0]), tf32(du.v[r][1]));
+        float4* const four = left +
+                             (column / kChunk<T> * kRowTiles + at.warp / kUnitTiles) * 2 * kWarp +
+                             r * kWarp + at.g * 4 + column % kChunk<T> / kQuarter<T>;
+        T* const two = reinterpret_cast<T*>(four) + column % kQuarter<T>;
+        if constexpr (sizeof(T) == 4)
+          store<2>({tf32(du.v[r][0]), tf32(du.v[r][1])}, two);
+        else
+          store<2>(du.v[r], two);
       }
     }
     if (step > 0) known.load(at, k, p, step - 1);
@@ -471,7 +507,7 @@ __global__ void __launch_bounds__(kThreads, 1)
           if (first + j < tiles) {
             const float4 b = weights[(chunk * tiles + first + j) * kWarp + at.lane];
 #pragma unroll
-            for (int i = 0; i < kRowTiles; ++i) mma16(part[i][j], a[i][0], a[i][1], b);
+            for (int i = 0; i < kRowTiles; ++i) multiply_chunk<T>(part[i][j], a[i][0], a[i][1], b);
           }
       }
 #pragma unroll
@@ -527,10 +563,12 @@ bool aligned_all(std::initializer_list<const void*> arrays) {
     if (!aligned(p, 16)) return false;
   return true;
 }
-bool arrays_aligned(const CellSequence<float>::Part& p) {
+template <class T>
+bool arrays_aligned(const typename CellSequence<T>::Part& p) {
   return aligned_all({p.x, p.u, p.h0, p.c0, p.h, p.c, p.gates});
 }
-bool arrays_aligned(const CellSequenceGrad<float>::Part& p) {
+template <class T>
+bool arrays_aligned(const typename CellSequenceGrad<T>::Part& p) {
   return aligned_all({p.u, p.h0, p.c0, p.h, p.c, p.gates, p.dh, p.dc, p.dx, p.du, p.dh0, p.dc0});
 }
 
@@ -559,17 +597,18 @@ int64_t most_shared() {
 // The tiling that wants the fewest launches; of equals the one with most units a block, whose
 // groups pass the fewest numbers around. More launches than twice the parts: step by step, the
 // larger products make better use of the GPU.
-template <class Sequence, class Kernel>
+template <class T, class Sequence, class Kernel>
 Plan<Kernel> plan(const Sequence& k, std::initializer_list<Choice<Kernel>> choices) {
   Plan<Kernel> best;
-  if (k.rows <= 0 || k.length <= 0 || k.n <= 0 || k.n % 16 != 0 || k.state_row % 4 != 0)
+  if (k.rows <= 0 || k.length <= 0 || k.n <= 0 || k.n % kChunk<T> != 0 ||
+      k.state_row % kQuarter<T> != 0)
     return best;
   // Places within an array are counted in 32 bits.
   constexpr int64_t kMost = int64_t{1} << 31;
   const int64_t widest = k.state_row > 4 * k.n ? k.state_row : 4 * k.n;
   if (k.rows >= kMost / k.length || k.rows * k.length >= kMost / widest) return best;
   for (int i = 0; i < k.parts; ++i)
-    if (!arrays_aligned(k.part[i])) return best;
+    if (!arrays_aligned<T>(k.part[i])) return best;
   for (const Choice<Kernel>& choice : choices) {
     if (choice.bytes > most_shared()) continue;
     const size_t bytes = static_cast<size_t>(choice.bytes);
@@ -597,27 +636,30 @@ Plan<Kernel> plan(const Sequence& k, std::initializer_list<Choice<Kernel>> choic
   return best;
 }
 
-using Forward = void (*)(CellSequence<float>, Share);
-using Back = void (*)(CellSequenceGrad<float>, Share, float4*);
+template <class T>
+using Forward = void (*)(CellSequence<T>, Share);
+template <class T>
+using Back = void (*)(CellSequenceGrad<T>, Share, float4*);
 
-template <Cell cell>
-Plan<Forward> plan_cell(const CellSequence<float>& k) {
+template <Cell cell, class T>
+Plan<Forward<T>> plan_cell(const CellSequence<T>& k) {
   const auto bytes = [&](int unit_tiles) {
-    return (k.n / 16 * gate_count(cell) * unit_tiles + kWarps * kWarps) * kWarp * int64_t{16};
+    return (k.n / kChunk<T> * gate_count(cell) * unit_tiles + kWarps * kWarps) * kWarp *
+           int64_t{16};
   };
-  return plan<CellSequence<float>, Forward>(k, {{forward<cell, 4>, 4, bytes(4)},
-                                                {forward<cell, 2>, 2, bytes(2)},
-                                                {forward<cell, 1>, 1, bytes(1)}});
+  return plan<T, CellSequence<T>, Forward<T>>(k, {{forward<cell, 4, T>, 4, bytes(4)},
+                                                  {forward<cell, 2, T>, 2, bytes(2)},
+                                                  {forward<cell, 1, T>, 1, bytes(1)}});
 }
-template <Cell cell>
-Plan<Back> plan_cell(const CellSequenceGrad<float>& k) {
+template <Cell cell, class T>
+Plan<Back<T>> plan_cell(const CellSequenceGrad<T>& k) {
   const auto bytes = [&](int unit_tiles) {
     const int64_t row_tiles = kWarps / unit_tiles;
-    return column_chunks(cell, unit_tiles) * (k.n / 8 + 2 * row_tiles) * kWarp * int64_t{16};
+    return column_chunks<T>(cell, unit_tiles) * (k.n / 8 + 2 * row_tiles) * kWarp * int64_t{16};
   };
-  return plan<CellSequenceGrad<float>, Back>(
-      k,
-      {{back<cell, 4>, 4, bytes(4)}, {back<cell, 2>, 2, bytes(2)}, {back<cell, 1>, 1, bytes(1)}});
+  return plan<T, CellSequenceGrad<T>, Back<T>>(k, {{back<cell, 4, T>, 4, bytes(4)},
+                                                   {back<cell, 2, T>, 2, bytes(2)},
+                                                   {back<cell, 1, T>, 1, bytes(1)}});
 }
 template <class Sequence>
 auto plan_of(const Sequence& k) {
@@ -651,30 +693,39 @@ void launch_all(Cuda device, const char* name, const Plan<Kernel>& plan, size_t 
   }
 }
 
-}  // namespace
-
-bool fits(Cuda, const CellSequence<float>& k) { return plan_of(k).kernel != nullptr; }
-bool fits(Cuda, const CellSequenceGrad<float>& k) { return plan_of(k).kernel != nullptr; }
-
-void run(Cuda device, const CellSequence<float>& k) {
-  const Plan<Forward> plan = plan_of(k);
+template <class T>
+void start(Cuda device, const CellSequence<T>& k) {
+  const Plan<Forward<T>> plan = plan_of(k);
   launch_all(device, "cell_sequence", plan, 0, [&](dim3 grid, Share& share, char*) {
-    void* arguments[] = {const_cast<CellSequence<float>*>(&k), &share};
+    void* arguments[] = {const_cast<CellSequence<T>*>(&k), &share};
     return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(plan.kernel), grid,
                                        dim3(kThreads), arguments, plan.bytes, stream_of(device));
   });
 }
 
-void run(Cuda device, const CellSequenceGrad<float>& k) {
-  const Plan<Back> plan = plan_of(k);
+template <class T>
+void start(Cuda device, const CellSequenceGrad<T>& k) {
+  const Plan<Back<T>> plan = plan_of(k);
   const size_t slices = static_cast<size_t>(plan.slices);
   const size_t shares = 2 * slices * slices * kWarps * kWarp * sizeof(float4);
   launch_all(device, "cell_sequence_grad", plan, shares, [&](dim3 grid, Share& share, char* room) {
     float4* to = reinterpret_cast<float4*>(room);
-    void* arguments[] = {const_cast<CellSequenceGrad<float>*>(&k), &share, &to};
+    void* arguments[] = {const_cast<CellSequenceGrad<T>*>(&k), &share, &to};
     return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(plan.kernel), grid,
                                        dim3(kThreads), arguments, plan.bytes, stream_of(device));
   });
 }
+
+}  // namespace
+
+bool fits(Cuda, const CellSequence<float>& k) { return plan_of(k).kernel != nullptr; }
+bool fits(Cuda, const CellSequence<bf16>& k) { return plan_of(k).kernel != nullptr; }
+bool fits(Cuda, const CellSequenceGrad<float>& k) { return plan_of(k).kernel != nullptr; }
+bool fits(Cuda, const CellSequenceGrad<bf16>& k) { return plan_of(k).kernel != nullptr; }
+
+void run(Cuda device, const CellSequence<float>& k) { start(device, k); }
+void run(Cuda device, const CellSequence<bf16>& k) { start(device, k); }
+void run(Cuda device, const CellSequenceGrad<float>& k) { start(device, k); }
+void run(Cuda device, const CellSequenceGrad<bf16>& k) { start(device, k); }
 
 }  // namespace heed::kernels
