@@ -200,10 +200,9 @@ __device__ void add_product(const float (&x)[kLeft][kTiles][4], uint32_t right, 
 }
 
 // D = g . context of row r of a tile of g, by as many lanes as a row has pieces (all of them get
-// it); context: the row's, or null for a row that sees nothing.
-template <int D>
+// it); context: the row's, or null for a row that sees nothing. S: how the tile lies.
+template <class S>
 __device__ float mean_of(const bf16* context, const bf16* g, int r) {
-  using S = Swizzled<D>;
   const int piece = static_cast<int>(threadIdx.x) % S::kPieces;
   float sum = 0;
   if (context) {
