@@ -149,14 +149,20 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     take_own<D>(tile.q[group], unit.row_of(a.q, row), a.q.row, there);
     take_own<D>(tile.g[group], unit.row_of(k.dcontext, row), k.dcontext.row, there);
   }
+  // D, of this warp's rows: context comes while the tiles do.
+  constexpr int kAtOnce = kWarp / S::kPieces;
+  uint4 context[16 / kAtOnce];
+#pragma unroll
+  for (int i = 0; i < 16 / kAtOnce; ++i) {
+    const int r = own + own_warp * 16 + i * kAtOnce + lane / S::kPieces;
+    const int2 range = tile.range[r];
+    context[i] = piece_of<S>(range.x < range.y ? unit.row_of(a.context, row0 + r) : nullptr);
+  }
   own_is_there(group);
-  // D, of this warp's rows.
-#pragma unroll 1
-  for (int r0 = 0; r0 < 16; r0 += kWarp / S::kPieces) {
-    const int r = own_warp * 16 + r0 + lane / S::kPieces;
-    const int2 range = tile.range[own + r];
-    const float sum = mean_of<S>(
-        range.x < range.y ? unit.row_of(a.context, row0 + own + r) : nullptr, tile.g[group], r);
+#pragma unroll
+  for (int i = 0; i < 16 / kAtOnce; ++i) {
+    const int r = own_warp * 16 + i * kAtOnce + lane / S::kPieces;
+    const float sum = mean_of<S>(context[i], tile.g[group], r);
     if (lane % S::kPieces != 0) continue;
     tile.mean[own + r] = sum;
     if (row0 + own + r < unit.rows) plan.mean[unit.number(a, row0 + own + r)] = sum;
@@ -214,11 +220,12 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int2 range = tile.range[own + own_warp * 16 + h * 8 + lane / 4];
+        const int low = range.x - key - lane % 4 * 2, high = range.y - range.x + low;
 #pragma unroll
-        for (int i = 0; i < 32; ++i) {
-          const int at = key + i / 4 * 8 + lane % 4 * 2 + i % 2;
-          if (i / 2 % 2 == h && (at < range.x || at >= range.y)) slope[i] = 0;
-        }
+        for (int i = 2 * h; i < 32; i += 4)
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            if (i / 4 * 8 + e < low || i / 4 * 8 + e >= high) slope[i + e] = 0;
       }
     }
     uint32_t left[4][4];
