@@ -28,19 +28,6 @@ __device__ void own_is_there(int group) {
   group_barrier(group);
 }
 
-// A group's own rows as a left operand: in registers where there are enough of these, which spares
-// the reading of shared memory, else there.
-template <int D, bool kKeep>
-struct Left {
-  uint32_t x[D / 16][4];
-  __device__ Left(const bf16* tile, int warp) { Panels<D>::keep(shared_address(tile), warp, x); }
-};
-template <int D>
-struct Left<D, false> {
-  uint64_t x;
-  __device__ Left(const bf16* tile, int) : x(matrix(shared_address(tile))) {}
-};
-
 // 64 rows of sums to memory, times a factor; those of this warp, rows below `count`.
 template <int n>
 __device__ void put_rows(const float (&sums)[n], float factor, bf16* to, int64_t stride, int count,
@@ -178,8 +165,10 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   Span span = tile.span[2 * group];
   span.add(tile.span[2 * group + 1]);
 
-  Left<D, true> q(tile.q[group], own_warp);
-  Left<D, D == 64> g(tile.g[group], own_warp);
+  // Left operands are read where they lie: from registers it is no faster at 128 columns, and at 64
+  // the products were wrong on an H200.
+  const uint64_t q = matrix(shared_address(tile.q[group])),
+                 g = matrix(shared_address(tile.g[group]));
   float dq[D / 2];
   zero(dq);
   const float scale = a.scale * kLog2E;
@@ -202,13 +191,13 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     const uint32_t k_tile = shared_address(tile.k[place]);
     float s[32], slope[32];
     products_begin();
-    multiply<D>(s, q.x, matrix(k_tile));
+    multiply<D>(s, q, matrix(k_tile));
     products_end();
     if (kAhead) products_wait<1>(dq);
     if (kAhead && held >= 0) tile.ring.is_empty(held);
     held = n;
     products_begin();
-    multiply<D>(slope, g.x, matrix(shared_address(tile.value[place])));
+    multiply<D>(slope, g, matrix(shared_address(tile.value[place])));
     products_end();
     products_wait<1>(s);
 #pragma unroll
@@ -324,7 +313,8 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     take_own<D>(tile.value[group], row_at(a.value, b, g, from), a.value.row, there);
   }
   own_is_there(group);
-  Left<D, D == 64> own_k(tile.k[group], warp % 4), own_value(tile.value[group], warp % 4);
+  const uint64_t own_k = matrix(shared_address(tile.k[group])),
+                 own_value = matrix(shared_address(tile.value[group]));
   float dk[D / 2], dvalue[D / 2];
   zero(dk), zero(dvalue);
   const float scale = a.scale * kLog2E;
@@ -350,13 +340,13 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     // Scores of keys (rows) by queries (columns).
     float s[32], slope[32];
     products_begin();
-    multiply<D>(s, own_k.x, matrix(q_tile));
+    multiply<D>(s, own_k, matrix(q_tile));
     products_end();
     if (kAhead) products_wait<1>(dk);
     if (kAhead && held >= 0) tile.ring.is_empty(held);
     held = n;
     products_begin();
-    multiply<D>(slope, own_value.x, matrix(g_tile));
+    multiply<D>(slope, own_value, matrix(g_tile));
     products_end();
     products_wait<1>(s);
     const bool all_see = span.all_see(own, kTile);
