@@ -199,27 +199,33 @@ __device__ void add_product(const float (&x)[kLeft][kTiles][4], uint32_t right, 
   }
 }
 
-// D = g . context of row r of a tile of g, by as many lanes as a row has pieces (all of them get
-// it); context: the row's, or null for a row that sees nothing.
-template <int D>
-__device__ float mean_of(const bf16* context, const bf16* g, int r) {
-  using S = Swizzled<D>;
-  const int piece = static_cast<int>(threadIdx.x) % S::kPieces;
+// A lane's piece of a row of context; null, for a row that sees nothing: zeros.
+template <class S>
+__device__ uint4 piece_of(const bf16* context) {
+  if (!context) return make_uint4(0, 0, 0, 0);
+  return __ldg(reinterpret_cast<const uint4*>(context) + threadIdx.x % S::kPieces);
+}
+// D = g . context of row r of a tile of g, by as many lanes as a row has pieces, each of which
+// gives its own of context; all of them get it. S: how the tile lies.
+template <class S>
+__device__ float mean_of(uint4 x, const bf16* g, int r) {
+  const uint4 y =
+      *reinterpret_cast<const uint4*>(reinterpret_cast<const unsigned char*>(g) +
+                                      S::offset(r, static_cast<int>(threadIdx.x) % S::kPieces));
   float sum = 0;
-  if (context) {
-    const uint4 x = __ldg(reinterpret_cast<const uint4*>(context) + piece);
-    const uint4 y = *reinterpret_cast<const uint4*>(reinterpret_cast<const unsigned char*>(g) +
-                                                    S::offset(r, piece));
-    const auto add = [&](uint32_t u, uint32_t v) {
-      const float2 left = wide_pair(u), right = wide_pair(v);
-      sum = fmaf(left.x, right.x, sum);
-      sum = fmaf(left.y, right.y, sum);
-    };
-    add(x.x, y.x), add(x.y, y.y), add(x.z, y.z), add(x.w, y.w);
-  }
+  const auto add = [&](uint32_t u, uint32_t v) {
+    const float2 left = wide_pair(u), right = wide_pair(v);
+    sum = fmaf(left.x, right.x, sum);
+    sum = fmaf(left.y, right.y, sum);
+  };
+  add(x.x, y.x), add(x.y, y.y), add(x.z, y.z), add(x.w, y.w);
 #pragma unroll
   for (int i = S::kPieces / 2; i > 0; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
   return sum;
+}
+template <class S>
+__device__ float mean_of(const bf16* context, const bf16* g, int r) {
+  return mean_of<S>(piece_of<S>(context), g, r);
 }
 
 // What is no number in a tile becomes 0.

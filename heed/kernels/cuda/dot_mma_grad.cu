@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 #pragma unroll
   for (int r0 = 0; r0 < 16 * kRowTiles; r0 += kWarp / S::kPieces) {
     const int r = own + r0 + lane / S::kPieces;
-    const float sum = mean_of<D>(
+    const float sum = mean_of<S>(
         tile.range[r].x < tile.range[r].y ? unit.row_of(a.context, row0 + r) : nullptr, tile.g, r);
     if (lane % S::kPieces != 0) continue;
     tile.mean[r] = sum;
@@ -375,6 +375,8 @@ bool mma_takes(const AttentionGrad<bf16>& k) {
 void mma_attention_grad(Cuda device, const AttentionGrad<bf16>& k) {
   const Attention<bf16>& a = k.forward;
   if (a.keys <= 64) return mma_attention_grad_short(device, k);
+  if (a.queries > 64 && a.size >= 64) return wgmma_attention_grad(device, k);
+  // What is left: 32 columns; few queries, or those of a group of heads together.
   Plan plan{};
   plan.heads = a.queries >= 64 ? 1 : static_cast<int>(a.heads / a.key_heads);
   plan.units = static_cast<int>(a.heads / plan.heads);

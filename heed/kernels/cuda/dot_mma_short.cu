@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kStep * 2, (D == 128 ? 2
 #pragma unroll
       for (int r0 = 0; r0 < 16; r0 += kWarp / S::kPieces) {
         const int r = own + r0 + lane / S::kPieces;
-        const float sum = mean_of<D>(
+        const float sum = mean_of<S>(
             tile.range[r].x < tile.range[r].y ? unit.row_of(a.context, row0 + r) : nullptr, tile.g,
             r);
         if (lane % S::kPieces == 0) tile.mean[r] = sum;

@@ -1,0 +1,435 @@
+// The way back through attention by dot products of bf16 on Hopper's warpgroup products, cut as in
+// dot_mma_grad.cu: a block of grad_rows has dq of 128 rows and goes through their keys, a block of
+// grad_keys has dk and dvalue of 128 keys and goes through the rows, 64 at a time; every sum has
+// one order. A unit is one head. Equations: dot_grad.cu.
+//
+// Where registers are enough (kAhead), the last sums of a step go on while the scores of the next
+// are begun, and the tile that they read is given back then.
+#include "heed/kernels/cuda/dot_wgmma.cuh"
+
+namespace heed::kernels {
+namespace {
+
+struct Plan {
+  float* mean;  // [B, H, Tq]: D = g . context
+  Span* spans;  // [B, H, steps]: of kTile rows each
+  int steps;    // of a head
+};
+
+// What the threads of a group fetch for themselves, once.
+template <int D>
+__device__ void take_own(bf16* tile, const bf16* from, int64_t stride, uint64_t there) {
+  Panels<D>::template take<kGroupThreads>(shared_address(tile), from, stride, there,
+                                          static_cast<int>(threadIdx.x) % kGroupThreads);
+}
+__device__ void own_is_there(int group) {
+  copies_finish();
+  written_for_wgmma();
+  group_barrier(group);
+}
+
+// 64 rows of sums to memory, times a factor; those of this warp, rows below `count`.
+template <int n>
+__device__ void put_rows(const float (&sums)[n], float factor, bf16* to, int64_t stride, int count,
+                         bool add) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) % kGroupThreads / kWarp;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int r = warp * 16 + h * 8 + lane / 4;
+    if (r >= count) continue;
+    bf16* at = to + r * stride + lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < n / 4; ++j)
+      put_two(at + j * 8, sums[4 * j + 2 * h] * factor, sums[4 * j + 2 * h + 1] * factor, add);
+  }
+}
+
+// ---- dq
+
+template <int D>
+struct RowsTile {  // of shared memory
+  alignas(1024) bf16 q[kMultiply][kTile * D];
+  alignas(1024) bf16 g[kMultiply][kTile * D];
+  alignas(1024) bf16 k[kFetch][kTile * D];
+  alignas(1024) bf16 value[kFetch][kTile * D];
+  Ring ring;
+  int2 range[kBlockRows];
+  float mean[kBlockRows];
+  Span span[kBlockRows / kWarp], all;
+};
+
+template <int D>
+__global__ void __launch_bounds__(kWgmmaThreads, 1)
+    grad_rows(const __grid_constant__ AttentionGrad<bf16> k, const Plan plan, int tiles) {
+  using S = Panels<D>;
+  constexpr bool kAhead = true;
+  extern __shared__ __align__(1024) unsigned char shared[];
+  RowsTile<D>& tile = *reinterpret_cast<RowsTile<D>*>(shared);
+  const Attention<bf16>& a = k.forward;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = warp_number();
+  const int group = warp / 4;
+  const int64_t index = blockIdx.x / tiles;
+  const Unit unit(a, index, 1);
+  // Under a causal mask the last rows see most keys: they begin.
+  const int row0 = (tiles - 1 - static_cast<int>(blockIdx.x % tiles)) * kBlockRows;
+  const int keys = static_cast<int>(a.keys);
+
+  if (warp < kBlockRows / kWarp) {
+    const int2 range = unit.range(a, row0 + thread);
+    tile.range[thread] = range;
+    Span span = Span::none(keys);
+    if (row0 + thread < unit.rows) span.add(range);
+    span.add_warp();
+    if (lane == 0) tile.span[warp] = span;
+  }
+  if (thread == 0) tile.ring.begin();
+  __syncthreads();
+  if (thread == 0) {
+    Span all = Span::none(keys);
+    for (int i = 0; i < kMultiply; ++i) {
+      Span some = tile.span[2 * i];
+      some.add(tile.span[2 * i + 1]);
+      all.add(some);
+      const int at = row0 / kTile + i;
+      if (at < plan.steps) plan.spans[index * plan.steps + at] = some;
+    }
+    tile.all = all;
+  }
+  __syncthreads();
+  const int first = tile.all.low / kTile, last = (tile.all.high + kTile - 1) / kTile;
+
+  if (group == kMultiply) {
+    give_registers();
+    const int place = warp % 4;
+#pragma unroll 1
+    for (int t = first + place; t < last; t += kFetch) {
+      const int key = t * kTile;
+      // What no row sees is not read: it need not be numbers.
+      const uint64_t there = bits(tile.all.low - key, tile.all.high - key);
+      const uint32_t k_tile = shared_address(tile.k[place]);
+      tile.ring.wait_empty(t - first);
+      S::template take<kWarp>(k_tile, row_at(a.k, unit.b, unit.g, key), a.k.row, there, lane);
+      S::template take<kWarp>(shared_address(tile.value[place]),
+                              row_at(a.value, unit.b, unit.g, key), a.value.row, there, lane);
+      copies_finish();
+      if (!tile.all.all_see(key, kTile)) {
+        // 0 * NaN is NaN: a key that is no number is made 0. Rows that see it have no number as
+        // their log_sum, and get none.
+        S::template make_numbers<kWarp>(tile.k[place], lane);
+      }
+      tile.ring.is_full(t - first);
+    }
+    return;
+  }
+
+  take_registers();
+  const int own = group * kTile;  // this group's rows of the tile
+  const int own_warp = warp % 4;
+  {
+    uint64_t there = 0;  // Rows that see nothing are zeros.
+    for (int i = 0; i < 2; ++i) {
+      const int2 range = tile.range[own + i * kWarp + lane];
+      there |= uint64_t{__ballot_sync(~0u, range.x < range.y)} << i * kWarp;
+    }
+    const int row = row0 + own < unit.rows ? row0 + own : 0;
+    take_own<D>(tile.q[group], unit.row_of(a.q, row), a.q.row, there);
+    take_own<D>(tile.g[group], unit.row_of(k.dcontext, row), k.dcontext.row, there);
+  }
+  // D, of this warp's rows: context comes while the tiles do.
+  constexpr int kAtOnce = kWarp / S::kPieces;
+  uint4 context[16 / kAtOnce];
+#pragma unroll
+  for (int i = 0; i < 16 / kAtOnce; ++i) {
+    const int r = own + own_warp * 16 + i * kAtOnce + lane / S::kPieces;
+    const int2 range = tile.range[r];
+    context[i] = piece_of<S>(range.x < range.y ? unit.row_of(a.context, row0 + r) : nullptr);
+  }
+  own_is_there(group);
+#pragma unroll
+  for (int i = 0; i < 16 / kAtOnce; ++i) {
+    const int r = own_warp * 16 + i * kAtOnce + lane / S::kPieces;
+    const float sum = mean_of<S>(context[i], tile.g[group], r);
+    if (lane % S::kPieces != 0) continue;
+    tile.mean[own + r] = sum;
+    if (row0 + own + r < unit.rows) plan.mean[unit.number(a, row0 + own + r)] = sum;
+  }
+  __syncwarp();
+  float mean[2], log_sum[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int r = own + own_warp * 16 + h * 8 + lane / 4;
+    mean[h] = tile.mean[r];
+    log_sum[h] = row0 + r < unit.rows ? a.log_sum[unit.number(a, row0 + r)] : 0.0f;
+  }
+  Span span = tile.span[2 * group];
+  span.add(tile.span[2 * group + 1]);
+
+  // Left operands are read where they lie: from registers it is no faster at 128 columns, and at 64
+  // the products were wrong on an H200.
+  const uint64_t q = matrix(shared_address(tile.q[group])),
+                 g = matrix(shared_address(tile.g[group]));
+  float dq[D / 2];
+  zero(dq);
+  const float scale = a.scale * kLog2E;
+  int held = -1;  // the tile that dq still reads
+  const auto finish = [&] {
+    if (held < 0) return;
+    products_wait<0>(dq);
+    tile.ring.is_empty(held);
+    held = -1;
+  };
+#pragma unroll 1
+  for (int t = first; t < last; ++t) {
+    const int key = t * kTile, n = t - first, place = n % kFetch;
+    tile.ring.wait_full(n);
+    if (!span.sees(key, kTile)) {
+      finish();
+      tile.ring.is_empty(n);
+      continue;
+    }
+    const uint32_t k_tile = shared_address(tile.k[place]);
+    float s[32], slope[32];
+    products_begin();
+    multiply<D>(s, q, matrix(k_tile));
+    products_end();
+    if (kAhead) products_wait<1>(dq);
+    if (kAhead && held >= 0) tile.ring.is_empty(held);
+    held = n;
+    products_begin();
+    multiply<D>(slope, g, matrix(shared_address(tile.value[place])));
+    products_end();
+    products_wait<1>(s);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) s[i] = power_of_2(fmaf(s[i], scale, -log_sum[i / 2 % 2]));
+    products_wait<0>(slope);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) slope[i] = s[i] * (slope[i] - mean[i / 2 % 2]);
+    if (!span.all_see(key, kTile)) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int2 range = tile.range[own + own_warp * 16 + h * 8 + lane / 4];
+        const int low = range.x - key - lane % 4 * 2, high = range.y - range.x + low;
+#pragma unroll
+        for (int i = 2 * h; i < 32; i += 4)
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            if (i / 4 * 8 + e < low || i / 4 * 8 + e >= high) slope[i + e] = 0;
+      }
+    }
+    uint32_t left[4][4];
+    round_left(slope, left);
+    products_begin();
+    add_product(dq, left, turned<>(k_tile));
+    products_end();
+    if (!kAhead) finish();
+  }
+  products_wait<0>(dq);
+  if (row0 + own < unit.rows)
+    put_rows(dq, a.scale, unit.row_of(k.dq, row0 + own), k.dq.row, unit.rows - row0 - own, false);
+}
+
+// ---- dk, dvalue
+
+template <int D>
+struct KeysTile {  // of shared memory
+  alignas(1024) bf16 k[kMultiply][kTile * D];
+  alignas(1024) bf16 value[kMultiply][kTile * D];
+  alignas(1024) bf16 q[kFetch][kTile * D];
+  alignas(1024) bf16 g[kFetch][kTile * D];
+  alignas(16) float log_sum[kFetch][kTile], mean[kFetch][kTile];
+  alignas(16) int2 range[kFetch][kTile];
+  Ring ring;
+};
+
+template <int D>
+__global__ void __launch_bounds__(kWgmmaThreads, 1)
+    grad_keys(const __grid_constant__ AttentionGrad<bf16> k, const Plan plan, int tiles) {
+  using S = Panels<D>;
+  constexpr bool kAhead = D == 64;
+  extern __shared__ __align__(1024) unsigned char shared[];
+  KeysTile<D>& tile = *reinterpret_cast<KeysTile<D>*>(shared);
+  const Attention<bf16>& a = k.forward;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = warp_number();
+  const int group = warp / 4;
+  const int64_t index = blockIdx.x / tiles, b = index / a.key_heads, g = index % a.key_heads;
+  // Under a causal mask the first keys are seen by most rows: they begin.
+  const int key = static_cast<int>(blockIdx.x % tiles) * kBlockRows;
+  const int keys = static_cast<int>(a.keys), count = min(kBlockRows, keys - key);
+  const int heads = static_cast<int>(a.heads / a.key_heads);
+  const int64_t unit0 = b * a.heads + g * heads;
+  const int steps = heads * plan.steps;
+
+  // Steps of 64 rows that see some of the keys.
+  const auto span_at = [&](int step) {
+    const int4 x = __ldg(reinterpret_cast<const int4*>(plan.spans + unit0 * plan.steps + step));
+    return Span{x.x, x.y, x.z, x.w};
+  };
+  const auto next_from = [&](int step) {
+    while (step < steps && !span_at(step).sees(key, count)) ++step;
+    return step;
+  };
+  if (threadIdx.x == 0) tile.ring.begin();
+  __syncthreads();
+
+  if (group == kMultiply) {
+    give_registers();
+    const int place = warp % 4;
+#pragma unroll 1
+    for (int step = next_from(0), n = 0; step < steps; step = next_from(step + 1), ++n) {
+      if (n % kFetch != place) continue;
+      const Unit unit(a, unit0 + step / plan.steps, 1);
+      const int row0 = step % plan.steps * kTile;
+      tile.ring.wait_empty(n);
+      uint64_t there = 0;  // Rows that see nothing are zeros.
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int r = i * kWarp + lane;
+        const bool exists = row0 + r < unit.rows;
+        const int64_t number = unit.number(a, row0 + (exists ? r : 0));
+        copy4(shared_address(&tile.log_sum[place][r]), a.log_sum + number, exists);
+        copy4(shared_address(&tile.mean[place][r]), plan.mean + number, exists);
+        const int2 range = unit.range(a, row0 + r);
+        tile.range[place][r] = range;
+        there |= uint64_t{__ballot_sync(~0u, range.x < range.y)} << i * kWarp;
+      }
+      S::template take<kWarp>(shared_address(tile.q[place]), unit.row_of(a.q, row0), a.q.row, there,
+                              lane);
+      S::template take<kWarp>(shared_address(tile.g[place]), unit.row_of(k.dcontext, row0),
+                              k.dcontext.row, there, lane);
+      copies_finish();
+      tile.ring.is_full(n);
+    }
+    return;
+  }
+
+  take_registers();
+  const int own = key + group * kTile;  // the first of this group's keys
+  const int own_row = warp % 4 * 16 + lane / 4;
+  {
+    const uint64_t there = bits(0, keys - own);
+    const int from = own < keys ? own : 0;
+    take_own<D>(tile.k[group], row_at(a.k, b, g, from), a.k.row, there);
+    take_own<D>(tile.value[group], row_at(a.value, b, g, from), a.value.row, there);
+  }
+  own_is_there(group);
+  const uint64_t own_k = matrix(shared_address(tile.k[group])),
+                 own_value = matrix(shared_address(tile.value[group]));
+  float dk[D / 2], dvalue[D / 2];
+  zero(dk), zero(dvalue);
+  const float scale = a.scale * kLog2E;
+  int held = -1;  // the step whose rows dk still reads
+  const auto finish = [&] {
+    if (held < 0) return;
+    products_wait<0>(dk);
+    tile.ring.is_empty(held);
+    held = -1;
+  };
+#pragma unroll 1
+  for (int step = next_from(0), n = 0; step < steps; ++n) {
+    const Span span = span_at(step);
+    const int place = n % kFetch;
+    step = next_from(step + 1);
+    tile.ring.wait_full(n);
+    if (!span.sees(own, kTile)) {
+      finish();
+      tile.ring.is_empty(n);
+      continue;
+    }
+    const uint32_t q_tile = shared_address(tile.q[place]), g_tile = shared_address(tile.g[place]);
+    // Scores of keys (rows) by queries (columns).
+    float s[32], slope[32];
+    products_begin();
+    multiply<D>(s, own_k, matrix(q_tile));
+    products_end();
+    if (kAhead) products_wait<1>(dk);
+    if (kAhead && held >= 0) tile.ring.is_empty(held);
+    held = n;
+    products_begin();
+    multiply<D>(slope, own_value, matrix(g_tile));
+    products_end();
+    products_wait<1>(s);
+    const bool all_see = span.all_see(own, kTile);
+    uint32_t seen = ~0u;  // bit i: number i of the scores
+    if (!all_see) {
+      seen = 0;
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        const int2 range = tile.range[place][i / 4 * 8 + lane % 4 * 2 + i % 2];
+        const int at = own + i / 2 % 2 * 8 + own_row;
+        if (at >= range.x && at < range.y) seen |= 1u << i;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float2 x = *reinterpret_cast<const float2*>(&tile.log_sum[place][j * 8 + lane % 4 * 2]);
+#pragma unroll
+      for (int i = 4 * j; i < 4 * j + 4; ++i)
+        s[i] = power_of_2(fmaf(s[i], scale, -(i % 2 ? x.y : x.x)));
+    }
+    if (!all_see) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i)
+        if (!(seen >> i & 1)) s[i] = 0;
+    }
+    // A left operand in registers must be there before a group of products begins, else the
+    // compiler puts them one behind the other.
+    products_wait<0>(slope);
+    uint32_t left[4][4], slopes[4][4];
+    round_left(s, left);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float2 x = *reinterpret_cast<const float2*>(&tile.mean[place][j * 8 + lane % 4 * 2]);
+#pragma unroll
+      for (int i = 4 * j; i < 4 * j + 4; ++i) slope[i] = s[i] * (slope[i] - (i % 2 ? x.y : x.x));
+    }
+    if (!all_see) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i)
+        if (!(seen >> i & 1)) slope[i] = 0;
+    }
+    round_left(slope, slopes);
+    products_begin();
+    add_product(dvalue, left, turned<>(g_tile));
+    add_product(dk, slopes, turned<>(q_tile));
+    products_end();
+    if (!kAhead) finish();
+  }
+  products_wait<0>(dk);
+  products_wait<0>(dvalue);
+  if (own < keys) {
+    put_rows(dk, a.scale, row_at(k.dk, b, g, own), k.dk.row, keys - own, k.add);
+    put_rows(dvalue, 1.0f, row_at(k.dvalue, b, g, own), k.dvalue.row, keys - own, k.add);
+  }
+}
+
+template <int D>
+void launch(Cuda device, const AttentionGrad<bf16>& k, const Plan& plan) {
+  const Attention<bf16>& a = k.forward;
+  const auto row_tiles = static_cast<int>(ceil_div(a.queries, kBlockRows));
+  allow_shared(grad_rows<D>, sizeof(RowsTile<D>));
+  grad_rows<D><<<static_cast<unsigned>(a.batch * a.heads * row_tiles), kWgmmaThreads,
+                 sizeof(RowsTile<D>), stream_of(device)>>>(k, plan, row_tiles);
+  launched("attention, the way back: queries");
+  const auto key_tiles = static_cast<int>(ceil_div(a.keys, kBlockRows));
+  allow_shared(grad_keys<D>, sizeof(KeysTile<D>));
+  grad_keys<D><<<static_cast<unsigned>(a.batch * a.key_heads * key_tiles), kWgmmaThreads,
+                 sizeof(KeysTile<D>), stream_of(device)>>>(k, plan, key_tiles);
+  launched("attention, the way back: keys");
+}
+
+}  // namespace
+
+void wgmma_attention_grad(Cuda device, const AttentionGrad<bf16>& k) {
+  const Attention<bf16>& a = k.forward;
+  Plan plan{};
+  plan.steps = static_cast<int>(ceil_div(a.queries, kTile));
+  const int64_t means = ceil_div(a.batch * a.heads * a.queries, 64) * 64;
+  const int64_t spans = a.batch * a.heads * plan.steps;
+  plan.mean = static_cast<float*>(cuda_scratch(static_cast<size_t>(means) * sizeof(float) +
+                                               static_cast<size_t>(spans) * sizeof(Span)));
+  plan.spans = reinterpret_cast<Span*>(plan.mean + means);
+  return a.size == 64 ? launch<64>(device, k, plan) : launch<128>(device, k, plan);
+}
+
+}  // namespace heed::kernels

@@ -1,0 +1,265 @@
+// Hopper's warpgroup products as dot_wgmma.cuh gives them, one form after the other, against sums
+// on the CPU: where a tile lies, where its parts are found, which number is in which register.
+// Inputs are small whole numbers, so that every sum is exact. Other readings of the fields that say
+// how a tile lies are tried last, and printed: should a form be wrong, one of them is right.
+// Between, the ring: two groups that multiply, four warps that fetch, registers handed over.
+#include <cstdio>
+#include <vector>
+
+#include "heed/kernels/cuda/dot_wgmma.cuh"
+
+using namespace heed;
+using namespace heed::kernels;
+
+namespace {
+
+enum class Form { shared, kept, add, wide, add_wide };
+
+// How far apart the groups of eight rows and the panels are said to be, in 16 bytes.
+struct Fields {
+  uint32_t leading, stride;
+  __device__ uint64_t of(uint32_t tile) const {
+    return kSwizzle128 | uint64_t{stride} << 32 | uint64_t{leading} << 16 | tile / 16;
+  }
+};
+
+template <int D>
+struct TestTile {
+  alignas(1024) bf16 x[kTile * D];
+  alignas(1024) bf16 y[2 * kTile * D];
+};
+
+// x has 64 rows of D columns, y 64, in the wide forms 128. shared, kept: out[64][64] = x . y^T over
+// D columns; wide: out[64][128] of this. add: out[64][D] = 1 + x' . y, where x' are the first 64
+// columns of x; add_wide: the first 128, twice the same 64 where there are no more.
+template <int D>
+__global__ void __launch_bounds__(kGroupThreads)
+    product(const bf16* x, const bf16* y, float* out, Form form, Fields left, Fields right,
+            int* address) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  TestTile<D>& tile = *reinterpret_cast<TestTile<D>*>(shared);
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = warp_number();
+  Panels<D>::template take<kGroupThreads>(shared_address(tile.x), x, D, ~uint64_t{0}, thread);
+  if (form == Form::wide || form == Form::add_wide) {
+    for (int r = 0; r < 2 * kTile; r += kTile)
+      Panels<D, 2 * kTile>::template take<kGroupThreads>(shared_address(tile.y), y + r * D, D,
+                                                         ~uint64_t{0}, thread, r);
+  } else {
+    Panels<D>::template take<kGroupThreads>(shared_address(tile.y), y, D, ~uint64_t{0}, thread);
+  }
+  copies_finish();
+  written_for_wgmma();
+  __syncthreads();
+  if (thread == 0) *address = static_cast<int>(shared_address(tile.x) % 1024);
+  uint32_t kept[D / 16][4];
+  Panels<D>::keep(shared_address(tile.x), warp, kept);
+  const uint64_t x_at = left.of(shared_address(tile.x)), y_at = right.of(shared_address(tile.y));
+  const auto put = [&](const auto& sums, int columns) {
+    for (int i = 0; i < columns / 2; ++i) {
+      const int row = warp * 16 + i / 2 % 2 * 8 + lane / 4,
+                column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      out[row * columns + column] = sums[i];
+    }
+  };
+  if (form == Form::wide) {
+    float sums[64];
+    products_begin();
+    multiply<D>(sums, kept, y_at);
+    products_end();
+    products_wait<0>(sums);
+    put(sums, 128);
+  } else if (form == Form::add_wide) {
+    uint32_t first[8][4];
+    for (int i = 0; i < 32; ++i) first[i / 4][i % 4] = kept[i / 4 % (D / 16)][i % 4];
+    float sums[D / 2];
+    for (float& s : sums) s = 1;
+    products_begin();
+    add_product(sums, first, y_at);
+    products_end();
+    products_wait<0>(sums);
+    put(sums, D);
+  } else if (form == Form::add) {
+    uint32_t first[4][4];
+    for (int i = 0; i < 16; ++i) first[i / 4][i % 4] = kept[i / 4][i % 4];
+    float sums[D / 2];
+    for (float& s : sums) s = 1;
+    products_begin();
+    add_product(sums, first, y_at);
+    products_end();
+    products_wait<0>(sums);
+    put(sums, D);
+  } else {
+    float sums[32];
+    products_begin();
+    if (form == Form::shared)
+      multiply<D>(sums, x_at, y_at);
+    else
+      multiply<D>(sums, kept, y_at);
+    products_end();
+    products_wait<0>(sums);
+    put(sums, 64);
+  }
+}
+
+// Each group adds up the tiles' products with its own rows, tile by tile.
+struct RingTile {
+  alignas(1024) bf16 own[kMultiply][kTile * 64];
+  alignas(1024) bf16 other[kFetch][kTile * 64];
+  Ring ring;
+};
+__global__ void __launch_bounds__(kWgmmaThreads, 1)
+    through_ring(const bf16* x, const bf16* y, int tiles, float* out) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  RingTile& tile = *reinterpret_cast<RingTile*>(shared);
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = warp_number();
+  const int group = warp / 4;
+  if (thread == 0) tile.ring.begin();
+  __syncthreads();
+  if (group == kMultiply) {
+    give_registers();
+    for (int t = warp % 4; t < tiles; t += kFetch) {
+      tile.ring.wait_empty(t);
+      Panels<64>::take<kWarp>(shared_address(tile.other[t % kFetch]), y + t * kTile * 64, 64,
+                              ~uint64_t{0}, lane);
+      copies_finish();
+      tile.ring.is_full(t);
+    }
+    return;
+  }
+  take_registers();
+  Panels<64>::take<kGroupThreads>(shared_address(tile.own[group]), x + group * kTile * 64, 64,
+                                  ~uint64_t{0}, thread % kGroupThreads);
+  copies_finish();
+  written_for_wgmma();
+  group_barrier(group);
+  float sums[32], all[32];
+  zero(all);
+  for (int t = 0; t < tiles; ++t) {
+    tile.ring.wait_full(t);
+    products_begin();
+    multiply<64>(sums, matrix(shared_address(tile.own[group])),
+                 matrix(shared_address(tile.other[t % kFetch])));
+    products_end();
+    products_wait<0>(sums);
+    tile.ring.is_empty(t);
+    for (int i = 0; i < 32; ++i) all[i] += sums[i];
+  }
+  for (int i = 0; i < 32; ++i) {
+    const int row = group * kTile + warp % 4 * 16 + i / 2 % 2 * 8 + lane / 4;
+    out[row * 64 + i / 4 * 8 + lane % 4 * 2 + i % 2] = all[i];
+  }
+}
+
+// ---- host
+
+int wrong = 0;
+
+bool check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return true;
+  std::printf("FAIL %s: %s\n", what, cudaGetErrorString(error));
+  ++wrong;
+  return false;
+}
+std::vector<float> small_numbers(size_t n, uint32_t seed) {
+  std::vector<float> x(n);
+  for (float& y : x) {
+    seed = seed * 1664525u + 1013904223u;
+    y = static_cast<float>(static_cast<int>(seed >> 24) % 9 - 4);
+  }
+  return x;
+}
+template <class T>
+T* put(const std::vector<T>& x) {
+  T* p = nullptr;
+  check(cudaMalloc(reinterpret_cast<void**>(&p), x.size() * sizeof(T)), "cudaMalloc");
+  check(cudaMemcpy(p, x.data(), x.size() * sizeof(T), cudaMemcpyHostToDevice), "copying");
+  return p;
+}
+bf16* put_bf16(const std::vector<float>& x) {
+  std::vector<bf16> y;
+  for (const float z : x) y.push_back(bf16(z));
+  return put(y);
+}
+// How many of the numbers differ, and says so.
+int differ(const float* device, const std::vector<float>& wanted) {
+  std::vector<float> got(wanted.size());
+  if (!check(cudaDeviceSynchronize(), "running")) return static_cast<int>(wanted.size());
+  check(cudaMemcpy(got.data(), device, got.size() * sizeof(float), cudaMemcpyDeviceToHost), "back");
+  int n = 0;
+  for (size_t i = 0; i < got.size(); ++i) n += got[i] != wanted[i];
+  return n;
+}
+
+template <int D>
+void test(const char* name, Form form, Fields left, Fields right, bool ours) {
+  const auto x = small_numbers(kTile * D, 1), y = small_numbers(2 * kTile * D, 2);
+  const bool add = form == Form::add || form == Form::add_wide;
+  const int columns = add ? D : form == Form::wide ? 128 : 64;
+  const int terms = form == Form::add ? 64 : form == Form::add_wide ? 128 : D;
+  std::vector<float> wanted;
+  for (int r = 0; r < 64; ++r)
+    for (int c = 0; c < columns; ++c) {
+      float sum = add ? 1 : 0;
+      for (int i = 0; i < terms; ++i) sum += x[r * D + i % D] * (add ? y[i * D + c] : y[c * D + i]);
+      wanted.push_back(sum);
+    }
+  float* out = put(std::vector<float>(wanted.size(), -77));
+  int* address = put(std::vector<int>(1, -1));
+  constexpr size_t bytes = 160 << 10;  // other readings of the fields lead behind the tiles
+  allow_shared(product<D>, bytes);
+  product<D>
+      <<<1, kGroupThreads, bytes>>>(put_bf16(x), put_bf16(y), out, form, left, right, address);
+  const int n = differ(out, wanted);
+  int base = -1;
+  check(cudaMemcpy(&base, address, sizeof base, cudaMemcpyDeviceToHost), "back");
+  std::printf(
+      "%s %-22s D %3d, left (%u, %u), right (%u, %u): %d of %zu differ; base %% 1024 = %d\n",
+      n == 0 ? (ours ? "PASS" : "also") : (ours ? "FAIL" : "no  "), name, D, left.leading,
+      left.stride, right.leading, right.stride, n, wanted.size(), base);
+  if (ours && n > 0) ++wrong;
+}
+
+void test_ring(int tiles) {
+  const auto x = small_numbers(kBlockRows * 64, 3),
+             y = small_numbers(static_cast<size_t>(tiles) * kTile * 64, 4);
+  std::vector<float> wanted;
+  for (int r = 0; r < kBlockRows; ++r)
+    for (int c = 0; c < 64; ++c) {
+      float sum = 0;
+      for (int t = 0; t < tiles; ++t)
+        for (int i = 0; i < 64; ++i) sum += x[r * 64 + i] * y[(t * kTile + c) * 64 + i];
+      wanted.push_back(sum);
+    }
+  float* out = put(std::vector<float>(wanted.size(), -77));
+  allow_shared(through_ring, sizeof(RingTile));
+  through_ring<<<1, kWgmmaThreads, sizeof(RingTile)>>>(put_bf16(x), put_bf16(y), tiles, out);
+  const int n = differ(out, wanted);
+  std::printf("%s ring of %d tiles: %d of %zu differ\n", n ? "FAIL" : "PASS", tiles, n,
+              wanted.size());
+  wrong += n > 0;
+}
+
+}  // namespace
+
+int main() {
+  const Fields matrix{1, 64}, turned{kTile * 128 / 16, 64};
+  test<64>("both in memory", Form::shared, matrix, matrix, true);
+  test<128>("both in memory", Form::shared, matrix, matrix, true);
+  test<64>("left in registers", Form::kept, matrix, matrix, true);
+  test<128>("left in registers", Form::kept, matrix, matrix, true);
+  test<64>("rows summed over", Form::add, matrix, turned, true);
+  test<128>("rows summed over", Form::add, matrix, turned, true);
+  test<64>("128 rows", Form::wide, matrix, matrix, true);
+  test<128>("128 rows", Form::wide, matrix, matrix, true);
+  const Fields turned_wide{2 * kTile * 128 / 16, 64};
+  test<64>("128 rows summed over", Form::add_wide, matrix, turned_wide, true);
+  test<128>("128 rows summed over", Form::add_wide, matrix, turned_wide, true);
+  for (const int tiles : {1, 3, 4, 5, 37}) test_ring(tiles);
+  for (const Fields other : {Fields{64, 1}, Fields{64, 64}, Fields{512, 64}, Fields{64, 512}}) {
+    test<64>("both in memory", Form::shared, other, other, false);
+    test<64>("rows summed over", Form::add, matrix, other, false);
+    test<128>("rows summed over", Form::add, matrix, other, false);
+  }
+  std::printf("%d wrong\n", wrong);
+  return wrong ? 1 : 0;
+}
