@@ -559,37 +559,57 @@ TEST(Mask, WhatStandsWhereNobodyLooksReachesNothing) {
         }
 }
 
-// Keys that some queries see and others do not, also beyond the first tile.
+// Keys that some queries see and others do not, also beyond the first tile: by the fused kernels,
+// and by plain ops (sparse weights, weights wanted while recording).
 TEST(Mask, CausalHidesTheFutureBitForBit) {
+  struct Way {
+    const char* name;
+    Weigh::Kind kind;
+    bool weights;
+  };
   for (AttentionSpec s : cases::scores())
-    for (const int64_t T : {9, 200}) {
-      s.mask = Masked::causal, s.batch = 1, s.heads = 2, s.key_heads = 1, s.queries = T, s.keys = T;
-      s.query_size = s.key_size = 6;
-      const AttentionCase c = attention_case(s);
-      if (!c.form) continue;
-      const std::vector<Tensor> clean = cases::draw(c, Type::f32);
-      const auto want = everything(c.f, clean);
-      for (const int64_t place : {T / 3, T - 2})
-        for (const double planted : {kNaN, kInfinity, 3.0}) {
-          std::vector<Tensor> x = clean;
-          const auto where = [&](int64_t, int64_t j) { return j >= place; };
-          x[1] = with_planted(x[1], planted, where);
-          x[2] = with_planted(x[2], planted, where);
-          const auto got = everything(c.f, x);
-          const auto differ = [&](size_t which, int64_t size) {
-            int64_t count = 0;
-            for (int64_t h = 0; h < 2; ++h)
-              for (int64_t i = 0; i < place * size; ++i) {
-                const auto at = static_cast<size_t>(h * T * size + i);
-                count += want[which][at] != got[which][at];
-              }
-            return count;
-          };
-          EXPECT_EQ(differ(0, s.value_size), 0) << c.name << ", " << planted << " at " << place;
-          EXPECT_EQ(differ(1, s.query_size), 0)
-              << c.name << ", " << planted << " at " << place << ": gradient of q";
-        }
-    }
+    for (const int64_t T : {9, 200})
+      for (const Way& way :
+           {Way{"fused", Weigh::Kind::soft, false}, Way{"weights", Weigh::Kind::soft, true},
+            Way{"sparse", Weigh::Kind::entmax, false},
+            Way{"hard", Weigh::Kind::straight_through, false}}) {
+        s.mask = Masked::causal, s.batch = 1, s.heads = 2, s.key_heads = 1;
+        s.queries = T, s.keys = T, s.query_size = s.key_size = 6, s.weigh.kind = way.kind;
+        const AttentionCase c = attention_case(s);
+        if (!c.form || (T > 9 && way.kind != Weigh::Kind::soft)) continue;
+        const Function f = [&](const std::vector<Tensor>& x) {
+          return c.attend(x, {.mask = Mask::causal(), .want_weights = way.weights}).context;
+        };
+        const std::vector<Tensor> clean = cases::draw(c, Type::f32);
+        const auto want = everything(f, clean);
+        for (const int64_t place : {T / 3, T - 2})
+          for (const double planted : {kNaN, kInfinity, 3.0}) {
+            std::vector<Tensor> x = clean;
+            const auto where = [&](int64_t, int64_t j) { return j >= place; };
+            x[1] = with_planted(x[1], planted, where);
+            x[2] = with_planted(x[2], planted, where);
+            const auto got = everything(f, x);
+            const auto differ = [&](size_t which, int64_t size) {
+              int64_t count = 0;
+              for (int64_t h = 0; h < 2; ++h)
+                for (int64_t i = 0; i < place * size; ++i) {
+                  const auto at = static_cast<size_t>(h * T * size + i);
+                  count += want[which][at] != got[which][at];
+                }
+              return count;
+            };
+            const auto what = [&] {
+              return c.name + ", " + way.name + ", " + std::to_string(planted) + " at " +
+                     std::to_string(place);
+            };
+            EXPECT_EQ(differ(0, s.value_size), 0) << what();
+            EXPECT_EQ(differ(1, s.query_size), 0) << what() << ": gradient of q";
+            // Who sees what is no number has none.
+            if (std::isnan(planted)) {
+              EXPECT_TRUE(std::isnan(got[0].back())) << what();
+            }
+          }
+      }
 }
 
 // Keys that were prepared before: a cache, or a source that is padded.

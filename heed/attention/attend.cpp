@@ -1,6 +1,8 @@
 #include "heed/attention/attend.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "heed/ops/into.h"
@@ -79,6 +81,41 @@ Tensor without_unseen(const Tensor& x, const Tensor& range, double instead) {
                 [with](const Tensor& dy) { return Grads{with(dy, 0)}; });
 }
 
+// Rows of x [B, G, Tk, n] that are not all numbers: 0 * NaN is NaN also for a query that does not
+// see them. The rows' places; none on a GPU, where looking would mean waiting.
+std::vector<int64_t> strange_rows(const Tensor& x) {
+  const NoTape off;
+  std::vector<int64_t> rows;
+  if (x.device() == Device::cuda || std::isfinite(sum(x * 0.0).item())) return rows;
+  const std::vector<double> numbers = x.values();
+  const size_t n = static_cast<size_t>(x.size(3));
+  for (size_t i = 0; i < numbers.size(); ++i)
+    if (const auto row = static_cast<int64_t>(i / n);
+        !std::isfinite(numbers[i]) && (rows.empty() || rows.back() != row))
+      rows.push_back(row);
+  return rows;
+}
+// x with `instead` in those rows, to which nothing flows back.
+Tensor without_rows(const Tensor& x, const std::vector<int64_t>& rows, double instead) {
+  if (rows.empty()) return x;
+  const auto with = [rows](const Tensor& given, double number) {
+    Tensor y = empty_like(given);
+    copy_into(given, y);
+    for (const int64_t row : rows)
+      copy_into(full({y.size(3)}, number, y.type()), y.view({y.size(3)}, {1}, row * y.size(3)));
+    return y;
+  };
+  return record("without_rows", {&x}, with(x.detached(), instead),
+                [with](const Tensor& dy) { return Grads{with(dy, 0)}; });
+}
+// [B, G, 1, Tk]: what makes the scores of those rows none.
+Tensor strangeness(const Tensor& x, const std::vector<int64_t>& rows) {
+  std::vector<double> out(static_cast<size_t>(x.size(0) * x.size(1) * x.size(2)));
+  for (const int64_t row : rows)
+    out[static_cast<size_t>(row)] = std::numeric_limits<double>::quiet_NaN();
+  return tensor(out, {x.size(0), x.size(1), 1, x.size(2)}, x.type());
+}
+
 // Heads that the GPU's kernels for dot products have no tile for (kernels/cuda/dot.cuh).
 bool too_wide(const ScoreTerms& terms, const Tensor& values) {
   constexpr int64_t kWidest = 256;
@@ -118,8 +155,17 @@ struct Call {
 Attended composed(const Call& c) {
   const AttendOptions& o = c.options;
   // Ones, not zeros: the logarithm of a product with nothing has no slope.
-  const Tensor k = c.range ? without_unseen(c.k, *c.range, 1) : c.k;
-  const Tensor values = c.range ? without_unseen(c.values, *c.range, 0) : c.values;
+  Tensor k = c.range ? without_unseen(c.k, *c.range, 1) : c.k;
+  Tensor values = c.range ? without_unseen(c.values, *c.range, 0) : c.values;
+  // A key that is no number, or whose value is none, and that some queries see and others do not:
+  // products meet a number in its place, and those who see it get what is none from its score.
+  std::optional<Tensor> strange;
+  if (c.range) {
+    const std::vector<int64_t> of_keys = strange_rows(k), of_values = strange_rows(values);
+    if (!of_keys.empty() || !of_values.empty())
+      strange = strangeness(k, of_keys) + strangeness(values, of_values);
+    k = without_rows(k, of_keys, 1), values = without_rows(values, of_values, 0);
+  }
   const int64_t B = std::max(c.q.size(0), values.size(0));
   const int64_t H = c.q.size(1), Tq = c.q.size(2), Tk = k.size(2);
   Tensor scores = c.score(c.q, k, o.first);
@@ -130,8 +176,13 @@ Attended composed(const Call& c) {
   if (scores.size(0) != B) scores = scores + zeros({B, 1, 1, 1}, scores.type());
   if (c.distances) scores = scores + by_distance(*c.distances, Tq, Tk);
   if (o.local) scores = scores + place_term(*o.local, Tk, scores.type());
+  if (strange) {
+    const int64_t G = values.size(1);
+    scores = reshape(reshape(scores, {B, G, H / G * Tq, Tk}) + *strange, {B, H, Tq, Tk});
+  }
   if (c.range) scores = masked(scores, *c.range);
   Weighed w = weigh(o.weigh, scores);
+  if (strange) w.weights = masked(w.weights, *c.range, 0);
   Attended out{.context = read(o.dropout > 0 ? dropout(w.weights, o.dropout) : w.weights, values),
                .log_probability = std::move(w.log_probability)};
   if (o.want_weights) out.weights = w.weights;
