@@ -263,5 +263,14 @@ TEST(FixedWeights, TheSameNumbersByALayoutMadeOnce) {
   EXPECT_NE(products(), known);
 }
 
+// Also of a parameter in bf16, as working copies are: what the optimizer reads is f32.
+TEST(Cast, AParametersGradientIsWide) {
+  const Tensor x = as_parameter(cast(tensor(std::vector<float>{1, -2, 3}, {3}), Type::bf16));
+  Tape tape;
+  tape.backward(sum(square(cast(x, Type::f32))));
+  EXPECT_EQ(x.leaf()->grad->type(), Type::f32);
+  EXPECT_EQ(x.leaf()->grad->values(), (std::vector<double>{2, -4, 6}));
+}
+
 }  // namespace
 }  // namespace heed

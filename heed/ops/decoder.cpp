@@ -41,11 +41,16 @@ Sizes checked(const Decode& d) {
   for (const Tensor* x : {&d.x, &d.h, &d.keys, &d.values, &d.w, &d.u, &d.bias})
     require(x->type() == Type::bf16 && x->device() == Device::cuda, kOp,
             ": wants bf16 on a GPU, given ", name(x->type()), " on ", name(x->device()));
-  require(d.v.type() == Type::f32, kOp, ": wants v in f32, given ", name(d.v.type()));
+  require(d.v.type() == Type::f32 && d.v.device() == Device::cuda, kOp,
+          ": wants v in f32 on a GPU, given ", name(d.v.type()), " on ", name(d.v.device()));
+  require(d.bias.contiguous(), kOp, ": wants the numbers of the bias in order");
   require(decodes(s.n) && decodes(s.a), kOp,
           ": states and keys want multiples of 64 numbers up to 4096, given ", s.n, " and ", s.a);
   require(static_cast<int64_t>(d.lengths.size()) == s.batch, kOp, ": ", s.batch, " sentences, ",
           d.lengths.size(), " lengths");
+  for (const Id length : d.lengths)
+    require(length >= 0 && length <= s.keys, kOp, ": a source of ", length, " of ", s.keys,
+            " words");
   return s;
 }
 

@@ -279,7 +279,10 @@ Tensor cast(const Tensor& given, Type type) {
   } else {
     fail("cast: from ", name(from), " to ", name(type), " is not known");
   }
-  return record("cast", {&x}, y, [from](const Tensor& dy) { return Grads{cast(dy, from)}; });
+  // A parameter's gradient is f32 also where its working copy is what was cast.
+  return record("cast", {&x}, y, [to = x.leaf() ? wide(from) : from](const Tensor& dy) {
+    return Grads{cast(dy, to)};
+  });
 }
 
 void blend(const Tensor& y, double a, const Tensor& x, double b) {

@@ -137,7 +137,7 @@ void settle_waiting() {
 }  // namespace
 
 WeightUse::WeightUse(const Tensor& w, const std::shared_ptr<Leaf>& bias)
-    : w_(as_matrix(w)), shape_(w.shape()), bias_(bias) {
+    : w_(as_matrix(w)), shape_(w.shape()) {
   Tape* const tape = Tape::current();
   if (!tape || !w.leaf()) return;
   if (!w.leaf()->uses || w.leaf()->uses->tape != tape->number()) {

@@ -34,8 +34,8 @@ class WeightUse {
   // every product with w, if it has one.
   explicit WeightUse(const Tensor& w, const std::shared_ptr<Leaf>& bias = nullptr);
 
-  // For few rows only: w (or w^T) as products read it, from the second use on. The first also where
-  // no tape is open but weights are fixed.
+  // For few rows only: w (or w^T) as products read it, from the second use on. packed() also
+  // where no tape is open but weights are fixed.
   std::optional<Tensor> packed(int64_t rows);
   std::optional<Tensor> packed_turned(int64_t rows);
 
@@ -55,7 +55,6 @@ class WeightUse {
   Shape shape_;
   std::shared_ptr<Leaf> leaf_;
   std::shared_ptr<WeightUses> uses_;  // null: not a parameter, or no tape is open
-  std::shared_ptr<Leaf> bias_;
 };
 
 // While it lives, no weight changes, as in a search: what linear() multiplies by step after step is

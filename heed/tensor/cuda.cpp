@@ -10,7 +10,7 @@
 namespace heed {
 namespace {
 
-constexpr int kOldest = 9;  // Hopper: its instructions are what the kernels are built for
+constexpr int kMajor = 9;  // Hopper: its own instructions are what the kernels are built for
 
 bool exact = false;  // products
 
@@ -34,8 +34,8 @@ CudaDevices cuda_devices() {
     text << about.name << ", compute " << about.major << '.' << about.minor << ", "
          << (about.totalGlobalMem >> 30) << " GiB";
     found.names.push_back(text.str());
-    if (i == 0 && about.major < kOldest)
-      found.trouble = text.str() + ": heed's kernels want compute 9.0 (Hopper) or newer";
+    if (i == 0 && about.major != kMajor)
+      found.trouble = text.str() + ": heed's kernels want compute 9.0 (Hopper: H100, H200, GH200)";
   }
   if (found.names.empty()) found.trouble = "no device found";
   return found;

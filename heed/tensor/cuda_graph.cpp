@@ -85,6 +85,19 @@ struct StepGraphs::Captured {
 struct StepGraphs::Inside {
   std::map<Shape, Captured> steps;
   size_t kept = 0;
+
+  // Room for the graph of a step that was seen so often: that of one that came half as often goes.
+  bool has_room(int seen) {
+    if (kept < kMost) return true;
+    Captured* rarest = nullptr;
+    for (auto& [shape, step] : steps)
+      if (step.graph && (!rarest || step.seen < rarest->seen)) rarest = &step;
+    if (!rarest || 2 * rarest->seen >= seen) return false;
+    cudaGraphExecDestroy(rarest->graph);
+    rarest->graph = nullptr;
+    --kept;
+    return true;
+  }
 };
 
 StepGraphs::StepGraphs(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {
@@ -101,7 +114,8 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
   const UseArena use(*arena_);
   if (!inside_) return body();
   Captured& step = inside_->steps[shape];
-  if (++step.seen == 1 || step.never || (!step.graph && inside_->kept == kMost)) return body();
+  if (++step.seen == 1 || step.never || (!step.graph && !inside_->has_room(step.seen)))
+    return body();
   uploads.begin();
   arena_->begin_course();
   if (!step.graph) {
@@ -132,8 +146,7 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
     }
     if (step.uploaded != uploads.used || step.course != arena_->course()) {
       cudaGraphExecDestroy(step.graph);
-      step = Captured();
-      step.seen = 1;
+      step.graph = nullptr;
       --inside_->kept;
       return body();
     }

@@ -95,10 +95,12 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> ex
       losses_(
           tensor(std::vector<float>(static_cast<size_t>(config.accumulate)), {config.accumulate})) {
   const bool on_gpu = arena_->device() == Device::cuda;
-  require(config_.precision != "bf16" || (on_gpu && model.trains_in_bf16()),
-          "training: precision bf16 is for Transformers, and for an rnn of gru cells with additive "
-          "attention before the state, on a GPU; this is ",
-          on_gpu ? "another model" : "a CPU", "; use --precision f32 or auto");
+  require(
+      config_.precision != "bf16" || (on_gpu && model.trains_in_bf16()),
+      "training: precision bf16 is for Transformers, and for an rnn with one decoder layer of gru "
+      "cells, one head of additive attention before the state with soft weights (no temperature, "
+      "no dropout of them) and a size that is a multiple of 64 up to 4096, on a GPU; this is ",
+      on_gpu ? "another model" : "a CPU", "; use --precision f32 or auto");
   for (const Parameter& p : params_.all()) p.value.leaf()->working = nullptr;  // another trainer's
   if (config_.precision != "f32" && on_gpu && model.trains_in_bf16()) params_.keep_working_copies();
   if (config_.average > 0 || config_.average_last > 0)

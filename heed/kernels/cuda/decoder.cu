@@ -1,7 +1,7 @@
 // A decoder's step as two launches: the product of all sentences' states with [W U], and a block
 // for each sentence that reads the source by the query and computes the cell. What is read is not
 // the source itself but what it adds to the gates, so that no product stands between the two. Keys
-// and values are copied and summed as in additive_step.cu.
+// and values are copied and summed as in additive_step.cuh.
 //
 // Back it is the same the other way round: a block for each sentence from the state's gradient to
 // those of gates, scores and query, and a product with [W U]^T.

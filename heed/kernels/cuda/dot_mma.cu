@@ -330,7 +330,8 @@ void mma_attention(Cuda device, const Attention<bf16>& a) {
   // Of 64 columns, fewer rows are sooner done by smaller tiles.
   const bool many = a.queries > (a.size == 64 ? 256 : 64) && a.keys > 64;
   if (many && a.size >= 64) return wgmma_attention(device, a);
-  // What is left: 32 columns; few keys; few queries, or those of a group of heads together.
+  // What is left: 32 columns, 64 with few rows; few keys; few queries, or those of a group of heads
+  // together.
   const auto group = static_cast<int>(a.heads / a.key_heads);
   const int heads = a.queries >= 64 ? 1 : group;  // of a unit
   if (a.size == 32) return launch<32>(device, a, heads);

@@ -1,5 +1,6 @@
 // What attention by tensor cores (mma.sync m16n8k16, bf16 in, f32 sums) is written with: tiles in
-// shared memory, how they come there and how a warp reads them. Included by dot_mma*.cu alone.
+// shared memory, how they come there and how a warp reads them. Included by dot_mma*.cu and
+// dot_wgmma.cuh alone.
 //
 // Fragments, of lane l with g = l / 4 and t = l % 4: sums c of 16 x 8 are (g, 2t), (g, 2t + 1),
 // (g + 8, 2t), (g + 8, 2t + 1); so two neighbouring tiles of sums, rounded, are the left operand of

@@ -18,7 +18,7 @@ struct Tile {
   Ring ring;
   int strange[kFetch];  // whether a tile of values had what is no number
   int2 range[kBlockRows];
-  Span span[kBlockRows / kWarp], all;
+  Span span[kBlockRows / kWarp];
 };
 
 template <int D>

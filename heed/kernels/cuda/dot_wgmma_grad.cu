@@ -3,8 +3,8 @@
 // grad_keys has dk and dvalue of 128 keys and goes through the rows, 64 at a time; every sum has
 // one order. A unit is one head. Equations: dot_grad.cu.
 //
-// Where registers are enough (kAhead), the last sums of a step go on while the scores of the next
-// are begun, and the tile that they read is given back then.
+// Where registers are enough (dq; kAhead of dk), the last sums of a step go on while the scores of
+// the next are begun, and the tile that they read is given back then.
 #include "heed/kernels/cuda/dot_wgmma.cuh"
 
 namespace heed::kernels {
@@ -63,7 +63,6 @@ template <int D>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
     grad_rows(const __grid_constant__ AttentionGrad<bf16> k, const Plan plan, int tiles) {
   using S = Panels<D>;
-  constexpr bool kAhead = true;
   extern __shared__ __align__(1024) unsigned char shared[];
   RowsTile<D>& tile = *reinterpret_cast<RowsTile<D>*>(shared);
   const Attention<bf16>& a = k.forward;
@@ -193,8 +192,8 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     products_begin();
     multiply<D>(s, q, matrix(k_tile));
     products_end();
-    if (kAhead) products_wait<1>(dq);
-    if (kAhead && held >= 0) tile.ring.is_empty(held);
+    products_wait<1>(dq);
+    if (held >= 0) tile.ring.is_empty(held);
     held = n;
     products_begin();
     multiply<D>(slope, g, matrix(shared_address(tile.value[place])));
@@ -222,7 +221,6 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     products_begin();
     add_product(dq, left, turned<>(k_tile));
     products_end();
-    if (!kAhead) finish();
   }
   products_wait<0>(dq);
   if (row0 + own < unit.rows)
