@@ -618,7 +618,7 @@ HEED_KERNEL(AttentionGrad);
 // dq to go on; what flows to the keys that all steps read is their sum, computed once behind the
 // last: no reading and writing of dk and dvalue step by step. On a GPU only: a CPU, whose cache
 // holds a sentence's dk and dvalue, would compute each tanh once more for it.
-inline constexpr int64_t kMostStepSize = 16384;
+inline constexpr int64_t kMostStepSize = 8192;
 template <class T>
 struct StepGrad {
   Attention<T> forward;  // its context and log_sum as they came out
