@@ -3,8 +3,10 @@
 // tanh(q + k) = 1 - 2 r with r = 1 / (1 + e^(2q) e^(2k)): the exponentials are taken once for each
 // query and each key, and what is left for each pair is one multiplication and one reciprocal.
 //   score = sum(v) - 2 sum_x v_x r_x,   d tanh = 4 r (1 - r).
-// The products of exponentials fit into a float while |q| + |k| <= 43, which is decided for each
-// pair; beyond, tanh itself is computed. Included once for each instruction set.
+// Four features share a reciprocal, that of the product of their 1 + e^(2q) e^(2k), while |q| + |k|
+// <= 10.5: so long it fits into a float. The exponentials themselves fit up to 43; beyond, tanh
+// itself is computed. Which way a pair goes is decided by its own query and key alone: what stands
+// at other keys does not change its bits. Included once for each instruction set.
 #if defined(HEED_KERNELS_CPU_ADDITIVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEED_KERNELS_CPU_ADDITIVE_INL_H_
 #undef HEED_KERNELS_CPU_ADDITIVE_INL_H_
@@ -65,19 +67,29 @@ class AdditiveTile {
       f_top_ = std::max(f_top_, f_most_[j] = exponentials(k + j * k_row, f_ + j * width_));
   }
 
+  struct Rows {  // of those that were taken
+    int64_t first, count;
+  };
   // Times log2(e), as attention.cpp wants them.
-  void scores(int64_t rows, int64_t keys, const T* q, const T* k, int64_t k_row, T* out,
+  void scores(Rows rows, int64_t keys, const T* q, const T* k, int64_t k_row, T* out,
               int64_t out_row) const {
-    int64_t j = 0;
     // A few keys stay in the first-level cache while the queries pass.
-    for (; j + kFew <= keys; j += kFew)
-      for (int64_t r = 0; r < rows; ++r) score_few<kFew>(r, j, out + r * out_row + j);
-    for (; j < keys; ++j)
-      for (int64_t r = 0; r < rows; ++r) score_few<1>(r, j, out + r * out_row + j);
-    if (all_fit()) return;
-    for (int64_t r = 0; r < rows; ++r)
-      for (j = 0; j < keys; ++j)
-        if (!fits(r, j)) out[r * out_row + j] = plain_score(q + r * width_, k + j * k_row);
+    for (int64_t j = 0; j < keys; j += kFew)
+      for (int64_t i = 0; i < rows.count; ++i) {
+        const int64_t r = rows.first + i;
+        T* to = out + i * out_row + j;
+        if (j + kFew <= keys && (all_small() || few_small(r, j))) {
+          score_few<kFew, 4>(r, j, to);
+          continue;
+        }
+        for (int64_t u = 0; u < std::min<int64_t>(kFew, keys - j); ++u)
+          if (small(r, j + u))
+            score_few<1, 4>(r, j + u, to + u);
+          else if (fits(r, j + u))
+            score_few<1, 1>(r, j + u, to + u);
+          else
+            to[u] = plain_score(q + r * width_, k + (j + u) * k_row);
+      }
   }
 
   struct Seen {  // the keys that each row sees, and the key the tile begins with
@@ -95,16 +107,17 @@ class AdditiveTile {
   // From d score [rows, keys] to what it adds to dq, dk and dv.
   void gradient(int64_t rows, int64_t keys, const T* slope, int64_t slope_row, const Seen& seen,
                 const Given& given, const Sums& sums) const {
-    if (!all_fit()) return plain_gradient(rows, keys, slope, slope_row, seen, given, sums);
-    for (int64_t x = 0; x < padded_; x += HWY_LANES(T)) {
-      int64_t j = 0;
-      for (; j + kFew <= keys; j += kFew)
-        gradient_few<kFew>(x, rows, j, slope + j, slope_row, sums);
-      for (; j < keys; ++j) gradient_few<1>(x, rows, j, slope + j, slope_row, sums);
-    }
+    int64_t x = 0;
+    for (; x + kFour <= padded_; x += kFour)
+      gradient_of<4>(x, rows, keys, slope, slope_row, seen, given, sums);
+    for (; x < padded_; x += HWY_LANES(T))
+      gradient_of<1>(x, rows, keys, slope, slope_row, seen, given, sums);
   }
 
  private:
+  static constexpr int64_t kFour = 4 * HWY_LANES(T);  // features that share a reciprocal
+  static constexpr T kSmall = 21;                     // |2 q| + |2 k| of a small pair, at most
+  static constexpr int64_t kRowsAtOnce = 28;
 #if HWY_TARGET <= HWY_AVX3
   static constexpr int kFew = 4;  // keys at a time: what the registers hold
 #else
@@ -125,18 +138,47 @@ class AdditiveTile {
     return hn::GetLane(hn::SumOfLanes(d, check)) == 0 ? hn::GetLane(hn::MaxOfLanes(d, most))
                                                       : std::numeric_limits<T>::infinity();
   }
-  bool all_fit() const { return e_top_ + f_top_ <= T(86); }
   bool fits(int64_t r, int64_t j) const { return e_most_[r] + f_most_[j] <= T(86); }
+  bool all_small() const { return e_top_ + f_top_ <= kSmall; }
+  bool small(int64_t r, int64_t j) const { return e_most_[r] + f_most_[j] <= kSmall; }
+  bool few_small(int64_t r, int64_t j) const {
+    for (int u = 0; u < kFew; ++u)
+      if (!small(r, j + u)) return false;
+    return true;
+  }
 
-  template <int N>
+  // N keys at once; X vectors of features share a reciprocal, as far as they go.
+  template <int N, int X>
   HWY_INLINE void score_few(int64_t r, int64_t j, T* out) const {
     const Tag<T> d;
+    constexpr int64_t lanes = HWY_LANES(T);
     const T *e = e_ + r * width_, *f = f_ + j * width_;
     const auto one = hn::Set(d, T(1));
     Vec<T> sum[N];
 #pragma GCC unroll 8
     for (int u = 0; u < N; ++u) sum[u] = hn::Zero(d);
-    for (int64_t x = 0; x < padded_; x += HWY_LANES(T)) {
+    int64_t x = 0;
+    if constexpr (X == 4)
+      for (; x + 4 * lanes <= padded_; x += 4 * lanes) {
+        Vec<T> ev[4], vv[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i)
+          ev[i] = hn::LoadU(d, e + x + i * lanes), vv[i] = hn::LoadU(d, v_ + x + i * lanes);
+#pragma GCC unroll 8
+        for (int u = 0; u < N; ++u) {
+          // v0 / y0 + v1 / y1 + v2 / y2 + v3 / y3 over one denominator.
+          Vec<T> y[4];
+#pragma GCC unroll 4
+          for (int i = 0; i < 4; ++i)
+            y[i] = hn::MulAdd(ev[i], hn::LoadU(d, f + u * width_ + x + i * lanes), one);
+          const auto y01 = hn::Mul(y[0], y[1]), y23 = hn::Mul(y[2], y[3]);
+          const auto n01 = hn::MulAdd(vv[0], y[1], hn::Mul(vv[1], y[0]));
+          const auto n23 = hn::MulAdd(vv[2], y[3], hn::Mul(vv[3], y[2]));
+          const auto n = hn::MulAdd(n01, y23, hn::Mul(n23, y01));
+          sum[u] = hn::MulAdd(n, reciprocal(hn::Mul(y01, y23)), sum[u]);
+        }
+      }
+    for (; x < padded_; x += lanes) {
       const auto ev = hn::LoadU(d, e + x), vv = hn::LoadU(d, v_ + x);
 #pragma GCC unroll 8
       for (int u = 0; u < N; ++u) {
@@ -157,70 +199,122 @@ class AdditiveTile {
                k, static_cast<const T*>(v_));
   }
 
-  // One vector of features, N keys, all rows.
-  template <int N>
-  HWY_INLINE void gradient_few(int64_t x, int64_t rows, int64_t j, const T* slope,
-                               int64_t slope_row, const Sums& sums) const {
-    const Tag<T> d;
-    const auto one = hn::Set(d, T(1)), two = hn::Set(d, T(2));
-    Vec<T> f[N], dk[N];
-    auto dv = hn::Zero(d);
-#pragma GCC unroll 8
-    for (int u = 0; u < N; ++u) f[u] = hn::LoadU(d, f_ + (j + u) * width_ + x), dk[u] = hn::Zero(d);
-    for (int64_t r = 0; r < rows; ++r) {
-      const auto e = hn::LoadU(d, e_ + r * width_ + x);
-      T* dq = sums.dq + r * width_ + x;
-      auto row = hn::LoadU(d, dq);
-#pragma GCC unroll 8
-      for (int u = 0; u < N; ++u) {
-        const auto t = reciprocal(hn::MulAdd(e, f[u], one));
-        const auto ds = hn::Set(d, slope[r * slope_row + u]);
-        const auto a = hn::Mul(ds, t), b = hn::NegMulAdd(a, t, a);
-        dv = hn::Add(dv, hn::NegMulAdd(two, a, ds));  // d score * (1 - 2 r)
-        dk[u] = hn::Add(dk[u], b);
-        row = hn::Add(row, b);
+  // r = 1 / (1 + e f) for X vectors of features of a pair, in two halves: the chain of the first is
+  // long, and the next pair's can run beside the second.
+  template <int X>
+  struct Reciprocals {
+    Vec<T> y[X], all;
+
+    HWY_INLINE Reciprocals(const T* e, const Vec<T>* f) {
+      const Tag<T> d;
+#pragma GCC unroll 4
+      for (int i = 0; i < X; ++i)
+        y[i] = hn::MulAdd(hn::LoadU(d, e + i * HWY_LANES(T)), f[i], hn::Set(d, T(1)));
+      if constexpr (X == 1)
+        all = reciprocal(y[0]);
+      else
+        all = reciprocal(hn::Mul(hn::Mul(y[0], y[1]), hn::Mul(y[2], y[3])));
+    }
+    HWY_INLINE void finish(Vec<T>* r) const {
+      if constexpr (X == 1) {
+        r[0] = all;
+      } else {
+        static_assert(X == 4);
+        const auto r01 = hn::Mul(all, hn::Mul(y[2], y[3])), r23 = hn::Mul(all, hn::Mul(y[0], y[1]));
+        r[0] = hn::Mul(r01, y[1]), r[1] = hn::Mul(r01, y[0]);
+        r[2] = hn::Mul(r23, y[3]), r[3] = hn::Mul(r23, y[2]);
       }
-      hn::StoreU(row, d, dq);
     }
-    const auto factor = hn::Mul(hn::Set(d, T(4)), hn::LoadU(d, v_ + x));
-#pragma GCC unroll 8
-    for (int u = 0; u < N; ++u) {
-      T* at = sums.dk + (j + u) * width_ + x;
-      hn::StoreU(hn::MulAdd(factor, dk[u], hn::LoadU(d, at)), d, at);
-    }
-    hn::StoreU(hn::Add(hn::LoadU(d, sums.dv + x), dv), d, sums.dv + x);
+  };
+
+  // X vectors of features, all keys and rows. Where some pair of a key is not small, each goes its
+  // own way, and only if the row sees the key; small ones add the same bits as ever.
+  template <int X>
+  HWY_INLINE void gradient_of(int64_t x, int64_t rows, int64_t keys, const T* slope,
+                              int64_t slope_row, const Seen& seen, const Given& given,
+                              const Sums& sums) const {
+    const Tag<T> d;
+    constexpr int64_t lanes = HWY_LANES(T);
+    // Some rows at a time: their exponentials and dq stay in the first-level cache.
+    for (int64_t r0 = 0; r0 < rows; r0 += kRowsAtOnce)
+      for (int64_t j = 0; j < keys; ++j) {
+        Vec<T> f[X], dk[X], dv[X];
+#pragma GCC unroll 4
+        for (int i = 0; i < X; ++i)
+          f[i] = hn::LoadU(d, f_ + j * width_ + x + i * lanes), dk[i] = dv[i] = hn::Zero(d);
+        const int64_t r1 = std::min(rows, r0 + kRowsAtOnce);
+        const auto add = [&](int64_t r, const Terms<X>& terms) {
+          T* dq = sums.dq + r * width_ + x;
+#pragma GCC unroll 4
+          for (int i = 0; i < X; ++i) {
+            dv[i] = hn::Add(dv[i], terms.v[i]);
+            dk[i] = hn::Add(dk[i], terms.u[i]);
+            hn::StoreU(hn::Add(terms.u[i], hn::LoadU(d, dq + i * lanes)), d, dq + i * lanes);
+          }
+        };
+        if (e_top_ + f_most_[j] <= kSmall) {
+          Reciprocals<X> next(e_ + r0 * width_ + x, f);
+          for (int64_t r = r0; r < r1; ++r) {
+            const Reciprocals<X> now = next;
+            next = Reciprocals<X>(e_ + std::min(r + 1, r1 - 1) * width_ + x, f);
+            add(r, Terms<X>(now, hn::Set(d, slope[r * slope_row + j])));
+          }
+        } else {
+          for (int64_t r = r0; r < r1; ++r)
+            if (seen.begin[r] <= seen.key + j && seen.key + j < seen.end[r])
+              add(r, terms_of<X>(x, r, j, slope[r * slope_row + j], f, given));
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < X; ++i) {
+          T *to_k = sums.dk + j * width_ + x + i * lanes, *to_v = sums.dv + x + i * lanes;
+          const auto factor = hn::Mul(hn::Set(d, T(4)), hn::LoadU(d, v_ + x + i * lanes));
+          hn::StoreU(hn::MulAdd(factor, dk[i], hn::LoadU(d, to_k)), d, to_k);
+          hn::StoreU(hn::Add(dv[i], hn::LoadU(d, to_v)), d, to_v);
+        }
+      }
   }
 
-  // The same pair by pair, with tanh itself where the exponentials do not fit, and only for keys
-  // that a row sees. Pairs that fit add the same bits to dq as they do above: what stands at other
-  // keys does not matter to a query that does not see them.
-  void plain_gradient(int64_t rows, int64_t keys, const T* slope, int64_t slope_row,
-                      const Seen& seen, const Given& given, const Sums& sums) const {
-    const Tag<T> d;
-    const auto one = hn::Set(d, T(1)), two = hn::Set(d, T(2)), quarter = hn::Set(d, T(0.25));
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t j = std::max<int64_t>(0, seen.begin[r] - seen.key);
-           j < std::min(keys, seen.end[r] - seen.key); ++j) {
-        const auto ds = hn::Set(d, slope[r * slope_row + j]);
-        const T *q = given.q + r * width_, *k = given.k + j * given.k_row;
-        const T *e = e_ + r * width_, *f = f_ + j * width_;
-        T *dq = sums.dq + r * width_, *dk = sums.dk + j * width_;
-        const bool fit = fits(r, j);
-        for_vectors<T>(size_, [&](auto load, auto store, int64_t x) {
-          Vec<T> t, u;  // tanh, and a quarter of d score * (1 - tanh^2)
-          if (fit) {
-            const auto y = reciprocal(hn::MulAdd(load(e + x), load(f + x), one));
-            const auto a = hn::Mul(ds, y);
-            t = hn::NegMulAdd(two, y, one), u = hn::NegMulAdd(a, y, a);
-          } else {
-            t = tanh_of(hn::Add(load(q + x), load(k + x)));
-            u = hn::Mul(hn::Mul(ds, hn::NegMulAdd(t, t, one)), quarter);
-          }
-          store(hn::Add(u, load(dq + x)), dq + x);
-          store(hn::MulAdd(hn::Mul(hn::Set(d, T(4)), u), load(v_ + x), load(dk + x)), dk + x);
-          store(hn::MulAdd(ds, t, load(sums.dv + x)), sums.dv + x);
-        });
+  // What a pair adds: d score * tanh to dv, a quarter of d score * (1 - tanh^2) to dq and dk.
+  template <int X>
+  struct Terms {
+    Vec<T> v[X], u[X];
+
+    Terms() = default;
+    HWY_INLINE Terms(const Reciprocals<X>& reciprocals, Vec<T> ds) {
+      Vec<T> r[X];
+      reciprocals.finish(r);
+#pragma GCC unroll 4
+      for (int i = 0; i < X; ++i) {
+        const auto a = hn::Mul(ds, r[i]);
+        v[i] = hn::NegMulAdd(hn::Set(Tag<T>(), T(2)), a, ds);
+        u[i] = hn::NegMulAdd(a, r[i], a);
       }
+    }
+  };
+  template <int X>
+  Terms<X> terms_of(int64_t x, int64_t r, int64_t j, T slope, const Vec<T>* f,
+                    const Given& given) const {
+    const Tag<T> d;
+    constexpr int64_t lanes = HWY_LANES(T);
+    const auto ds = hn::Set(d, slope);
+    const T* e = e_ + r * width_ + x;
+    if (small(r, j)) return {Reciprocals<X>(e, f), ds};
+    Terms<X> terms;
+    for (int i = 0; i < X; ++i) {
+      const int64_t at = x + i * lanes;
+      if (fits(r, j)) {
+        const Terms<1> one(Reciprocals<1>(e + i * lanes, f + i), ds);
+        terms.v[i] = one.v[0], terms.u[i] = one.u[0];
+        continue;
+      }
+      const T* k = given.k + j * given.k_row + at;
+      const auto key =
+          at + lanes <= size_ ? hn::LoadU(d, k) : load_part<T>(k, static_cast<size_t>(size_ - at));
+      const auto t = tanh_of(hn::Add(hn::LoadU(d, given.q + r * width_ + at), key));
+      terms.v[i] = hn::Mul(ds, t);
+      terms.u[i] = hn::Mul(hn::Mul(ds, hn::NegMulAdd(t, t, hn::Set(d, T(1)))), hn::Set(d, T(0.25)));
+    }
+    return terms;
   }
 
   int64_t size_, padded_, width_;

@@ -98,28 +98,53 @@ HWY_INLINE Vec<double> exp_of(Vec<double> x) {
 
 HWY_INLINE Vec<double> exp_of_negative(Vec<double> x) { return exp_of(x); }
 
-// 2^x for x <= 0 (and a little above), by a polynomial for 2^r - 1 on |r| <= 1/2, which is within
-// 5.1e-9 of it; roundings come on top. What would be below the smallest normal number is 0, and so
-// is 2^-inf.
-HWY_INLINE Vec<float> exp2_of_negative(Vec<float> x) {
-  const Tag<float> d;
-  const hn::RebindToSigned<Tag<float>> di;
-  // Adding 1.5 * 2^23 + 127 rounds to an integer and leaves n + 127 in the low bits.
-  const auto magic = hn::Set(d, 12583039.0f);
-  const auto t = hn::Add(x, magic);
-  const auto r = hn::Sub(x, hn::Sub(t, magic));
-  const auto two_n = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, t)));
-  auto p = hn::Set(d, 1.5453162942e-4f);
-  p = hn::MulAdd(p, r, hn::Set(d, 1.3390863365e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 9.6180825573e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 5.5503571142e-2f));
-  p = hn::MulAdd(p, r, hn::Set(d, 2.4022650761e-1f));
-  p = hn::MulAdd(p, r, hn::Set(d, 6.9314718803e-1f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::Mul(p, two_n));
-}
-HWY_INLINE Vec<double> exp2_of_negative(Vec<double> x) {
-  return exp_of(hn::Mul(x, hn::Set(Tag<double>(), 0.69314718055994530942)));
+// 2^(x - from) for an integer `from` of less than kMostFrom, while the result is below 2^127, by a
+// polynomial for 2^r - 1 on |r| <= 1/2, which is within 5.1e-9 of it; roundings come on top. What
+// would be below the smallest normal number is 0, and so is 2^-inf.
+template <class T>
+constexpr T kMostFrom = T(1 << 20);
+template <class T>
+class Exp2From {
+ public:
+  HWY_INLINE explicit Exp2From(T from)
+      : magic_(hn::Set(Tag<T>(), T(12583039) - from)), low_(hn::Set(Tag<T>(), from - T(126))) {}
+
+  HWY_INLINE Vec<T> operator()(Vec<T> x) const {
+    const Tag<T> d;
+    const hn::RebindToSigned<Tag<T>> di;
+    // Adding 1.5 * 2^23 + 127 - from rounds x to an integer, and leaves n + 127 in the low bits.
+    const auto t = hn::Add(x, magic_);
+    const auto r = hn::Sub(x, hn::Sub(t, magic_));
+    const auto two_n = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, t)));
+    auto p = hn::Set(d, 1.5453162942e-4f);
+    p = hn::MulAdd(p, r, hn::Set(d, 1.3390863365e-3f));
+    p = hn::MulAdd(p, r, hn::Set(d, 9.6180825573e-3f));
+    p = hn::MulAdd(p, r, hn::Set(d, 5.5503571142e-2f));
+    p = hn::MulAdd(p, r, hn::Set(d, 2.4022650761e-1f));
+    p = hn::MulAdd(p, r, hn::Set(d, 6.9314718803e-1f));
+    p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+    return hn::IfThenZeroElse(hn::Lt(x, low_), hn::Mul(p, two_n));
+  }
+
+ private:
+  Vec<T> magic_, low_;
+};
+template <>
+class Exp2From<double> {
+ public:
+  HWY_INLINE explicit Exp2From(double from) : from_(hn::Set(Tag<double>(), from)) {}
+  HWY_INLINE Vec<double> operator()(Vec<double> x) const {
+    return exp_of(hn::Mul(hn::Sub(x, from_), hn::Set(Tag<double>(), 0.69314718055994530942)));
+  }
+
+ private:
+  Vec<double> from_;
+};
+
+// 2^x for x <= 0, and a little above.
+template <class V>
+HWY_INLINE V exp2_of_negative(V x) {
+  return Exp2From<hn::TFromV<V>>(0)(x);
 }
 
 // tanh|x| = e / (e + 2) with e = exp(2|x|) - 1, which keeps all digits near 0.

@@ -29,20 +29,22 @@ constexpr int64_t kNr = kVectors* HWY_LANES(T);
 
 // c[M x NR] (+)= a[M x k] b[k x NR]. Element (i, p) of a is a[i * a_row + p * a_col]; rows
 // of b lie b_row apart. Three rows share a pointer: x86 can add a stride once or twice by itself.
+// Not inline: the loops around it would take its registers.
 template <int M, class T>
-HWY_INLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t a_row, int64_t a_col,
-                     const T* HWY_RESTRICT b, int64_t b_row, T* HWY_RESTRICT c, int64_t c_row,
-                     bool add) {
+HWY_NOINLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t a_row, int64_t a_col,
+                       const T* HWY_RESTRICT b, int64_t b_row, T* HWY_RESTRICT c, int64_t c_row,
+                       bool add) {
   const Tag<T> d;
   constexpr int kLanes = HWY_LANES(T);
   Vec<T> sum[M][kVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i)
     for (int j = 0; j < kVectors; ++j) sum[i][j] = hn::Zero(d);
-      // c is wanted at the end; asked for now, it is there by then.
+  // c is wanted at the end; asked for now, it is there by then.
+  T* at = c;
 #pragma GCC unroll 16
-  for (int i = 0; i < M; ++i)
-    for (int j = 0; j < kVectors; ++j) hwy::Prefetch(c + i * c_row + j * kLanes);
+  for (int i = 0; i < M; ++i, at += c_row)
+    for (int j = 0; j < kVectors; ++j) hwy::Prefetch(at + j * kLanes);
   constexpr int kPointers = (M + 2) / 3;
   const T* rows[kPointers];
 #pragma GCC unroll 8
@@ -62,12 +64,12 @@ HWY_INLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t a_row, int64_t 
 #pragma GCC unroll 8
     for (int g = 0; g < kPointers; ++g) rows[g] += a_col;
   }
+  at = c;
 #pragma GCC unroll 16
-  for (int i = 0; i < M; ++i)
+  for (int i = 0; i < M; ++i, at += c_row)
     for (int j = 0; j < kVectors; ++j) {
-      T* at = c + i * c_row + j * kLanes;
-      const auto v = add ? hn::Add(sum[i][j], hn::LoadU(d, at)) : sum[i][j];
-      hn::StoreU(v, d, at);
+      const auto v = add ? hn::Add(sum[i][j], hn::LoadU(d, at + j * kLanes)) : sum[i][j];
+      hn::StoreU(v, d, at + j * kLanes);
     }
 }
 
@@ -100,6 +102,21 @@ HWY_INLINE void turn_4x4(const float* x, int64_t x_row, float* y, int64_t y_row)
   hn::StoreU(hn::ConcatUpperUpper(d, ce_low, ab_low), d, y + y_row);
   hn::StoreU(hn::ConcatLowerLower(d, ce_high, ab_high), d, y + 2 * y_row);
   hn::StoreU(hn::ConcatUpperUpper(d, ce_high, ab_high), d, y + 3 * y_row);
+}
+
+// y = x^T for x [rows x columns].
+template <class T>
+void turn(int64_t rows, int64_t columns, const T* x, int64_t x_row, T* y, int64_t y_row) {
+  int64_t i = 0;
+  if constexpr (sizeof(T) == 4)
+    for (; i + 4 <= rows; i += 4) {
+      int64_t j = 0;
+      for (; j + 4 <= columns; j += 4) turn_4x4(x + i * x_row + j, x_row, y + j * y_row + i, y_row);
+      for (; j < columns; ++j)
+        for (int64_t u = i; u < i + 4; ++u) y[j * y_row + u] = x[u * x_row + j];
+    }
+  for (; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) y[j * y_row + i] = x[i * x_row + j];
 }
 
 // b[k x n] to panels of NR columns, each k * NR long, the last filled up with zeros.

@@ -1,0 +1,327 @@
+// What fused attention shares there and back: which rows and keys belong together, products of
+// tiles, scores made ready for the softmax, dropout. Included once for each instruction set.
+#if defined(HEED_KERNELS_CPU_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEED_KERNELS_CPU_ATTENTION_INL_H_
+#undef HEED_KERNELS_CPU_ATTENTION_INL_H_
+#else
+#define HEED_KERNELS_CPU_ATTENTION_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "heed/kernels/cpu/additive-inl.h"
+#include "heed/kernels/cpu/scratch.h"
+#include "heed/kernels/cpu/tile-inl.h"
+
+#ifndef HEED_KERNELS_CPU_ATTENTION_ONCE
+#define HEED_KERNELS_CPU_ATTENTION_ONCE
+namespace heed::kernels {
+
+constexpr int64_t kRows = 84;             // queries of a tile: 6 strips of 14 rows, or 14 of 6
+constexpr int64_t kKeys = 256;            // keys of a tile
+constexpr int64_t kTileRow = kKeys + 16;  // rows of a tile do not share a set of the cache
+
+template <class T, int Use>
+T* attention_scratch(int64_t count) {
+  thread_local Scratch<T> scratch;
+  return scratch.at_least(count);
+}
+
+}  // namespace heed::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace heed::kernels::HWY_NAMESPACE {
+
+constexpr int64_t rounded_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+template <class T>
+constexpr T kNone = -std::numeric_limits<T>::infinity();
+
+// ---- the work
+
+// The queries that share one key head: rows of all its heads, one after the other.
+template <class T>
+struct Group {
+  const Attention<T>& a;
+  int64_t b, g;
+
+  int64_t heads() const { return a.heads / a.key_heads; }
+  int64_t rows() const { return heads() * a.queries; }
+  int64_t head(int64_t row) const { return g * heads() + row / a.queries; }
+  int64_t position(int64_t row) const { return row % a.queries; }
+  int64_t number(int64_t row) const {
+    return (b * a.heads + head(row)) * a.queries + position(row);
+  }
+  template <class U>
+  U* row_of(const Heads<U>& x, int64_t row) const {
+    return x.at(b, head(row), position(row));
+  }
+  const T* key(int64_t j) const { return a.k.at(b, g, j); }
+  const T* value(int64_t j) const { return a.value.at(b, g, j); }
+  // Rows of a block. Those of additive attention have one v, hence one head.
+  int64_t block_end(int64_t row) const {
+    const int64_t end = a.form == ScoreForm::additive ? (row / a.queries + 1) * a.queries : rows();
+    return std::min(row + kRows, end);
+  }
+};
+
+struct Rows {  // of a block
+  int64_t first, count;
+};
+struct Keys {  // of a group
+  int64_t first, count;
+};
+
+// Some rows of a group, and the keys that they see.
+struct Block {
+  int64_t row0 = 0, rows = 0;
+  int64_t low = 0, high = 0;  // keys that some row sees lie in [low, high)
+  int64_t begin[kRows], end[kRows];
+
+  bool empty(int64_t r) const { return begin[r] >= end[r]; }
+  bool all_see(Keys keys) const {
+    for (int64_t r = 0; r < rows; ++r)
+      if (begin[r] > keys.first || end[r] < keys.first + keys.count) return false;
+    return true;
+  }
+};
+
+template <class T>
+Block block_at(const Group<T>& group, int64_t row0) {
+  const Attention<T>& a = group.a;
+  Block block;
+  block.row0 = row0, block.rows = group.block_end(row0) - row0;
+  block.low = a.keys;
+  for (int64_t r = 0; r < block.rows; ++r) {
+    block.begin[r] = 0, block.end[r] = a.keys;
+    if (a.range) {
+      const Id* range = a.range + group.b * a.range_batch + group.head(row0 + r) * a.range_head +
+                        2 * group.position(row0 + r);
+      block.begin[r] = std::max<int64_t>(0, range[0]);
+      block.end[r] = std::min<int64_t>(a.keys, range[1]);
+    }
+    if (block.empty(r)) continue;
+    block.low = std::min(block.low, block.begin[r]);
+    block.high = std::max(block.high, block.end[r]);
+  }
+  return block;
+}
+
+// The strips of a block: a strip's scores stay in the first-level cache until they are used up.
+template <class Body>
+void for_strips(const Block& block, Body body) {
+  const int64_t height = strip_height(block.rows);
+  for (int64_t r = 0; r < block.rows; r += height) body(Rows{r, std::min(height, block.rows - r)});
+}
+
+// Distances between rows of scratch arrays: room for whole panels, and not a power of two, so that
+// rows do not share a set of the cache.
+template <class T>
+struct Widths {
+  int64_t size, value;  // of queries and keys; of values
+  explicit Widths(const Attention<T>& a)
+      : size(rounded_up(a.size, kNr<T>) + 16), value(rounded_up(a.value_size, kNr<T>) + 16) {}
+};
+
+// ---- products of tiles
+
+// c [m x n] (+)= a [m x k] b [k x n], b in panels of kNr columns `panel` apart, rows of a panel
+// b_row apart. Writes whole panels. A strip of a stays in the first-level cache while the panels
+// pass. Not inline: all products of a kernel share this code, and its registers are its own.
+template <class T>
+struct Panels {
+  const T* data;
+  int64_t panel, row;
+  Panels from(int64_t column) const { return {data + column / kNr<T> * panel, panel, row}; }
+};
+template <class T>
+HWY_NOINLINE void multiply(int64_t m, int64_t n, int64_t k, Strip<T> a, Panels<T> b, T* c,
+                           int64_t c_row, bool add) {
+  if (m == 0) return;
+  const int64_t height = strip_height(m);
+  for (int64_t i = 0; i < m; i += height)
+    for (int64_t j = 0; j < n; j += kNr<T>)
+      tile_of<kMr>(std::min(height, m - i), k, {a.a + i * a.row, a.row, a.col}, b.from(j).data,
+                   b.row, c + i * c_row + j, c_row, add);
+}
+
+// Rows [0, k) of a matrix as panels, packed into `room`; or, if they are used once, where they
+// stand, as far as columns fill panels.
+template <class T>
+Panels<T> packed_panels(int64_t k, int64_t n, const T* x, int64_t row, T* room) {
+  for (int64_t j = 0; j < n; j += kNr<T>)
+    pack_panel<T>(k, std::min(kNr<T>, n - j), {x + j, row, 1}, room + j * k);
+  return {room, k * kNr<T>, kNr<T>};
+}
+template <class T>
+Panels<T> panels_of(int64_t k, int64_t n, const T* x, int64_t row, T* room) {
+  if (n % kNr<T> == 0) return {x, kNr<T>, row};
+  return packed_panels(k, n, x, row, room);
+}
+// Rows [0, count) of length k, turned: panels of kNr rows, packed into `room`.
+template <class T>
+Panels<T> turned_panels(int64_t count, int64_t k, const T* x, int64_t row, T* room) {
+  for (int64_t j = 0; j < count; j += kNr<T>)
+    pack_panel<T>(k, std::min(kNr<T>, count - j), {x + j * row, 1, row}, room + j * k);
+  return {room, k * kNr<T>, kNr<T>};
+}
+
+template <class T>
+bool all_finite(int64_t rows, int64_t n, const T* x, int64_t row) {
+  for (int64_t i = 0; i < rows; ++i)
+    // x - x is 0 for a number, else NaN.
+    if (sum_range<T>(
+            n, [](Vec<T> v) { return hn::Sub(v, v); }, x + i * row) != 0)
+      return false;
+  return true;
+}
+
+// c += a b for rows of a tile that see different keys. 0 * NaN is NaN: if there is anything but
+// numbers in b, each row reads only what it sees. The zeros it leaves out would not change a bit.
+template <class T>
+void multiply_seen(const Block& block, Rows rows, Keys keys, int64_t n, const T* a, Panels<T> b,
+                   bool numbers, T* c, int64_t c_row) {
+  if (numbers) return multiply<T>(rows.count, n, keys.count, {a, kTileRow, 1}, b, c, c_row, true);
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const int64_t begin = std::max<int64_t>(0, block.begin[rows.first + i] - keys.first);
+    const int64_t end = std::min(keys.count, block.end[rows.first + i] - keys.first);
+    if (begin < end)
+      multiply<T>(1, n, end - begin, {a + i * kTileRow + begin, kTileRow, 1},
+                  {b.data + begin * b.row, b.panel, b.row}, c + i * c_row, c_row, true);
+  }
+}
+
+// ---- scores
+
+// What a thread needs for the scores of a tile.
+template <class T>
+struct Scores {
+  Widths<T> width;
+  T *q, *keys, *tile;
+  AdditiveTile<T> additive;
+
+  // `rows` of the tile: a strip's, or a block's.
+  static int64_t count(const Attention<T>& a, int64_t rows) {
+    const Widths<T> w(a);
+    return kRows * w.size + kKeys * w.size + rows * kTileRow +
+           AdditiveTile<T>::count(w.size, kRows, kKeys);
+  }
+  Scores(const Attention<T>& a, int64_t rows, T* memory)
+      : width(a),
+        q(memory),
+        keys(q + kRows * width.size),
+        tile(keys + kKeys * width.size),
+        additive(tile + rows * kTileRow, a.size, width.size, kRows, kKeys) {}
+};
+
+// The queries of a block: for dot products scaled, for additive scores exponentials. Rows that see
+// nothing are zeros.
+template <class T>
+void take_queries(const Group<T>& group, const Block& block, Scores<T>& s) {
+  const Attention<T>& a = group.a;
+  const auto scale = hn::Set(Tag<T>(), a.form == ScoreForm::dot ? a.scale * kLog2E<T> : T(1));
+  for (int64_t r = 0; r < block.rows; ++r) {
+    T* to = s.q + r * s.width.size;
+    std::fill(to + a.size, to + s.width.size, T(0));
+    if (block.empty(r))
+      std::fill_n(to, a.size, T(0));
+    else
+      map_range<T>(
+          0, a.size, [&](Vec<T> x) { return hn::Mul(x, scale); }, to,
+          group.row_of(a.q, block.row0 + r));
+  }
+  if (a.form == ScoreForm::additive)
+    s.additive.take_queries(block.rows, s.q, a.v + group.head(block.row0) * a.size);
+}
+
+// Keys made ready for take_scores: for dot products turned into panels, unless they are `packed`;
+// for additive scores exponentials.
+template <class T>
+Panels<T> take_keys(const Group<T>& group, Keys keys, const T* packed, Scores<T>& s) {
+  const Attention<T>& a = group.a;
+  const T* from = group.key(keys.first);
+  if (a.form == ScoreForm::additive) {
+    s.additive.take_keys(keys.count, from, a.k.row);
+    return {};
+  }
+  if (packed) return {packed + keys.first * a.size, a.size * kNr<T>, kNr<T>};
+  return turned_panels(keys.count, a.size, from, a.k.row, s.keys);
+}
+
+// Scores of some rows of a block against the keys that were taken, before bias and mask.
+template <class T>
+void take_scores(const Group<T>& group, Rows rows, Keys keys, const Panels<T>& panels,
+                 const Scores<T>& s, T* out) {
+  const Attention<T>& a = group.a;
+  if (a.form == ScoreForm::additive)
+    s.additive.scores({rows.first, rows.count}, keys.count, s.q, group.key(keys.first), a.k.row,
+                      out, kTileRow);
+  else
+    multiply<T>(rows.count, keys.count, a.size, {s.q + rows.first * s.width.size, s.width.size, 1},
+                panels, out, kTileRow, false);
+}
+
+// scale * log2(x), where the form asks for it.
+template <class T>
+HWY_INLINE Vec<T> shaped(const Attention<T>& a, Vec<T> x) {
+  const Tag<T> d;
+  return a.form == ScoreForm::log_dot ? hn::Mul(hn::Set(d, a.scale * kLog2E<T>), hn::Log(d, x)) : x;
+}
+
+// A row of scores made ready for the softmax: form, bias, and -inf where nothing is seen, up to a
+// whole vector. Returns how many numbers that is.
+template <class T>
+int64_t finish_scores(const Group<T>& group, const Block& block, int64_t r, Keys keys, T* score) {
+  const Attention<T>& a = group.a;
+  const auto [key, count] = keys;
+  if (a.form == ScoreForm::log_dot)
+    map_range<T>(
+        0, count, [&](Vec<T> x) { return shaped(a, x); }, score, static_cast<const T*>(score));
+  if (a.bias.data)
+    map_range<T>(
+        0, count, [](Vec<T> x, Vec<T> y) { return hn::MulAdd(y, hn::Set(Tag<T>(), kLog2E<T>), x); },
+        score, static_cast<const T*>(score), group.row_of(a.bias, block.row0 + r) + key);
+  if (a.place) {
+    const T place = a.place[group.number(block.row0 + r)] - static_cast<T>(key);
+    const T falloff = a.falloff * kLog2E<T>;
+    for (int64_t j = 0; j < count; ++j)
+      score[j] -= falloff * (static_cast<T>(j) - place) * (static_cast<T>(j) - place);
+  }
+  const int64_t n = rounded_up(count, HWY_LANES(T));
+  if (block.begin[r] <= key && block.end[r] >= key + n) return n;
+  std::fill(score, score + std::clamp<int64_t>(block.begin[r] - key, 0, n), kNone<T>);
+  std::fill(score + std::clamp<int64_t>(block.end[r] - key, 0, count), score + n, kNone<T>);
+  return n;
+}
+
+// ---- dropout of weights
+
+// 1 / (1 - p) for the weights that stay, 0 for the others: by numbers of 16 bits that are a
+// function of (seed, row, key) alone. 128 keys take 16 calls of Philox; key j of them has word j /
+// 16 % 4, half j / 64, of call j % 16.
+template <class T>
+void drop_factors(const Attention<T>& a, int64_t row, int64_t key, int64_t n, T* factor) {
+  static_assert(kKeys % 128 == 0);
+  const Tag<uint32_t> d;
+  const auto threshold = static_cast<uint32_t>(std::lround(double(a.dropout) * 65536));
+  const T keep = T(1) / (T(1) - static_cast<T>(a.dropout));
+  for (int64_t j = 0; j < n; j += 128) {
+    HWY_ALIGN uint32_t words[64];
+    for (int64_t c = 0; c < 16; c += static_cast<int64_t>(hn::Lanes(d)))
+      philox_words(hn::Iota(d, static_cast<uint32_t>((key + j) / 8 + c)),
+                   {static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), 1}, value(a.seed),
+                   16, words + c);
+    for (int64_t i = 0; i < 64; ++i) {
+      factor[j + i] = (words[i] & 0xFFFF) >= threshold ? keep : T(0);
+      factor[j + 64 + i] = words[i] >> 16 >= threshold ? keep : T(0);
+    }
+  }
+}
+
+}  // namespace heed::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle

@@ -1,0 +1,285 @@
+// The way back of fused attention (attention.cpp), tile by tile of keys.
+//
+#include <algorithm>
+
+#include "heed/kernels/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "heed/kernels/cpu/attention_grad.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target.h, as Highway wants it.
+#include "heed/kernels/cpu/attention-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heed::kernels::HWY_NAMESPACE {
+
+// With w the weights, z what dropout multiplies them by, g = d context and D = g . context:
+//   d value_j = sum_i w_ij z_ij g_i,   d score_ij = w_ij (z_ij g_i . value_j - D_i),
+// and from d score on as the form has it.
+
+// With fewer rows, laying out keys and values would cost more than the products.
+constexpr int64_t kFewRows = 4;
+
+// What flows to the keys of a tile, or to their values: sum_i tile_ij x_i over rows i. With many
+// rows it is summed turned, x^T tile, in panels of kNr keys, so that the product reads rows of the
+// tile as they stand; turned back once, at the end. The bits are the same.
+template <class T>
+struct KeySums {
+  T* data;
+  int64_t size, width;  // of x; distance of rows where not turned
+  bool turned;
+
+  void clear(int64_t keys) const {
+    std::fill_n(data, turned ? rounded_up(keys, kNr<T>) * size : keys * width, T(0));
+  }
+  void add(int64_t rows, int64_t keys, const T* tile, const T* x) const {
+    if (turned)
+      for (int64_t j = 0; j < keys; j += kNr<T>)
+        multiply<T>(size, kNr<T>, rows, {x, 1, width}, {tile + j, kNr<T>, kTileRow},
+                    data + j * size, kNr<T>, true);
+    else
+      multiply<T>(keys, size, rows, {tile, 1, kTileRow}, {x, kNr<T>, width}, data, width, true);
+  }
+  // body(j, row j): `room` holds kNr rows.
+  template <class Body>
+  void for_rows(int64_t keys, T* room, Body body) const {
+    for (int64_t j = 0; j < keys; ++j) {
+      if (turned && j % kNr<T> == 0) turn(size, kNr<T>, data + j * size, kNr<T>, room, width);
+      body(j, turned ? room + j % kNr<T> * width : data + j * width);
+    }
+  }
+};
+
+// A piece of work: the keys [first, last) of a group, against all of its rows.
+template <class T>
+struct Piece {
+  Group<T> group;
+  int64_t first, last;
+  T *dq, *dv,
+      *dplace;  // what it adds up: [rows, width.size], [heads of the group, width.size], [rows]
+};
+
+// Some rows of a tile: scores become weights (as dropped), `slopes`, which hold g . value, become
+// d score.
+template <class T>
+void take_slopes(const AttentionGrad<T>& k, const Group<T>& group, const Block& block, Rows rows,
+                 Keys keys, const T* mean, T* scores, T* slopes, T* dplace) {
+  const Attention<T>& a = group.a;
+  const auto [key, count] = keys;
+  const Tag<T> d;
+  const auto zero = hn::Zero(d);
+  for (int64_t r = rows.first; r < rows.first + rows.count; ++r) {
+    T *score = scores + r * kTileRow, *slope = slopes + r * kTileRow;
+    HWY_ALIGN T raw[kKeys], factor[kKeys];
+    if (a.form == ScoreForm::log_dot) std::copy_n(score, count, raw);
+    const int64_t n = finish_scores(group, block, r, keys, score);
+    const int64_t number = group.number(block.row0 + r);
+    const T log_sum = a.log_sum[number];
+    const auto from = hn::Set(d, log_sum == kNone<T> ? T(0) : log_sum), less = hn::Set(d, mean[r]);
+    if (a.dropout > 0) drop_factors(a, number, key, n, factor);
+    for (int64_t j = 0; j < n; j += HWY_LANES(T)) {
+      const auto w = exp2_of_negative(hn::Sub(hn::LoadU(d, score + j), from));
+      auto slope_w = hn::LoadU(d, slope + j), dropped = w;
+      if (a.dropout > 0) {
+        const auto z = hn::Load(d, factor + j);
+        slope_w = hn::Mul(slope_w, z), dropped = hn::Mul(w, z);
+      }
+      // What is not seen has weight 0, whatever g . value is there.
+      auto ds = hn::IfThenElseZero(hn::Ne(w, zero), hn::Mul(w, hn::Sub(slope_w, less)));
+      hn::StoreU(dropped, d, score + j);
+      hn::StoreU(ds, d, slope + j);
+    }
+    if (k.dbias.data) {
+      T* to = group.row_of(k.dbias, block.row0 + r) + key;
+      for (int64_t j = 0; j < count; ++j) to[j] += slope[j];
+    }
+    if (k.dplace) {
+      const T place = a.place[number] - static_cast<T>(key);
+      for (int64_t j = 0; j < count; ++j)
+        dplace[block.row0 + r] += slope[j] * 2 * a.falloff * (static_cast<T>(j) - place);
+    }
+    if (a.form == ScoreForm::log_dot)
+      for (int64_t j = 0; j < count; ++j)
+        slope[j] = slope[j] == 0 ? T(0) : slope[j] * a.scale / raw[j];
+  }
+}
+
+template <class T>
+void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
+  const Group<T>& group = piece.group;
+  const Attention<T>& a = group.a;
+  const Widths<T> w(a);
+  const bool additive = a.form == ScoreForm::additive;
+  const bool many = group.rows() >= kFewRows;
+  T* memory = attention_scratch<T, 0>(Scores<T>::count(a, kRows) + kRows * kTileRow + kRows +
+                                      2 * kKeys * (w.size + w.value) + kRows * w.value +
+                                      kNr<T> * std::max(w.size, w.value));
+  T *dk_room = memory, *dvalue_room = dk_room + kKeys * w.size,
+    *turned_values = dvalue_room + kKeys * w.value, *key_room = turned_values + kKeys * w.value,
+    *g = key_room + kKeys * w.size, *slopes = g + kRows * w.value,
+    *mean = slopes + kRows * kTileRow, *row_room = mean + kRows;
+  Scores<T> s(a, kRows, row_room + kNr<T> * std::max(w.size, w.value));
+  const KeySums<T> dk{dk_room, a.size, w.size, many && !additive},
+      dvalue{dvalue_room, a.value_size, w.value, many};
+  for (int64_t key = piece.first; key < piece.last; key += kKeys) {
+    const Keys keys{key, std::min(kKeys, a.keys - key)};
+    const int64_t count = keys.count;
+    dk.clear(count);
+    dvalue.clear(count);
+    bool laid_out = false;  // once some row sees the tile
+    Panels<T> key_columns{}, value_columns{}, key_rows{};
+    for (int64_t row = 0; row < group.rows(); row = group.block_end(row)) {
+      const Block block = block_at(group, row);
+      if (block.high <= key || block.low >= key + count) continue;
+      if (!laid_out) {
+        laid_out = true;
+        key_columns = take_keys<T>(group, keys, nullptr, s);
+        if (many)
+          value_columns =
+              turned_panels(count, a.value_size, group.value(key), a.value.row, turned_values);
+        if (!additive)
+          key_rows = (many ? packed_panels<T> : panels_of<T>)(count, a.size, group.key(key),
+                                                              a.k.row, key_room);
+      }
+      take_queries(group, block, s);
+      for (int64_t r = 0; r < block.rows; ++r) {
+        T* to = g + r * w.value;
+        std::fill(to + a.value_size, to + w.value, T(0));
+        mean[r] = 0;
+        if (block.empty(r)) {
+          std::fill_n(to, a.value_size, T(0));
+          continue;
+        }
+        std::copy_n(group.row_of(k.dcontext, row + r), a.value_size, to);
+        mean[r] = sum_range<T>(
+            a.value_size, [](Vec<T> x, Vec<T> y) { return hn::Mul(x, y); },
+            static_cast<const T*>(to), static_cast<const T*>(group.row_of(a.context, row + r)));
+      }
+      for_strips(block, [&](Rows rows) {
+        take_scores(group, rows, keys, key_columns, s, s.tile + rows.first * kTileRow);
+        if (many)
+          multiply<T>(rows.count, count, a.value_size, {g + rows.first * w.value, w.value, 1},
+                      value_columns, slopes + rows.first * kTileRow, kTileRow, false);
+        else
+          for (int64_t r = rows.first; r < rows.first + rows.count; ++r)
+            for (int64_t j = 0; j < count; ++j)
+              slopes[r * kTileRow + j] = sum_range<T>(
+                  a.value_size, [](Vec<T> x, Vec<T> y) { return hn::Mul(x, y); },
+                  static_cast<const T*>(g + r * w.value), group.value(key + j));
+        take_slopes(k, group, block, rows, keys, mean, s.tile, slopes, piece.dplace);
+      });
+      dvalue.add(block.rows, count, s.tile, g);
+      T* dq = piece.dq + row * w.size;
+      if (additive) {
+        s.additive.gradient(block.rows, count, slopes, kTileRow, {block.begin, block.end, key},
+                            {s.q, group.key(key), a.k.row},
+                            {dq, dk.data, piece.dv + row / a.queries * w.size});
+        continue;
+      }
+      dk.add(block.rows, count, slopes, s.q);
+      const bool numbers =
+          block.all_see(keys) || all_finite(count, a.size, group.key(key), a.k.row);
+      multiply_seen(block, {0, block.rows}, keys, a.size, slopes, key_rows, numbers, dq, w.size);
+    }
+    const auto put = [&](const Heads<T>& to, const KeySums<T>& sums, T times) {
+      const auto factor = hn::Set(Tag<T>(), times);
+      sums.for_rows(count, row_room, [&](int64_t j, const T* from) {
+        T* y = to.at(group.b, group.g, key + j);
+        if (k.add)
+          map_range<T>(
+              0, sums.size, [&](Vec<T> x, Vec<T> old) { return hn::MulAdd(x, factor, old); }, y,
+              from, static_cast<const T*>(y));
+        else
+          map_range<T>(
+              0, sums.size, [&](Vec<T> x) { return hn::Mul(x, factor); }, y, from);
+      });
+    };
+    // The queries that dk was summed from had log2(e) in them.
+    put(k.dk, dk, a.form == ScoreForm::dot ? 1 / kLog2E<T> : T(1));
+    put(k.dvalue, dvalue, T(1));
+  }
+}
+
+template <class T>
+void apply(const AttentionGrad<T>& k) {
+  const Attention<T>& a = k.forward;
+  const Widths<T> w(a);
+  const int64_t groups = a.batch * a.key_heads, tiles = chunk_count(a.keys, kKeys);
+  const int64_t heads = a.heads / a.key_heads, rows = heads * a.queries;
+  const bool additive = a.form == ScoreForm::additive;
+  // Few groups: the keys of each are cut into pieces, which then have sums of their own for the
+  // queries. The cuts depend on the sizes alone.
+  const int64_t pieces = groups >= 16 || k.dbias.data ? 1 : std::clamp<int64_t>(tiles, 1, 8);
+  const int64_t part = (rows + heads) * w.size + rows;
+  T* parts = attention_scratch<T, 1>(groups * pieces * part);
+  const auto run_piece = [&](int64_t i) {
+    const int64_t group = i / pieces, p = i % pieces;
+    T* dq = parts + i * part;
+    std::fill_n(dq, part, T(0));
+    take_back(k, Piece<T>{{a, group / a.key_heads, group % a.key_heads},
+                          tiles * p / pieces * kKeys,
+                          std::min(a.keys, tiles * (p + 1) / pieces * kKeys),
+                          dq,
+                          dq + rows * w.size,
+                          dq + (rows + heads) * w.size});
+  };
+  if (k.dbias.data) {
+    // A bias is shared by all sentences: their sum is one thread's for each head, in order.
+    if (k.dbias.batch == 0)
+      parallel_for(a.key_heads, 1, [&](int64_t g, int64_t) {
+        for (int64_t b = 0; b < a.batch; ++b) run_piece(b * a.key_heads + g);
+      });
+    else
+      parallel_for(groups, 1, [&](int64_t i, int64_t) { run_piece(i); });
+  } else {
+    parallel_for(groups * pieces, 1, [&](int64_t i, int64_t) { run_piece(i); });
+  }
+  // dq: the pieces in order, and the factor that they have in common.
+  parallel_for(groups * rows, row_grain(a.size * pieces), [&](int64_t begin, int64_t end) {
+    const Tag<T> d;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t g = i / rows, row = i % rows;
+      const Group<T> group{a, g / a.key_heads, g % a.key_heads};
+      T* to = group.row_of(k.dq, row);
+      const T* from = parts + g * pieces * part + row * w.size;
+      const T* v = additive ? a.v + group.head(row) * a.size : nullptr;
+      for_vectors<T>(a.size, [&](auto load, auto store, int64_t x) {
+        auto sum = load(from + x);
+        for (int64_t p = 1; p < pieces; ++p) sum = hn::Add(sum, load(from + p * part + x));
+        const auto factor = additive ? hn::Mul(hn::Set(d, T(4)), load(v + x))
+                                     : hn::Set(d, a.form == ScoreForm::dot ? a.scale : T(1));
+        store(hn::Mul(sum, factor), to + x);
+      });
+      if (k.dplace) {
+        T sum = 0;
+        for (int64_t p = 0; p < pieces; ++p)
+          sum += parts[(g * pieces + p) * part + (rows + heads) * w.size + row];
+        k.dplace[group.number(row)] = sum;
+      }
+    }
+  });
+  if (!additive) return;
+  for (int64_t h = 0; h < a.heads; ++h) {
+    T* dv = k.dv + h * a.size;
+    std::fill_n(dv, a.size, T(0));
+    for (int64_t b = 0; b < a.batch; ++b)
+      for (int64_t p = 0; p < pieces; ++p) {
+        const int64_t i = (b * a.key_heads + h / heads) * pieces + p;
+        const T* from = parts + i * part + (rows + h % heads) * w.size;
+        for (int64_t x = 0; x < a.size; ++x) dv[x] += from[x];
+      }
+  }
+}
+
+HEED_KERNEL_BODIES(AttentionGrad)
+
+}  // namespace heed::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heed::kernels {
+
+HEED_KERNEL_RUN(AttentionGrad)
+
+}  // namespace heed::kernels
+#endif
