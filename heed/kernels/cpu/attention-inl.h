@@ -20,7 +20,8 @@
 namespace heed::kernels {
 
 constexpr int64_t kRows = 84;             // queries of a tile: 6 strips of 14 rows, or 14 of 6
-constexpr int64_t kKeys = 256;            // keys of a tile
+constexpr int64_t kKeys = 512;            // keys of a tile
+constexpr int64_t kStep = 128;            // tiles are cut at multiples of it
 constexpr int64_t kTileRow = kKeys + 16;  // rows of a tile do not share a set of the cache
 
 template <class T, int Use>
@@ -82,6 +83,12 @@ struct Block {
   int64_t begin[kRows], end[kRows];
 
   bool empty(int64_t r) const { return begin[r] >= end[r]; }
+  // What of the keys some row may see. It begins a multiple of kStep behind the first: the zeros
+  // left out change no bit, since every chain of sums has the same numbers.
+  Keys seen_of(Keys keys) const {
+    const int64_t first = std::max(keys.first, low / kStep * kStep);
+    return {first, std::min(keys.first + keys.count, high) - first};
+  }
   bool all_see(Keys keys) const {
     for (int64_t r = 0; r < rows; ++r)
       if (begin[r] > keys.first || end[r] < keys.first + keys.count) return false;
@@ -136,6 +143,7 @@ struct Panels {
   const T* data;
   int64_t panel, row;
   Panels from(int64_t column) const { return {data + column / kNr<T> * panel, panel, row}; }
+  Panels below(int64_t rows) const { return {data + rows * row, panel, row}; }
 };
 template <class T>
 HWY_NOINLINE void multiply(int64_t m, int64_t n, int64_t k, Strip<T> a, Panels<T> b, T* c,
@@ -189,8 +197,8 @@ void multiply_seen(const Block& block, Rows rows, Keys keys, int64_t n, const T*
     const int64_t begin = std::max<int64_t>(0, block.begin[rows.first + i] - keys.first);
     const int64_t end = std::min(keys.count, block.end[rows.first + i] - keys.first);
     if (begin < end)
-      multiply<T>(1, n, end - begin, {a + i * kTileRow + begin, kTileRow, 1},
-                  {b.data + begin * b.row, b.panel, b.row}, c + i * c_row, c_row, true);
+      multiply<T>(1, n, end - begin, {a + i * kTileRow + begin, kTileRow, 1}, b.below(begin),
+                  c + i * c_row, c_row, true);
   }
 }
 
@@ -272,7 +280,7 @@ HWY_INLINE Vec<T> shaped(const Attention<T>& a, Vec<T> x) {
 }
 
 // A row of scores made ready for the softmax: form, bias, and -inf where nothing is seen, up to a
-// whole vector. Returns how many numbers that is.
+// whole panel. Returns how many numbers that is.
 template <class T>
 int64_t finish_scores(const Group<T>& group, const Block& block, int64_t r, Keys keys, T* score) {
   const Attention<T>& a = group.a;
@@ -285,12 +293,16 @@ int64_t finish_scores(const Group<T>& group, const Block& block, int64_t r, Keys
         0, count, [](Vec<T> x, Vec<T> y) { return hn::MulAdd(y, hn::Set(Tag<T>(), kLog2E<T>), x); },
         score, static_cast<const T*>(score), group.row_of(a.bias, block.row0 + r) + key);
   if (a.place) {
-    const T place = a.place[group.number(block.row0 + r)] - static_cast<T>(key);
+    // Counted from the first key of the tile, wherever the keys begin: the bits stay the same.
+    const int64_t first = key / kKeys * kKeys;
+    const T place = a.place[group.number(block.row0 + r)] - static_cast<T>(first);
     const T falloff = a.falloff * kLog2E<T>;
-    for (int64_t j = 0; j < count; ++j)
-      score[j] -= falloff * (static_cast<T>(j) - place) * (static_cast<T>(j) - place);
+    for (int64_t j = 0; j < count; ++j) {
+      const T away = static_cast<T>(key - first + j) - place;
+      score[j] -= falloff * away * away;
+    }
   }
-  const int64_t n = rounded_up(count, HWY_LANES(T));
+  const int64_t n = rounded_up(count, kNr<T>);
   if (block.begin[r] <= key && block.end[r] >= key + n) return n;
   std::fill(score, score + std::clamp<int64_t>(block.begin[r] - key, 0, n), kNone<T>);
   std::fill(score + std::clamp<int64_t>(block.end[r] - key, 0, count), score + n, kNone<T>);
@@ -304,7 +316,7 @@ int64_t finish_scores(const Group<T>& group, const Block& block, int64_t r, Keys
 // 16 % 4, half j / 64, of call j % 16.
 template <class T>
 void drop_factors(const Attention<T>& a, int64_t row, int64_t key, int64_t n, T* factor) {
-  static_assert(kKeys % 128 == 0);
+  static_assert(kKeys % kStep == 0 && kStep % 128 == 0);
   const Tag<uint32_t> d;
   const auto threshold = static_cast<uint32_t>(std::lround(double(a.dropout) * 65536));
   const T keep = T(1) / (T(1) - static_cast<T>(a.dropout));

@@ -107,7 +107,7 @@ template <class T, class Body>
 void for_tiles(const Group<T>& group, const Block& block, const Packed<T>& packed, Scores<T>& s,
                Body body) {
   for (int64_t key = block.low / kKeys * kKeys; key < block.high; key += kKeys) {
-    const Keys keys{key, std::min(kKeys, block.high - key)};
+    const Keys keys = block.seen_of({key, kKeys});
     body(keys, take_keys(group, keys, packed.keys, s));
   }
 }
@@ -166,8 +166,10 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
     const auto [key, count] = keys;
     const int64_t columns = rounded_up(a.value_size, kNr<T>);
     const Panels<T> values =
-        packed.values ? Panels<T>{packed.values + key * columns, kKeys * kNr<T>, kNr<T>}
-                      : panels_of(count, a.value_size, group.value(key), a.value.row, room);
+        packed.values
+            ? Panels<T>{packed.values + key / kKeys * kKeys * columns, kKeys * kNr<T>, kNr<T>}
+                  .below(key % kKeys)
+            : panels_of(count, a.value_size, group.value(key), a.value.row, room);
     const bool numbers =
         block.all_see(keys) || all_finite(count, a.value_size, group.value(key), a.value.row);
     for_strips(block, [&](Rows rows) {

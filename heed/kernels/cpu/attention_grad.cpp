@@ -1,5 +1,4 @@
 // The way back of fused attention (attention.cpp), tile by tile of keys.
-//
 #include <algorithm>
 
 #include "heed/kernels/kernels.h"
@@ -32,13 +31,15 @@ struct KeySums {
   void clear(int64_t keys) const {
     std::fill_n(data, turned ? rounded_up(keys, kNr<T>) * size : keys * width, T(0));
   }
-  void add(int64_t rows, int64_t keys, const T* tile, const T* x) const {
+  // `keys` counted from the first of the tile.
+  void add(int64_t rows, Keys keys, const T* tile, const T* x) const {
     if (turned)
-      for (int64_t j = 0; j < keys; j += kNr<T>)
+      for (int64_t j = 0; j < keys.count; j += kNr<T>)
         multiply<T>(size, kNr<T>, rows, {x, 1, width}, {tile + j, kNr<T>, kTileRow},
-                    data + j * size, kNr<T>, true);
+                    data + (keys.first + j) * size, kNr<T>, true);
     else
-      multiply<T>(keys, size, rows, {tile, 1, kTileRow}, {x, kNr<T>, width}, data, width, true);
+      multiply<T>(keys.count, size, rows, {tile, 1, kTileRow}, {x, kNr<T>, width},
+                  data + keys.first * width, width, true);
   }
   // body(j, row j): `room` holds kNr rows.
   template <class Body>
@@ -94,9 +95,11 @@ void take_slopes(const AttentionGrad<T>& k, const Group<T>& group, const Block& 
       for (int64_t j = 0; j < count; ++j) to[j] += slope[j];
     }
     if (k.dplace) {
-      const T place = a.place[number] - static_cast<T>(key);
+      const int64_t first = key / kKeys * kKeys;
+      const T place = a.place[number] - static_cast<T>(first);
       for (int64_t j = 0; j < count; ++j)
-        dplace[block.row0 + r] += slope[j] * 2 * a.falloff * (static_cast<T>(j) - place);
+        dplace[block.row0 + r] +=
+            slope[j] * 2 * a.falloff * (static_cast<T>(key - first + j) - place);
     }
     if (a.form == ScoreForm::log_dot)
       for (int64_t j = 0; j < count; ++j)
@@ -155,31 +158,36 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
             a.value_size, [](Vec<T> x, Vec<T> y) { return hn::Mul(x, y); },
             static_cast<const T*>(to), static_cast<const T*>(group.row_of(a.context, row + r)));
       }
+      // Exponentials of additive keys are counted from the first of the tile.
+      const Keys part =
+          additive ? Keys{key, std::min(keys.count, block.high - key)} : block.seen_of(keys);
+      const int64_t from = part.first - key;
       for_strips(block, [&](Rows rows) {
-        take_scores(group, rows, keys, key_columns, s, s.tile + rows.first * kTileRow);
+        take_scores(group, rows, part, key_columns.from(from), s, s.tile + rows.first * kTileRow);
         if (many)
-          multiply<T>(rows.count, count, a.value_size, {g + rows.first * w.value, w.value, 1},
-                      value_columns, slopes + rows.first * kTileRow, kTileRow, false);
+          multiply<T>(rows.count, part.count, a.value_size, {g + rows.first * w.value, w.value, 1},
+                      value_columns.from(from), slopes + rows.first * kTileRow, kTileRow, false);
         else
           for (int64_t r = rows.first; r < rows.first + rows.count; ++r)
-            for (int64_t j = 0; j < count; ++j)
+            for (int64_t j = 0; j < part.count; ++j)
               slopes[r * kTileRow + j] = sum_range<T>(
                   a.value_size, [](Vec<T> x, Vec<T> y) { return hn::Mul(x, y); },
-                  static_cast<const T*>(g + r * w.value), group.value(key + j));
-        take_slopes(k, group, block, rows, keys, mean, s.tile, slopes, piece.dplace);
+                  static_cast<const T*>(g + r * w.value), group.value(part.first + j));
+        take_slopes(k, group, block, rows, part, mean, s.tile, slopes, piece.dplace);
       });
-      dvalue.add(block.rows, count, s.tile, g);
+      dvalue.add(block.rows, {from, part.count}, s.tile, g);
       T* dq = piece.dq + row * w.size;
       if (additive) {
-        s.additive.gradient(block.rows, count, slopes, kTileRow, {block.begin, block.end, key},
+        s.additive.gradient(block.rows, part.count, slopes, kTileRow, {block.begin, block.end, key},
                             {s.q, group.key(key), a.k.row},
                             {dq, dk.data, piece.dv + row / a.queries * w.size});
         continue;
       }
-      dk.add(block.rows, count, slopes, s.q);
+      dk.add(block.rows, {from, part.count}, slopes, s.q);
       const bool numbers =
-          block.all_see(keys) || all_finite(count, a.size, group.key(key), a.k.row);
-      multiply_seen(block, {0, block.rows}, keys, a.size, slopes, key_rows, numbers, dq, w.size);
+          block.all_see(part) || all_finite(part.count, a.size, group.key(part.first), a.k.row);
+      multiply_seen(block, {0, block.rows}, part, a.size, slopes, key_rows.below(from), numbers, dq,
+                    w.size);
     }
     const auto put = [&](const Heads<T>& to, const KeySums<T>& sums, T times) {
       const auto factor = hn::Set(Tag<T>(), times);
@@ -209,7 +217,9 @@ void apply(const AttentionGrad<T>& k) {
   const bool additive = a.form == ScoreForm::additive;
   // Few groups: the keys of each are cut into pieces, which then have sums of their own for the
   // queries. The cuts depend on the sizes alone.
-  const int64_t pieces = groups >= 16 || k.dbias.data ? 1 : std::clamp<int64_t>(tiles, 1, 8);
+  const int64_t wanted = chunk_count(16, groups);
+  const int64_t pieces =
+      k.dbias.data ? 1 : std::clamp<int64_t>(tiles, 1, std::min<int64_t>(8, wanted));
   const int64_t part = (rows + heads) * w.size + rows;
   T* parts = attention_scratch<T, 1>(groups * pieces * part);
   const auto run_piece = [&](int64_t i) {
