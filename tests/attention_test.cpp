@@ -460,6 +460,53 @@ TEST(FusedAttention, AdditiveScoresAreRightForLargeNumbersToo) {
   }
 }
 
+// A decoder's steps leave what flows to keys and values for the end: the same as all queries at
+// once, for more steps and keys than a tile has, some of them seeing few keys or none.
+TEST(FusedAttention, StepsOfADecoderHaveTheGradientsOfAllQueriesAtOnce) {
+  const int64_t B = 3, H = 2, T = 70, S = 300, n = 20, m = 5;
+  for (const double bound : {1.0, 30.0, 100.0}) {
+    Random random(9);
+    const std::vector<Tensor> x{uniform({B, H, T, n}, bound, random),
+                                uniform({B, H, S, n}, bound, random),
+                                uniform({B, H, S, m}, 1, random), uniform({H, n}, 0.5, random)};
+    std::vector<Id> seen;
+    for (Id t = 0; t < T; ++t) seen.push_back(t % 5), seen.push_back(t % 7 == 0 ? 0 : 3 + 4 * t);
+    const Tensor range = ids(seen, {1, 1, T, 2});
+    const auto once = [&](const std::vector<Tensor>& given) {
+      return fused_attention({.form = ScoreForm::additive,
+                              .q = given[0],
+                              .k = given[1],
+                              .value = given[2],
+                              .v = given[3],
+                              .range = range})
+          .context;
+    };
+    const auto steps = [&](const std::vector<Tensor>& given) {
+      const Tensor k = given[1] * 1.0, value = given[2] * 1.0;
+      std::vector<Tensor> out;
+      for (int64_t t = 0; t < T; ++t)
+        out.push_back(fused_attention({.form = ScoreForm::additive,
+                                       .q = slice(given[0], 2, t, t + 1),
+                                       .k = k,
+                                       .value = value,
+                                       .v = given[3],
+                                       .range = slice(range, 2, t, t + 1)})
+                          .context);
+      return concat(out, 2);
+    };
+    const auto truth = everything(once, converted(x, Type::f64));
+    on_every_target([&](const char* target) {
+      const auto found = everything(steps, x), found64 = everything(steps, converted(x, Type::f64));
+      for (size_t i = 0; i < truth.size(); ++i) {
+        EXPECT_LE(worst(truth[i], found[i]), 5e-6 * largest(truth[i]))
+            << "up to " << bound << ", number " << i << ", " << target;
+        EXPECT_LE(worst(truth[i], found64[i]), 1e-12 * (1 + largest(truth[i])))
+            << "up to " << bound << ", number " << i << ", " << target;
+      }
+    });
+  }
+}
+
 // ---- rows that see nothing, and what stands where nobody looks
 
 TEST(Mask, ARowThatSeesNothingGetsZerosAndSoDoItsGradients) {

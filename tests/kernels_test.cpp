@@ -1,6 +1,7 @@
 // Bounds and edge cases of kernels, on every instruction set of this machine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -97,6 +98,59 @@ TEST(Kernels, SoftmaxOfARowWithNothingToChooseFromIsZero) {
       run(Cpu{}, Softmax<float>{.rows = 2, .n = n, .log = false, .x = x.data(), .y = y.data()});
       for (int64_t i = 0; i < n; ++i) EXPECT_EQ(y[static_cast<size_t>(i)], 0) << target;
       EXPECT_EQ(y[static_cast<size_t>(n)], 1) << target;
+    }
+  });
+}
+
+// Short rows take a shift only if they need one: at the border, beyond it, and with -inf.
+TEST(Kernels, SoftmaxOfLargeNumbers) {
+  for (const float most : {63.9f, 64.0f, 80.0f, 300.0f, 1e30f})
+    for (const int64_t n : {4, 16, 32, 128, 100})
+      on_every_target([&](const char* target) {
+        std::vector<float> x(static_cast<size_t>(n)), y(x.size());
+        for (size_t j = 0; j < x.size(); ++j) x[j] = most * (j % 2 ? -1 : 1) + float(j % 5);
+        x[1] = -std::numeric_limits<float>::infinity();
+        run(Cpu{}, Softmax<float>{.rows = 1, .n = n, .log = false, .x = x.data(), .y = y.data()});
+        double sum = 0;
+        const double top = *std::max_element(x.begin(), x.end());
+        for (const float u : x) sum += std::exp(double(u) - top);
+        for (size_t j = 0; j < x.size(); ++j)
+          EXPECT_NEAR(y[j], std::exp(double(x[j]) - top) / sum, 1e-6) << target << ", " << most;
+      });
+}
+
+// What no cache will hold is written past the caches: the same bits, wherever it begins.
+TEST(Kernels, ALargeResultIsThatOfItsParts) {
+  constexpr int64_t n = 1601, rows = 2000, all = n * rows;
+  std::vector<float> x(all + 16), y(all + 16), part(all), g(all);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = float(i % 1009) * 0.01f - 5;
+  for (size_t i = 0; i < g.size(); ++i) g[i] = float(i % 31) - 15;
+  on_every_target([&](const char* target) {
+    for (const int64_t from : {0, 3}) {
+      const float* in = x.data() + from;
+      float* out = y.data() + from;
+      const auto expect_parts = [&](auto whole, auto row) {
+        y.back() = 7;
+        run(Cpu{}, whole);
+        for (int64_t i = 0; i < rows; ++i) run(Cpu{}, row(i * n));
+        EXPECT_TRUE(std::equal(part.begin(), part.end(), out)) << target << ", " << from;
+        EXPECT_EQ(y.back(), 7) << target;
+      };
+      expect_parts(Map<float>{.f = Unary::sigmoid, .n = all, .x = in, .y = out}, [&](int64_t i) {
+        return Map<float>{.f = Unary::sigmoid, .n = n, .x = in + i, .y = part.data() + i};
+      });
+      for (const bool log : {false, true}) {
+        const auto softmax = [&](int64_t count, int64_t i, float* to) {
+          return Softmax<float>{.rows = count, .n = n, .log = log, .x = in + i, .y = to};
+        };
+        const auto back = [&](int64_t count, int64_t i, float* to) {
+          return SoftmaxGrad<float>{
+              .rows = count, .n = n, .log = log, .y = in + i, .dy = g.data() + i, .dx = to};
+        };
+        expect_parts(softmax(rows, 0, out),
+                     [&](int64_t i) { return softmax(1, i, part.data() + i); });
+        expect_parts(back(rows, 0, out), [&](int64_t i) { return back(1, i, part.data() + i); });
+      }
     }
   });
 }

@@ -616,8 +616,7 @@ HEED_KERNEL(AttentionGrad);
 // The way back of a decoder's steps: AttentionGrad in two parts, for additive scores, one query a
 // step, a key head for each head, without bias and place, n and m up to kMostStepSize. A step needs
 // dq to go on; what flows to the keys that all steps read is their sum, computed once behind the
-// last: no reading and writing of dk and dvalue step by step. On a GPU only: a CPU, whose cache
-// holds a sentence's dk and dvalue, would compute each tanh once more for it.
+// last: no reading and writing of dk and dvalue step by step. On a CPU without dropout.
 inline constexpr int64_t kMostStepSize = 8192;
 template <class T>
 struct StepGrad {
@@ -626,6 +625,8 @@ struct StepGrad {
   Heads<T> dq;
   Wide<T>* left;  // [2, B, H, Tk]: d score, and the weight after dropout
 };
+void run(Cpu, const StepGrad<float>&);
+void run(Cpu, const StepGrad<double>&);
 void run(Cuda, const StepGrad<float>&);
 void run(Cuda, const StepGrad<bf16>&);
 // dk_j = v sum_t slope_tj (1 - tanh^2(q_t + k_j)), dvalue_j = sum_t weight_tj dcontext_t,
@@ -640,6 +641,8 @@ struct StepsGrad {
   bool add;
   Wide<T>* dv;  // [H, n]
 };
+void run(Cpu, const StepsGrad<float>&);
+void run(Cpu, const StepsGrad<double>&);
 void run(Cuda, const StepsGrad<float>&);
 void run(Cuda, const StepsGrad<bf16>&);
 

@@ -129,14 +129,14 @@ Tensor summed(const Tensor& dx, const Tensor& x) {
 // through (kernels.h, StepsGrad).
 struct Steps {
   uint64_t tape = 0;
-  int64_t k = -1, value = -1;  // the records that made them
-  std::shared_ptr<Leaf> v;
+  int64_t k = -1, value = -1, v = -1;     // the records that made them
+  std::shared_ptr<Leaf> v_leaf;           // or v is a parameter
   Tensor shared;                          // stands for k, value and v on the tape; has no numbers
   std::vector<Tensor> q, dcontext, left;  // of the steps that have come back
 
   bool of(uint64_t number, const Tensor& keys, const Tensor& values, const Tensor& weight) const {
     return tape == number && k == keys.slot().index && value == values.slot().index &&
-           v == weight.leaf();
+           v == weight.slot().index && v_leaf == weight.leaf();
   }
 };
 // Those that a tape of this thread still holds.
@@ -146,11 +146,11 @@ Tensor nothing(const Tensor& like) { return Tensor({0}, like.type()); }
 
 bool goes_step_by_step(const FusedAttention& a) {
   const auto made_here = [](const Tensor& x) { return tracked(x) && !x.leaf(); };
-  return a.q.device() == Device::cuda && a.form == ScoreForm::additive && a.v->leaf() &&
-         made_here(a.k) && made_here(a.value) && !a.bias && !a.place && a.q.size(2) == 1 &&
-         a.q.size(1) == a.k.size(1) && a.k.size(2) > 0 && a.q.size(0) == a.k.size(0) &&
-         a.q.size(0) == a.value.size(0) && a.q.size(3) <= kernels::kMostStepSize &&
-         a.value.size(3) <= kernels::kMostStepSize;
+  return (a.q.device() == Device::cuda || a.dropout == 0) && a.form == ScoreForm::additive &&
+         tracked(*a.v) && made_here(a.k) && made_here(a.value) && !a.bias && !a.place &&
+         a.q.size(2) == 1 && a.q.size(1) == a.k.size(1) && a.k.size(2) > 0 &&
+         a.q.size(0) == a.k.size(0) && a.q.size(0) == a.value.size(0) &&
+         a.q.size(3) <= kernels::kMostStepSize && a.value.size(3) <= kernels::kMostStepSize;
 }
 
 Grads through_steps(const Steps& steps, const Tensor& k, const Tensor& value, const Tensor& v) {
@@ -185,7 +185,7 @@ std::shared_ptr<Steps> steps_of(const Tensor& k, const Tensor& value, const Tens
   for (const auto& known : known_steps)
     if (const auto steps = known.lock(); steps->of(tape, k, value, v)) return steps;
   const auto steps = std::make_shared<Steps>(
-      Steps{tape, k.slot().index, value.slot().index, v.leaf(), {}, {}, {}, {}});
+      Steps{tape, k.slot().index, value.slot().index, v.slot().index, v.leaf(), {}, {}, {}, {}});
   steps->shared = record(kOp, {&k, &value, &v}, nothing(k),
                          [steps, k = k.detached(), value = value.detached(), v = v.detached()](
                              const Tensor&) { return through_steps(*steps, k, value, v); });

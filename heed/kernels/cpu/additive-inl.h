@@ -114,6 +114,34 @@ class AdditiveTile {
       gradient_of<1>(x, rows, keys, slope, slope_row, seen, given, sums);
   }
 
+  // Of a single query: what d score [keys] adds to dq [width], still without its factor 4 v.
+  void query_gradient(int64_t keys, const T* slope, const T* q, const T* k, int64_t k_row,
+                      T* dq) const {
+    const Tag<T> d;
+    const auto one = hn::Set(d, T(1)), quarter = hn::Set(d, T(0.25));
+    for (int64_t x = 0; x < padded_ && all_fit(); x += HWY_LANES(T)) {
+      const auto e = hn::LoadU(d, e_ + x);
+      auto s0 = hn::Zero(d), s1 = s0;
+      const auto part = [&](int64_t j) {
+        const auto y = reciprocal(hn::MulAdd(e, hn::LoadU(d, f_ + j * width_ + x), one));
+        const auto a = hn::Mul(hn::Set(d, slope[j]), y);
+        return hn::NegMulAdd(a, y, a);
+      };
+      int64_t j = 0;
+      for (; j + 2 <= keys; j += 2) s0 = hn::Add(s0, part(j)), s1 = hn::Add(s1, part(j + 1));
+      if (j < keys) s0 = hn::Add(s0, part(j));
+      hn::StoreU(hn::Add(hn::LoadU(d, dq + x), hn::Add(s0, s1)), d, dq + x);
+    }
+    for (int64_t j = 0; j < keys && !all_fit(); ++j) {
+      const auto ds = hn::Set(d, slope[j]);
+      for_vectors<T>(size_, [&](auto load, auto store, int64_t x) {
+        const auto t = tanh_of(hn::Add(load(q + x), load(k + j * k_row + x)));
+        const auto u = hn::Mul(hn::Mul(ds, hn::NegMulAdd(t, t, one)), quarter);
+        store(hn::Add(u, load(dq + x)), dq + x);
+      });
+    }
+  }
+
  private:
   static constexpr int64_t kFour = 4 * HWY_LANES(T);  // features that share a reciprocal
   static constexpr T kSmall = 21;                     // |2 q| + |2 k| of a small pair, at most

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "heed/kernels/cpu/scratch.h"
 #include "heed/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,6 +15,19 @@
 #include <hwy/foreach_target.h>
 // After foreach_target.h, as Highway wants it.
 #include "heed/kernels/cpu/simd-inl.h"
+
+#ifndef HEED_KERNELS_CPU_ROWS_ONCE
+#define HEED_KERNELS_CPU_ROWS_ONCE
+namespace heed::kernels {
+
+template <class T>
+T* scratch_for_rows(int64_t count) {
+  thread_local Scratch<T> scratch;
+  return scratch.at_least(count);
+}
+
+}  // namespace heed::kernels
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
@@ -166,6 +180,14 @@ HWY_INLINE T sum_exp(int64_t n, T shift, const T* x) {
       n, [&](Vec<T> v) { return exp_of_negative(hn::Sub(v, m)); }, x);
 }
 
+// Asks for a row of V vectors that is some rows after this one: the processor's own prefetching
+// begins anew at every page.
+template <int V, class T>
+HWY_INLINE void prefetch_row(const T* row) {
+  constexpr int64_t lanes = HWY_LANES(T), rows = std::max<int64_t>(1, 64 / (V * 4));
+  for (int j = 0; j < V; ++j) hwy::Prefetch(row + (rows * V + j) * lanes);
+}
+
 // Rows of V vectors, which then stay in registers: the rows of attention's weights are short.
 template <int V, class T>
 void softmax_short(const Softmax<T>& k, int64_t begin, int64_t end) {
@@ -174,24 +196,30 @@ void softmax_short(const Softmax<T>& k, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
     const T* x = k.x + i * V * lanes;
     T* y = k.y + i * V * lanes;
+    prefetch_row<V>(x), prefetch_row<V>(y);
     Vec<T> v[V];
-    auto most = hn::Neg(hn::Inf(d));
+    auto largest = hn::Zero(d);  // by magnitude
     for (int j = 0; j < V; ++j) {
       v[j] = hn::LoadU(d, x + j * lanes);
-      most = hn::Max(v[j], most);
+      largest = hn::Max(hn::Abs(v[j]), largest);
     }
-    most = hn::MaxOfLanes(d, most);
+    // Numbers as they usually are need no shift: their exponentials and the sum of them fit.
+    if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Lt(largest, hn::Set(d, T(64)))))) {
+      auto most = v[0];
+      for (int j = 1; j < V; ++j) most = hn::Max(v[j], most);
+      most = hn::MaxOfLanes(d, most);
+      // Nothing but -inf: -inf - -inf is a NaN, and the row is 0 unless a NaN was given.
+      if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Eq(most, hn::Neg(hn::Inf(d)))))) {
+        const bool broken = std::any_of(x, x + V * lanes, [](T u) { return u != u; });
+        std::fill_n(y, V * lanes, broken ? std::numeric_limits<T>::quiet_NaN() : T(0));
+        continue;
+      }
+      for (int j = 0; j < V; ++j) v[j] = hn::Sub(v[j], most);
+    }
     auto sum = hn::Zero(d);
     for (int j = 0; j < V; ++j) {
-      v[j] = exp_of_negative(hn::Sub(v[j], most));
+      v[j] = exp_of_negative(v[j]);
       sum = hn::Add(sum, v[j]);
-    }
-    // Nothing but -inf: -inf - -inf is a NaN, and the row is 0 unless a NaN was given.
-    const auto empty = hn::Eq(most, hn::Neg(hn::Inf(d)));
-    if (HWY_UNLIKELY(!hn::AllFalse(d, empty))) {
-      const bool broken = std::any_of(x, x + V * lanes, [](T u) { return u != u; });
-      std::fill_n(y, V * lanes, broken ? std::numeric_limits<T>::quiet_NaN() : T(0));
-      continue;
     }
     const auto factor = hn::Div(hn::Set(d, T(1)), hn::SumOfLanes(d, sum));
     for (int j = 0; j < V; ++j) hn::StoreU(hn::Mul(v[j], factor), d, y + j * lanes);
@@ -201,9 +229,16 @@ void softmax_short(const Softmax<T>& k, int64_t begin, int64_t end) {
 template <class T>
 void softmax_long(const Softmax<T>& k, int64_t begin, int64_t end) {
   const Tag<T> d;
+  const bool past_caches = streams(k.rows * k.n, k.y, k.x);
   for (int64_t i = begin; i < end; ++i) {
     const T* x = k.x + i * k.n;
     T* y = k.y + i * k.n;
+    const auto write = [&](auto f, const T* from) {
+      if (past_caches)
+        stream_range<T>(0, k.n, f, y, from);
+      else
+        map_range<T>(0, k.n, f, y, from);
+    };
     const T most = max_range(k.n, x);
     if (most == -std::numeric_limits<T>::infinity()) {  // nothing to choose from
       const bool broken = std::any_of(x, x + k.n, [](T u) { return u != u; });
@@ -211,12 +246,11 @@ void softmax_long(const Softmax<T>& k, int64_t begin, int64_t end) {
       std::fill_n(y, k.n, broken ? std::numeric_limits<T>::quiet_NaN() : none);
     } else if (k.log) {
       const auto shift = hn::Set(d, most + std::log(sum_exp(k.n, most, x)));
-      map_range<T>(
-          0, k.n, [&](Vec<T> v) { return hn::Sub(v, shift); }, y, x);
+      write([&](Vec<T> v) { return hn::Sub(v, shift); }, x);
     } else {
-      const auto factor = hn::Set(d, T(1) / exp_row(k.n, most, x, y));
-      map_range<T>(
-          0, k.n, [&](Vec<T> v) { return hn::Mul(v, factor); }, y, static_cast<const T*>(y));
+      T* const powers = past_caches ? scratch_for_rows<T>(k.n) : y;
+      const auto factor = hn::Set(d, T(1) / exp_row(k.n, most, x, powers));
+      write([&](Vec<T> v) { return hn::Mul(v, factor); }, powers);
     }
   }
 }
@@ -240,6 +274,7 @@ void softmax_grad_short(const SoftmaxGrad<T>& k, int64_t begin, int64_t end) {
   const Tag<T> d;
   constexpr int64_t lanes = HWY_LANES(T);
   for (int64_t i = begin * V * lanes; i < end * V * lanes; i += V * lanes) {
+    prefetch_row<V>(k.y + i), prefetch_row<V>(k.dy + i), prefetch_row<V>(k.dx + i);
     Vec<T> y[V], dy[V];
     auto sum = hn::Zero(d);
     for (int j = 0; j < V; ++j) {
@@ -257,6 +292,7 @@ template <class T>
 void softmax_grad_long(const SoftmaxGrad<T>& k, int64_t begin, int64_t end) {
   const Tag<T> d;
   using V = Vec<T>;
+  const bool past_caches = streams(k.rows * k.n, k.dx, k.y, k.dy);
   for (int64_t i = begin; i < end; ++i) {
     const T* y = k.y + i * k.n;
     const T* dy = k.dy + i * k.n;
@@ -269,8 +305,11 @@ void softmax_grad_long(const SoftmaxGrad<T>& k, int64_t begin, int64_t end) {
     } else {
       const auto sum = hn::Set(d, sum_range<T>(
                                       k.n, [](V v, V g) { return hn::Mul(v, g); }, y, dy));
-      map_range<T>(
-          0, k.n, [&](V v, V g) { return hn::Mul(v, hn::Sub(g, sum)); }, dx, y, dy);
+      const auto slope = [&](V v, V g) { return hn::Mul(v, hn::Sub(g, sum)); };
+      if (past_caches)
+        stream_range<T>(0, k.n, slope, dx, y, dy);
+      else
+        map_range<T>(0, k.n, slope, dx, y, dy);
     }
   }
 }
@@ -283,6 +322,7 @@ void apply(const SoftmaxGrad<T>& k) {
     if (k.n == lanes) return softmax_grad_short<1>(k, begin, end);
     if (k.n == 2 * lanes) return softmax_grad_short<2>(k, begin, end);
     if (k.n == 4 * lanes) return softmax_grad_short<4>(k, begin, end);
+    if (k.n == 8 * lanes) return softmax_grad_short<8>(k, begin, end);
     softmax_grad_long(k, begin, end);
   });
 }
@@ -332,13 +372,17 @@ void apply(const NormGrad<T>& k) {
   const Tag<T> d;
   using V = Vec<T>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t grain = std::max<int64_t>(32, row_grain(k.n)),
-                chunks = std::max<int64_t>(1, chunk_count(k.rows, grain));
-  std::vector<T> partial(static_cast<size_t>(2 * chunks * k.n));
+  // At most 32 chunks: one thread adds up what the others wrote.
+  const int64_t grain = std::max({int64_t{32}, row_grain(k.n), chunk_count(k.rows, 32)});
+  const int64_t chunks = std::max<int64_t>(1, chunk_count(k.rows, grain));
+  T* const partial = scratch_for_rows<T>(2 * chunks * k.n);
+  if (k.rows == 0) std::fill_n(partial, 2 * chunks * k.n, T(0));
   const T count = static_cast<T>(k.n);
   parallel_for(k.rows, grain, [&](int64_t begin, int64_t end) {
-    T* dgain = partial.data() + begin / grain * k.n;
+    T* dgain = partial + begin / grain * k.n;
     T* dbias = dgain + chunks * k.n;
+    std::fill_n(dgain, k.n, T(0));
+    std::fill_n(dbias, k.n, T(0));
     for (int64_t i = begin; i < end; ++i) {
       const T *x = k.x + i * k.n, *dy = k.dy + i * k.n;
       const auto m = hn::Set(d, k.mean[i]), r = hn::Set(d, k.r[i]);
@@ -380,8 +424,8 @@ void apply(const NormGrad<T>& k) {
         map_range<T>(0, k.n, slope, dx, x, dy, k.gain);
     }
   });
-  add_partials(chunks, k.n, partial.data(), k.dgain);
-  if (k.dbias) add_partials(chunks, k.n, partial.data() + chunks * k.n, k.dbias);
+  add_partials<T>(chunks, k.n, partial, k.dgain);
+  if (k.dbias) add_partials<T>(chunks, k.n, partial + chunks * k.n, k.dbias);
 }
 
 // ---- cross entropy

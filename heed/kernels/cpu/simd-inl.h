@@ -11,8 +11,11 @@
 #define HEED_KERNELS_CPU_SIMD_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
+
+#include <algorithm>
 
 #include "heed/base/parallel.h"
 #include "heed/base/random.h"
@@ -42,6 +45,9 @@ using Vec = hn::Vec<Tag<T>>;
 
 // Items a thread takes at a time where the work is a few operations each.
 constexpr int64_t kGrain = 16384;
+
+// Bytes from which on a result is taken for larger than what the caches will keep of it.
+constexpr int64_t kStreamed = int64_t{12} << 20;
 
 // The rows a thread takes at a time when a row has n items.
 inline int64_t row_grain(int64_t n) { return n <= 0 ? 1 : (kGrain + n - 1) / n; }
@@ -229,9 +235,36 @@ HWY_INLINE void map_range(int64_t begin, int64_t end, F f, T* y, const In*... x)
     store_part<T>(f(load_part<T>(x + i, rest)...), y + i, rest);
   }
 }
+
+// The same for a result that no cache will hold: written past the caches, whose lines would be read
+// first only to be overwritten.
+template <class T, class F, class... In>
+HWY_INLINE void stream_range(int64_t begin, int64_t end, F f, T* y, const In*... x) {
+  const Tag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(y + begin) / sizeof(T)) %
+                       lanes;  // numbers past a vector's border
+  int64_t i = std::min(end, begin + (lanes - past) % lanes);
+  map_range(begin, i, f, y, x...);
+  for (; i + lanes <= end; i += lanes) hn::Stream(f(hn::LoadU(d, x + i)...), d, y + i);
+  map_range(i, end, f, y, x...);
+  hwy::FlushStream();
+}
+// Whether a result of n numbers, not one of the inputs, is such a one.
+template <class T, class... In>
+HWY_INLINE bool streams(int64_t n, const T* y, const In*... x) {
+  return n * static_cast<int64_t>(sizeof(T)) >= kStreamed && (... && (x != y));
+}
+
 template <class T, class F, class... In>
 HWY_INLINE void map_array(int64_t n, F f, T* y, const In*... x) {
-  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { map_range(begin, end, f, y, x...); });
+  const bool past_caches = streams(n, y, x...);
+  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+    if (past_caches)
+      stream_range(begin, end, f, y, x...);
+    else
+      map_range(begin, end, f, y, x...);
+  });
 }
 
 // The sum of f(x[i]...) over a row, in four chains; the order depends on n alone.
