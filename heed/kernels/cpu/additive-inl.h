@@ -167,6 +167,7 @@ class AdditiveTile {
                                                       : std::numeric_limits<T>::infinity();
   }
   bool fits(int64_t r, int64_t j) const { return e_most_[r] + f_most_[j] <= T(86); }
+  bool all_fit() const { return e_top_ + f_top_ <= T(86); }
   bool all_small() const { return e_top_ + f_top_ <= kSmall; }
   bool small(int64_t r, int64_t j) const { return e_most_[r] + f_most_[j] <= kSmall; }
   bool few_small(int64_t r, int64_t j) const {

@@ -73,7 +73,7 @@ void step_back(const StepGrad<T>& k, int64_t b, int64_t h) {
     const int64_t count = std::min(kStepKeys, end - key);
     const T* const keys = a.k.at(b, h, key);
     tile.take_keys(count, keys, a.k.row);
-    tile.scores(1, count, q, keys, a.k.row, score, kStepKeys);
+    tile.scores({0, 1}, count, q, keys, a.k.row, score, kStepKeys);
     const auto from = hn::Set(d, log_sum);
     map_range<T>(
         0, count, [&](Vec<T> x) { return exp2_of_negative(hn::Sub(x, from)); }, weights + key,
