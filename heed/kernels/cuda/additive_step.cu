@@ -15,8 +15,6 @@
 namespace heed::kernels {
 namespace {
 
-using namespace few;
-
 constexpr int64_t kFewQueries = 4;
 
 // ---- forward

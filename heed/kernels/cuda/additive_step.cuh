@@ -4,7 +4,8 @@
 
 #include "heed/kernels/cuda/additive.cuh"
 
-namespace heed::kernels::few {
+namespace heed::kernels {
+namespace {
 
 // Loops that seldom turn more than once or twice are not unrolled: what a launch of few
 // microseconds also waits for is its code.
@@ -189,4 +190,5 @@ bool in_packs(const Heads<const T>& x, int64_t n) {
          aligned(x.data, 16);
 }
 
-}  // namespace heed::kernels::few
+}  // namespace
+}  // namespace heed::kernels

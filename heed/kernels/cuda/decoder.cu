@@ -19,8 +19,6 @@
 namespace heed::kernels {
 namespace {
 
-using namespace few;
-
 // ---- a chain of launches
 
 __device__ inline void await_before() {
