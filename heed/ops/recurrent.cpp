@@ -34,6 +34,18 @@ struct Sequence {
                        i * states.stride(0) + direction * n);
   }
   bool packs(const Tensor& u) const { return length > 1 && u.device() == Device::cpu; }
+  // What the kernels for all steps, there and back, begin with.
+  template <class Kernel>
+  Kernel kernel() const {
+    return {.cell = cell,
+            .rows = batch,
+            .length = length,
+            .n = n,
+            .state_row = directions * n,
+            .live = all_live(),
+            .parts = static_cast<int>(directions),
+            .part = {}};
+  }
   const Id* all_live() const { return live ? live->data<Id>() : nullptr; }
   const Id* live_at(int64_t t) const { return live ? live->data<Id>() + t * batch : nullptr; }
 };
@@ -159,14 +171,7 @@ void forward(const Sequence& s, std::span<Direction> directions, std::span<const
     return s.cell == Cell::lstm ? s.plane(states, 1, i) : Tensor();
   };
   const auto together = [&]<class T>() {
-    kernels::CellSequence<T> k{.cell = s.cell,
-                               .rows = s.batch,
-                               .length = s.length,
-                               .n = s.n,
-                               .state_row = s.directions * s.n,
-                               .live = s.all_live(),
-                               .parts = static_cast<int>(s.directions),
-                               .part = {}};
+    auto k = s.kernel<kernels::CellSequence<T>>();
     for (size_t i = 0; i < directions.size(); ++i) {
       const Direction& d = directions[i];
       const int64_t at = static_cast<int64_t>(i);
@@ -268,14 +273,7 @@ Grads through_time(const Sequence& s, std::span<Direction> directions, const Ten
     g.du = gru ? empty_like(g.dx) : g.dx;
   }
   const auto together = [&]<class T>() {
-    kernels::CellSequenceGrad<T> k{.cell = s.cell,
-                                   .rows = s.batch,
-                                   .length = s.length,
-                                   .n = s.n,
-                                   .state_row = s.directions * s.n,
-                                   .live = s.all_live(),
-                                   .parts = static_cast<int>(s.directions),
-                                   .part = {}};
+    auto k = s.kernel<kernels::CellSequenceGrad<T>>();
     for (size_t i = 0; i < directions.size(); ++i) {
       const Direction& d = directions[i];
       k.part[i] = {.backward = d.backward,

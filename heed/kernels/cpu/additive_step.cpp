@@ -21,12 +21,6 @@ namespace heed::kernels {
 constexpr int64_t kStepKeys = 256;  // keys of a tile
 constexpr int64_t kStepRows = 64;   // steps of a tile, on the way to the keys
 
-template <class T, int Use>
-T* step_scratch(int64_t count) {
-  thread_local Scratch<T> scratch;
-  return scratch.at_least(count);
-}
-
 }  // namespace heed::kernels
 #endif
 
@@ -46,8 +40,8 @@ void step_back(const StepGrad<T>& k, int64_t b, int64_t h) {
   const Attention<T>& a = k.forward;
   const Tag<T> d;
   const int64_t width = step_width<T>(a.size), number = b * a.heads + h;
-  T* const q =
-      step_scratch<T, 0>(2 * width + kStepKeys + AdditiveTile<T>::count(width, 1, kStepKeys));
+  T* const q = scratch<Room::attention_block, T>(2 * width + kStepKeys +
+                                                 AdditiveTile<T>::count(width, 1, kStepKeys));
   T *const dq = q + width, *const score = dq + width;
   AdditiveTile<T> tile(score + kStepKeys, a.size, width, 1, kStepKeys);
   std::copy_n(a.q.at(b, h, 0), a.size, q);
@@ -98,8 +92,9 @@ void apply(const StepGrad<T>& k) {
 template <class T>
 void keys_back(const StepsGrad<T>& k, int64_t b, int64_t h, T* dv) {
   const int64_t width = step_width<T>(k.size);
-  T* const q = step_scratch<T, 0>((2 * kStepRows + kStepKeys + 1) * width +
-                                  AdditiveTile<T>::count(width, kStepRows, kStepKeys));
+  T* const q =
+      scratch<Room::attention_block, T>((2 * kStepRows + kStepKeys + 1) * width +
+                                        AdditiveTile<T>::count(width, kStepRows, kStepKeys));
   T *const dq = q + kStepRows * width, *const dk = dq + kStepRows * width,
            *const sum = dk + kStepKeys * width;
   AdditiveTile<T> tile(sum + width, k.size, width, kStepRows, kStepKeys);
@@ -154,7 +149,7 @@ void apply(const StepsGrad<T>& k) {
                        .a_batch = {k.heads * k.steps * k.keys, k.steps * k.keys},
                        .b_batch = {k.dcontext.batch, k.dcontext.head},
                        .c_batch = {k.dvalue.batch, k.dvalue.head}});
-  T* const parts = step_scratch<T, 1>(k.batch * k.heads * k.size);
+  T* const parts = scratch<Room::attention_whole, T>(k.batch * k.heads * k.size);
   parallel_for(k.batch * k.heads, 1, [&](int64_t i, int64_t) {
     keys_back(k, i / k.heads, i % k.heads, parts + i * k.size);
   });

@@ -24,12 +24,6 @@ constexpr int64_t kKeys = 512;            // keys of a tile
 constexpr int64_t kStep = 128;            // tiles are cut at multiples of it
 constexpr int64_t kTileRow = kKeys + 16;  // rows of a tile do not share a set of the cache
 
-template <class T, int Use>
-T* attention_scratch(int64_t count) {
-  thread_local Scratch<T> scratch;
-  return scratch.at_least(count);
-}
-
 }  // namespace heed::kernels
 #endif
 

@@ -156,7 +156,8 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
   const Attention<T>& a = group.a;
   const Block block = block_at(group, row0);
   const Widths<T> width(a);
-  T* memory = attention_scratch<T, 0>(Scores<T>::count(a, kMr) + (kRows + kKeys) * width.value);
+  T* memory =
+      scratch<Room::attention_block, T>(Scores<T>::count(a, kMr) + (kRows + kKeys) * width.value);
   T *sums = memory, *room = sums + kRows * width.value;
   Scores<T> s(a, kMr, room + kKeys * width.value);
   Running<T> run[kRows];
@@ -230,7 +231,8 @@ void apply(const Attention<T>& a) {
     for (int64_t row = 0; row < group.rows(); row = group.block_end(row)) body(row);
   };
   const auto room = [&] {
-    T* keys = attention_scratch<T, 1>(tiles * kKeys * (a.size + rounded_up(a.value_size, kNr<T>)));
+    T* keys = scratch<Room::attention_whole, T>(tiles * kKeys *
+                                                (a.size + rounded_up(a.value_size, kNr<T>)));
     return std::pair(keys, keys + tiles * kKeys * a.size);
   };
   // Packing pays from the second block on.

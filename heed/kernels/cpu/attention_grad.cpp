@@ -114,9 +114,9 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
   const Widths<T> w(a);
   const bool additive = a.form == ScoreForm::additive;
   const bool many = group.rows() >= kFewRows;
-  T* memory = attention_scratch<T, 0>(Scores<T>::count(a, kRows) + kRows * kTileRow + kRows +
-                                      2 * kKeys * (w.size + w.value) + kRows * w.value +
-                                      kNr<T> * std::max(w.size, w.value));
+  T* memory = scratch<Room::attention_block, T>(
+      Scores<T>::count(a, kRows) + kRows * kTileRow + kRows + 2 * kKeys * (w.size + w.value) +
+      kRows * w.value + kNr<T> * std::max(w.size, w.value));
   T *dk_room = memory, *dvalue_room = dk_room + kKeys * w.size,
     *turned_values = dvalue_room + kKeys * w.value, *key_room = turned_values + kKeys * w.value,
     *g = key_room + kKeys * w.size, *slopes = g + kRows * w.value,
@@ -221,7 +221,7 @@ void apply(const AttentionGrad<T>& k) {
   const int64_t pieces =
       k.dbias.data ? 1 : std::clamp<int64_t>(tiles, 1, std::min<int64_t>(8, wanted));
   const int64_t part = (rows + heads) * w.size + rows;
-  T* parts = attention_scratch<T, 1>(groups * pieces * part);
+  T* parts = scratch<Room::attention_whole, T>(groups * pieces * part);
   const auto run_piece = [&](int64_t i) {
     const int64_t group = i / pieces, p = i % pieces;
     T* dq = parts + i * part;

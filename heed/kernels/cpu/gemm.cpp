@@ -25,17 +25,6 @@ constexpr int64_t kDepth = 256;     // k of a packed block
 constexpr int64_t kColumns = 1024;  // most columns packed at a time: kDepth * kColumns f32 = 1 MiB
 constexpr int64_t kTileColumns = 256;  // columns of a thread's piece of work
 
-template <class T>
-T* scratch_for_b(int64_t count) {
-  thread_local Scratch<T> scratch;
-  return scratch.at_least(count);
-}
-template <class T>
-T* scratch_for_a(int64_t count) {
-  thread_local Scratch<T> scratch;
-  return scratch.at_least(count);
-}
-
 }  // namespace heed::kernels
 #endif
 
@@ -167,7 +156,7 @@ void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece
 template <class T>
 void multiply_vector(const Matmul<T>& g, const T* a, const T* b, T* c) {
   const Tag<T> d;
-  T* x = scratch_for_b<T>(g.k);
+  T* x = scratch<Room::product_right, T>(g.k);
   for (int64_t p = 0; p < g.k; ++p) x[p] = b[p * g.b.row];
   const auto put = [&](int64_t i, T sum) {
     T* at = c + i * g.c.row;
@@ -240,7 +229,7 @@ void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
       if (g.packed_b) {
         panels = g.packed_b + k0 * chunk_count(g.n, nr) * nr + col0 * k;
       } else if (!direct && !pack_late) {
-        T* packed = scratch_for_b<T>(kDepth * (chunk_count(n, nr) * nr));
+        T* packed = scratch<Room::product_right, T>(kDepth * (chunk_count(n, nr) * nr));
         const int64_t panel_count = chunk_count(n, nr);
         parallel_for(panel_count, std::max<int64_t>(1, kGrain / (k * nr)),
                      [&](int64_t begin, int64_t end) {
@@ -253,7 +242,7 @@ void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
                      });
         panels = packed;
       }
-      T* const packed_a = a_in_place ? nullptr : scratch_for_a<T>(g.m * (k + kApart));
+      T* const packed_a = a_in_place ? nullptr : scratch<Room::product_left, T>(g.m * (k + kApart));
       if (packed_a)
         parallel_for(row_tiles, 1, [&](int64_t t, int64_t) {
           const int64_t row = t * rows_of_tile, last = std::min(g.m, row + rows_of_tile);

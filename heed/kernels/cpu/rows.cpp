@@ -16,19 +16,6 @@
 // After foreach_target.h, as Highway wants it.
 #include "heed/kernels/cpu/simd-inl.h"
 
-#ifndef HEED_KERNELS_CPU_ROWS_ONCE
-#define HEED_KERNELS_CPU_ROWS_ONCE
-namespace heed::kernels {
-
-template <class T>
-T* scratch_for_rows(int64_t count) {
-  thread_local Scratch<T> scratch;
-  return scratch.at_least(count);
-}
-
-}  // namespace heed::kernels
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
@@ -248,7 +235,7 @@ void softmax_long(const Softmax<T>& k, int64_t begin, int64_t end) {
       const auto shift = hn::Set(d, most + std::log(sum_exp(k.n, most, x)));
       write([&](Vec<T> v) { return hn::Sub(v, shift); }, x);
     } else {
-      T* const powers = past_caches ? scratch_for_rows<T>(k.n) : y;
+      T* const powers = past_caches ? scratch<Room::rows, T>(k.n) : y;
       const auto factor = hn::Set(d, T(1) / exp_row(k.n, most, x, powers));
       write([&](Vec<T> v) { return hn::Mul(v, factor); }, powers);
     }
@@ -375,7 +362,7 @@ void apply(const NormGrad<T>& k) {
   // At most 32 chunks: one thread adds up what the others wrote.
   const int64_t grain = std::max({int64_t{32}, row_grain(k.n), chunk_count(k.rows, 32)});
   const int64_t chunks = std::max<int64_t>(1, chunk_count(k.rows, grain));
-  T* const partial = scratch_for_rows<T>(2 * chunks * k.n);
+  T* const partial = scratch<Room::rows, T>(2 * chunks * k.n);
   if (k.rows == 0) std::fill_n(partial, 2 * chunks * k.n, T(0));
   const T count = static_cast<T>(k.n);
   parallel_for(k.rows, grain, [&](int64_t begin, int64_t end) {

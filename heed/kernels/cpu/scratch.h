@@ -34,4 +34,18 @@ class Scratch {
   std::unique_ptr<T, Free> data_;
 };
 
+// What a thread's memory is used for. Two that are needed at the same time have two names.
+enum class Room {
+  product_left,     // a product's packed operands
+  product_right,    //
+  rows,             // sums over rows, or one row
+  attention_block,  // attention: what a thread works on
+  attention_whole   // and what all threads read, or leave for the last step
+};
+template <Room, class T>
+T* scratch(int64_t count) {
+  thread_local Scratch<T> kept;
+  return kept.at_least(count);
+}
+
 }  // namespace heed::kernels
