@@ -267,6 +267,16 @@ struct SoftmaxGrad {
 };
 HEED_KERNEL(SoftmaxGrad);
 
+// What a norm is taken of, where it is a sum: x + dropout(more), which goes to `sum`. Back, `sum`
+// is where d more goes. A GPU's alone: one pass instead of two.
+template <class T>
+struct NormOfSum {
+  float p;
+  Seed seed;
+  const T* more;  // or null: it is x itself, and what stands here does not count
+  T* sum;
+};
+
 // y = (x - mean) * r * gain + bias by row, r = 1 / sqrt(variance + epsilon); without `centered`
 // (RMS norm) the mean is taken as 0 and there is no bias. `mean` and `r` are kept for the gradient.
 template <class T>
@@ -279,6 +289,7 @@ struct Norm {
   const Wide<T>* bias;  // null unless centered
   T* y;
   Wide<T>*mean, *r;  // [rows]
+  NormOfSum<T> of = {};
 };
 HEED_KERNEL(Norm);
 
@@ -295,7 +306,8 @@ struct NormGrad {
   const T* dy;
   T* dx;
   Wide<T>*dgain, *dbias;
-  Wide<T>* partial;  // or null
+  Wide<T>* partial;      // or null
+  NormOfSum<T> of = {};  // `more` is not read; without `sum`, d more is not wanted
 };
 HEED_KERNEL(NormGrad);
 

@@ -49,11 +49,41 @@ Tensor Transformer::output_weight() const {
   return output_ ? output_->weight() : (target_ ? *target_ : source_).output_weight();
 }
 
-template <class F>
-Tensor Transformer::around(const LayerNorm& norm, const Tensor& x, F f) const {
-  if (config_.norm == "pre") return add_dropout(x, f(norm(x)), config_.dropout);
-  return norm(add_dropout(x, f(x), config_.dropout));
-}
+// What flows through the layers, and around each of their parts f: x + f(norm(x)) or, with norms
+// behind, norm(x + f(x)). Norms before: what a part gave is added when the next norm reads the sum,
+// in one pass with it.
+class Transformer::Stream {
+ public:
+  Stream(const ModelConfig& config, Tensor x)
+      : before_(config.norm == "pre"), dropout_(config.dropout), x_(std::move(x)) {}
+
+  template <class F>
+  void around(const LayerNorm& norm, F f) {
+    if (before_)
+      more_ = f(read(norm));
+    else
+      x_ = norm.of_sum(x_, f(x_), dropout_).normed;
+  }
+  Tensor read(const LayerNorm& norm) {
+    if (!more_) return norm(x_);
+    auto [sum, normed] = norm.of_sum(x_, *more_, dropout_);
+    x_ = sum, more_.reset();
+    return normed;
+  }
+  const Tensor& value() {
+    if (more_) x_ = add_dropout(x_, *more_, dropout_);
+    more_.reset();
+    return x_;
+  }
+  // With norms before, the layers end by one.
+  Tensor end(const std::optional<LayerNorm>& norm) { return norm ? read(*norm) : value(); }
+
+ private:
+  bool before_;
+  double dropout_;
+  Tensor x_;
+  std::optional<Tensor> more_;
+};
 
 Tensor Transformer::embed(const Embedding& table, const Tensor& id, int64_t first) const {
   const int64_t T = id.size(1);
@@ -75,13 +105,13 @@ Tensor Transformer::encode(const Source& source, std::vector<Tensor>* layers) co
       .mask = Mask::padding(source.lengths),
       .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
       .dropout = config_.attention_dropout};
-  Tensor x = embed(source_, source.ids, 0);
+  Stream x(config_, embed(source_, source.ids, 0));
   for (const Block& b : encoder_) {
-    x = around(b.self_norm, x, [&](const Tensor& y) { return b.self.itself(y, options).y; });
-    x = around(b.inner_norm, x, b.inner);
-    if (layers) layers->push_back(x);
+    x.around(b.self_norm, [&](const Tensor& y) { return b.self.itself(y, options).y; });
+    x.around(b.inner_norm, b.inner);
+    if (layers) layers->push_back(x.value());
   }
-  return encoder_norm_ ? (*encoder_norm_)(x) : x;
+  return x.end(encoder_norm_);
 }
 
 WordLayers Transformer::word_layers(const Source& source, Id begin) const {
@@ -102,26 +132,26 @@ Forced Transformer::force(const Source& source, const Tensor& target_in, bool wa
   cross.mask = Mask::padding(source.lengths), cross.want_weights = want_weights;
   self.want_weights = want_weights && !memory;
   Forced out;
-  Tensor x = embed(target_ ? *target_ : source_, target_in, 0);
+  Stream x(config_, embed(target_ ? *target_ : source_, target_in, 0));
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
     const auto show = [&](const std::optional<Tensor>& weights) {
       if (weights) out.weights.push_back({static_cast<int64_t>(i), *weights});
     };
-    x = around(b.self_norm, x, [&](const Tensor& y) {
+    x.around(b.self_norm, [&](const Tensor& y) {
       MultiHead::Output read = b.self.itself(y, self);
       show(read.attended.weights);
       return read.y;
     });
     if (b.cross)
-      x = around(*b.cross_norm, x, [&](const Tensor& y) {
+      x.around(*b.cross_norm, [&](const Tensor& y) {
         MultiHead::Output read = (*b.cross)(y, b.cross->remember(*memory), cross);
         show(read.attended.weights);
         return read.y;
       });
-    x = around(b.inner_norm, x, b.inner);
+    x.around(b.inner_norm, b.inner);
   }
-  out.hidden = decoder_norm_ ? (*decoder_norm_)(x) : x;
+  out.hidden = x.end(decoder_norm_);
   return out;
 }
 
@@ -151,12 +181,12 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
                             .first = state.steps,
                             .want_weights = want_weights};
   Step out;
-  Tensor x =
-      embed(target_ ? *target_ : source_, ids(last, {rows, 1}), state.steps);  // [rows, 1, D]
+  Stream x(config_, embed(target_ ? *target_ : source_, ids(last, {rows, 1}),
+                          state.steps));  // [rows, 1, D]
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
     KeyValueCache& cache = state.cache.at("self" + std::to_string(i));
-    x = around(b.self_norm, x, [&](const Tensor& y) {
+    x.around(b.self_norm, [&](const Tensor& y) {
       cache.append(b.self.remember(y, state.steps));
       MultiHead::Output read = b.self(y, cache.all(), self);
       if (const auto& w = read.attended.weights)  // [rows, H, 1, words so far]
@@ -184,11 +214,11 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
       }
       return reshape(concat(ys, 1), {rows, 1, config_.size});
     };
-    if (b.cross) x = around(*b.cross_norm, x, across);
-    x = around(b.inner_norm, x, b.inner);
+    if (b.cross) x.around(*b.cross_norm, across);
+    x.around(b.inner_norm, b.inner);
   }
   ++state.steps;
-  const Tensor hidden = reshape(decoder_norm_ ? (*decoder_norm_)(x) : x, {rows, config_.size});
+  const Tensor hidden = reshape(x.end(decoder_norm_), {rows, config_.size});
   out.logits = linear(hidden, output_weight());
   return out;
 }

@@ -28,9 +28,7 @@ class Transformer final : public Model {
   };
   enum class Cross { yes, no };
   Block block(const Params& params, Cross cross) const;
-  // x + f(norm(x)), or norm(x + f(x)).
-  template <class F>
-  Tensor around(const LayerNorm& norm, const Tensor& x, F f) const;
+  class Stream;
   Tensor embed(const Embedding& table, const Tensor& id, int64_t first) const;
   Tensor encode(const Source& source, std::vector<Tensor>* layers = nullptr) const;
 

@@ -40,6 +40,10 @@ class LayerNorm {
  public:
   LayerNorm(const Params& params, int64_t size);
   Tensor operator()(const Tensor& x) const { return layer_norm(x, gain_, bias_); }
+  // x + dropout(y, p), and its norm.
+  Normed of_sum(const Tensor& x, const Tensor& y, double p) const {
+    return add_dropout_norm(x, y, p, gain_, bias_);
+  }
 
  private:
   Tensor gain_, bias_;

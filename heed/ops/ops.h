@@ -99,6 +99,15 @@ Tensor log_softmax(const Tensor& x);
 
 // (x - mean) / sqrt(variance + epsilon) * gain + bias.
 Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsilon = 1e-5);
+// sum = residual + dropout(x, p), and its layer norm; on a GPU in one pass, there and back.
+struct Normed {
+  Tensor sum, normed;
+};
+Normed add_dropout_norm(const Tensor& residual, const Tensor& x, double p, kernels::Seed seed,
+                        const Tensor& gain, const Tensor& bias);
+// In training the seed is drawn from the tape; else nothing is dropped.
+Normed add_dropout_norm(const Tensor& residual, const Tensor& x, double p, const Tensor& gain,
+                        const Tensor& bias);
 // x / sqrt(mean of squares + epsilon) * gain (Zhang and Sennrich, 2019).
 Tensor rms_norm(const Tensor& x, const Tensor& gain, double epsilon = 1e-6);
 

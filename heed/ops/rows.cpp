@@ -46,8 +46,17 @@ void require_row_vector(const char* op, const char* what, const Tensor& v, const
           name(v.type()));
 }
 
+// What a norm's input is made from by the norm's own kernel, and d more, which its way back leaves.
+struct SumBefore {
+  Tensor residual, more;
+  double p;
+  kernels::Seed seed;
+  std::shared_ptr<Tensor> back;
+};
+
+// With `before`, the input has no numbers yet: they are made here.
 Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tensor* bias,
-            double epsilon) {
+            double epsilon, const SumBefore* before = nullptr) {
   require_rows(op, given);
   require_row_vector(op, "gain", gain, given);
   if (bias) require_row_vector(op, "bias", *bias, given);
@@ -56,53 +65,67 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
   Tensor y = empty_like(x), mean_kept({rows}, wide(x.type())), r({rows}, wide(x.type()));
   const bool centered = bias != nullptr;
   launch(op, x, [&]<class T>() {
-    return kernels::Norm<T>{.rows = rows,
-                            .n = x.size(-1),
-                            .centered = centered,
-                            .epsilon = static_cast<kernels::Wide<T>>(epsilon),
-                            .x = x.data<T>(),
-                            .gain = gain.data<kernels::Wide<T>>(),
-                            .bias = bias ? bias->data<kernels::Wide<T>>() : nullptr,
-                            .y = y.data<T>(),
-                            .mean = mean_kept.data<kernels::Wide<T>>(),
-                            .r = r.data<kernels::Wide<T>>()};
+    kernels::Norm<T> k{.rows = rows,
+                       .n = x.size(-1),
+                       .centered = centered,
+                       .epsilon = static_cast<kernels::Wide<T>>(epsilon),
+                       .x = x.data<T>(),
+                       .gain = gain.data<kernels::Wide<T>>(),
+                       .bias = bias ? bias->data<kernels::Wide<T>>() : nullptr,
+                       .y = y.data<T>(),
+                       .mean = mean_kept.data<kernels::Wide<T>>(),
+                       .r = r.data<kernels::Wide<T>>()};
+    if (before) {
+      k.x = before->residual.data<T>();
+      k.of = {static_cast<float>(before->p), before->seed, before->more.data<T>(), x.data<T>()};
+    }
+    return k;
   });
-  return record(op, {&x, &gain, bias}, y,
-                [op, to = Destination(x), x = x.detached(), gain_leaf = gain.leaf(),
-                 bias_leaf = bias ? bias->leaf() : nullptr, gain = gain.detached(), mean_kept, r,
-                 centered](Tensor dy) {
-                  dy = contiguous(dy);
-                  const std::optional<Tensor> begun = to.begun();
-                  Tensor dx = begun ? *begun : reusable(dy), dgain = empty_like(gain),
-                         dbias = empty_like(gain), partial;
-                  const int64_t n = x.size(-1), parts = kernels::norm_parts(rows_of(x));
-                  const bool later = x.device() == Device::cuda && gain_leaf &&
-                                     (bias_leaf || !centered) && rows_of(x) > 0;
-                  if (later) partial = Tensor({parts, centered ? 2 * n : n}, gain.type());
-                  launch(op, x, [&]<class T>() {
-                    using W = kernels::Wide<T>;
-                    return kernels::NormGrad<T>{.rows = rows_of(x),
-                                                .n = x.size(-1),
-                                                .centered = centered,
-                                                .add = begun.has_value(),
-                                                .x = x.data<T>(),
-                                                .gain = gain.data<W>(),
-                                                .mean = mean_kept.data<W>(),
-                                                .r = r.data<W>(),
-                                                .dy = dy.data<T>(),
-                                                .dx = dx.data<T>(),
-                                                .dgain = dgain.data<W>(),
-                                                .dbias = centered ? dbias.data<W>() : nullptr,
-                                                .partial = later ? partial.data<W>() : nullptr};
-                  });
-                  Grads grads(3);
-                  if (!begun) grads[0] = dx;
-                  if (!later) grads[1] = dgain;
-                  if (!later && centered) grads[2] = dbias;
-                  if (later) add_rows_later(gain_leaf, slice(partial, 1, 0, n));
-                  if (later && centered) add_rows_later(bias_leaf, slice(partial, 1, n, 2 * n));
-                  return grads;
-                });
+  std::optional<SumBefore> drops;  // what comes back is dropped too
+  if (before && before->p > 0) drops = SumBefore{{}, {}, before->p, before->seed, before->back};
+  return record(
+      op, {&x, &gain, bias}, y,
+      [op, to = Destination(x), x = x.detached(), gain_leaf = gain.leaf(),
+       bias_leaf = bias ? bias->leaf() : nullptr, gain = gain.detached(), mean_kept, r, centered,
+       drops](Tensor dy) {
+        dy = contiguous(dy);
+        const std::optional<Tensor> begun = to.begun();
+        // dx is all of the sum's gradient, whose record is the next one.
+        const bool dropped = drops && (begun || to.empty());
+        if (dropped) *drops->back = empty_like(x);
+        Tensor dx = begun ? *begun : reusable(dy), dgain = empty_like(gain),
+               dbias = empty_like(gain), partial;
+        const int64_t n = x.size(-1), parts = kernels::norm_parts(rows_of(x));
+        const bool later =
+            x.device() == Device::cuda && gain_leaf && (bias_leaf || !centered) && rows_of(x) > 0;
+        if (later) partial = Tensor({parts, centered ? 2 * n : n}, gain.type());
+        launch(op, x, [&]<class T>() {
+          using W = kernels::Wide<T>;
+          kernels::NormGrad<T> k{.rows = rows_of(x),
+                                 .n = x.size(-1),
+                                 .centered = centered,
+                                 .add = begun.has_value(),
+                                 .x = x.data<T>(),
+                                 .gain = gain.data<W>(),
+                                 .mean = mean_kept.data<W>(),
+                                 .r = r.data<W>(),
+                                 .dy = dy.data<T>(),
+                                 .dx = dx.data<T>(),
+                                 .dgain = dgain.data<W>(),
+                                 .dbias = centered ? dbias.data<W>() : nullptr,
+                                 .partial = later ? partial.data<W>() : nullptr};
+          if (dropped)
+            k.of = {static_cast<float>(drops->p), drops->seed, nullptr, drops->back->data<T>()};
+          return k;
+        });
+        Grads grads(3);
+        if (!begun) grads[0] = dx;
+        if (!later) grads[1] = dgain;
+        if (!later && centered) grads[2] = dbias;
+        if (later) add_rows_later(gain_leaf, slice(partial, 1, 0, n));
+        if (later && centered) add_rows_later(bias_leaf, slice(partial, 1, n, 2 * n));
+        return grads;
+      });
 }
 
 struct Targets {
@@ -155,6 +178,36 @@ Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, doubl
 }
 Tensor rms_norm(const Tensor& x, const Tensor& gain, double epsilon) {
   return norm("rms_norm", x, gain, nullptr, epsilon);
+}
+
+Normed add_dropout_norm(const Tensor& residual_given, const Tensor& given, double p,
+                        kernels::Seed seed, const Tensor& gain, const Tensor& bias) {
+  const char* const op = "add_dropout_norm";
+  require_rows(op, given);
+  require(residual_given.shape() == given.shape() && residual_given.type() == given.type(), op,
+          ": residual and x differ: ", residual_given.shape(), " ", name(residual_given.type()),
+          " and ", given.shape(), " ", name(given.type()));
+  require(p >= 0 && p < 1, op, ": p must be in [0, 1), given ", p);
+  if (given.device() == Device::cpu) {
+    const Tensor sum = add_dropout(residual_given, given, p, seed);
+    return {sum, layer_norm(sum, gain, bias)};
+  }
+  const Tensor residual = contiguous(residual_given), x = contiguous(given);
+  // The norm's way back comes first, and leaves d x here.
+  const auto back = std::make_shared<Tensor>();
+  const Tensor sum = record(op, {&residual, &x}, empty_like(x), [p, seed, back](Tensor dy) {
+    dy = contiguous(dy);
+    return Grads{dy, back->defined() ? *back : dropout(dy, p, seed)};
+  });
+  const SumBefore before{residual.detached(), x.detached(), p, seed, back};
+  return {sum, norm(op, sum, gain, &bias, 1e-5, &before)};
+}
+Normed add_dropout_norm(const Tensor& residual, const Tensor& x, double p, const Tensor& gain,
+                        const Tensor& bias) {
+  Tape* const tape = Tape::current();
+  const bool drops = tape && p != 0;
+  return add_dropout_norm(residual, x, drops ? p : 0, drops ? tape->draw() : kernels::Seed{}, gain,
+                          bias);
 }
 
 Tensor cross_entropy(Tensor logits, const Tensor& given_target, double smoothing) {

@@ -100,14 +100,19 @@ Tensor gradient_so_far(const Slot& slot, const Shape& shape, Type type) {
   return sum;
 }
 
-std::optional<Tensor> Destination::begun() const {
+const Tensor* Destination::so_far() const {
   const Tensor* sum = leaf ? leaf->grad.get() : nullptr;
   if (!leaf && under_way && slot.tape == under_way_on &&
       slot.index < static_cast<int64_t>(under_way->size()))
     sum = &(*under_way)[static_cast<size_t>(slot.index)];
-  if (!sum || !sum->defined() || !sum->sole_owner() || !sum->contiguous()) return std::nullopt;
+  return sum && sum->defined() ? sum : nullptr;
+}
+std::optional<Tensor> Destination::begun() const {
+  const Tensor* const sum = so_far();
+  if (!sum || !sum->sole_owner() || !sum->contiguous()) return std::nullopt;
   return *sum;
 }
+bool Destination::empty() const { return !so_far(); }
 
 bool is_unit(const Tensor& dy) { return unit && dy.raw() == unit->raw(); }
 

@@ -133,9 +133,14 @@ struct Destination {
   // What has come together so far, if there is anything and nobody else sees it. A closure that
   // adds to it returns none for that input.
   std::optional<Tensor> begun() const;
+  // Has nothing come yet?
+  bool empty() const;
 
   Slot slot;
   std::shared_ptr<Leaf> leaf;
+
+ private:
+  const Tensor* so_far() const;
 };
 
 // True for the 1 with which the way back begins: what is multiplied by it need not be.

@@ -448,6 +448,33 @@ Case add_dropout_case(int64_t n) {
   return c;
 }
 
+// A sum that is read with its norm and without: what is dropped there is dropped on the way back.
+// Of 512 numbers a row, neighbours far apart share what is drawn.
+Case add_dropout_norm_case(int64_t rows, int64_t n) {
+  const Case sums = add_dropout_case(rows * n), norm = layer_norm_case(rows, n);
+  Case c{"add_dropout_norm " + std::to_string(n),
+         {{{rows, n}}, {{rows, n}}, {{n}}, {{n}}},
+         [](const std::vector<Tensor>& x) {
+           const auto [sum, normed] =
+               add_dropout_norm(x[1] * 0.5, x[0], 0.3, {0x123456789abcdef0, nullptr}, x[2], x[3]);
+           return sum * 0.25 + normed;
+         },
+         {},
+         {}};
+  const auto both = [](const auto& in, const auto& add, const auto& norms) {
+    using T = Number<decltype(in)>;
+    auto half = in[1];
+    for (auto& v : half) v *= T(0.5);
+    const auto sum = add({in[0], half});
+    auto y = norms({sum, in[2], in[3]});
+    for (size_t i = 0; i < y.size(); ++i) y[i] += sum[i] * T(0.25);
+    return y;
+  };
+  c.truth = [=](const Arrays<double>& in) { return both(in, sums.truth, norm.truth); };
+  c.plain = [=](const Arrays<float>& in) { return both(in, sums.plain, norm.plain); };
+  return c;
+}
+
 // Several ops read one tensor: what flows back comes together in place.
 Case shared_input_case(int64_t rows, int64_t n) {
   const Case norm = layer_norm_case(rows, n);
@@ -636,6 +663,7 @@ std::vector<Case> ops() {
       }));
   all.push_back(dropout_case(1500));
   all.push_back(add_dropout_case(1500));
+  for (const int64_t n : {13, 128, 512, 1040}) all.push_back(add_dropout_norm_case(3, n));
   all.push_back(linear_each_case());
   all.push_back(shared_input_case(7, 13));
   for (const char form : {'n', 't', 'T'}) {

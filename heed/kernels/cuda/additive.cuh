@@ -6,8 +6,6 @@
 
 namespace heed::kernels {
 
-constexpr float kLog2E = 1.44269504088896340736f;
-
 constexpr size_t kMostShared = 225 << 10;  // what a kernel asks for at most
 template <class Kernel>
 void allow_shared(Kernel kernel, size_t bytes) {

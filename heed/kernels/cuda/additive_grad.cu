@@ -12,7 +12,7 @@
 namespace heed::kernels {
 namespace {
 
-constexpr int64_t kSlopes = 8 << 20;  // the most d scores that are held at once
+constexpr int64_t kSlopes = 4 << 20;  // the most d scores that are held at once
 constexpr int kBatch = 16;            // keys at a time in `spread`
 
 // Some batch items and some keys of them, which a launch has; with key0 a multiple of kOwn.

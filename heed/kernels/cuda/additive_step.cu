@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(kKeyThreads) to_keys(const __grid_constant__ T
   float dv = 0;
   for (int key = 0; key < k.keys; key += kTileKeys) {
     const int count = static_cast<int>(min(int64_t{kTileKeys}, k.keys - key));
-    float sum[kTileKeys] = {};
+    float sum[kTileKeys] = {}, dv_here = 0;  // many short sums lose fewer digits than a long one
     if (for_keys) {
       float own[kTileKeys];
 #pragma unroll
@@ -292,13 +292,14 @@ __global__ void __launch_bounds__(kKeyThreads) to_keys(const __grid_constant__ T
                  [&](int u, float ds, float q) {
                    const Tanh t(q + own[u]);
                    sum[u] += ds != 0 ? ds * t.slope() : 0.0f;
-                   dv += ds != 0 ? ds * t.value() : 0.0f;
+                   dv_here += ds != 0 ? ds * t.value() : 0.0f;
                  });
     } else {
       over_steps(left + k.batch * k.heads * k.steps * k.keys, k.keys, key, k.steps,
                  row_at(k.dcontext, b, h, 0) + x, k.dcontext.row, real, tile,
                  [&](int u, float w, float g) { sum[u] += w != 0 ? w * g : 0.0f; });
     }
+    dv += dv_here;
     if (!real) continue;
 #pragma unroll
     for (int u = 0; u < kTileKeys; ++u) {

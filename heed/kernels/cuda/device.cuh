@@ -24,6 +24,7 @@ inline void launched(const char* kernel) {
 }
 
 inline constexpr int kWarp = 32;
+inline constexpr float kLog2E = 1.44269504088896340736f;
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Blocks for a loop over n items that strides by the whole grid: enough to fill the GPU.
 inline unsigned grid_for(int64_t n, int64_t block, int64_t most = 132 * 16) {

@@ -14,7 +14,6 @@
 
 namespace heed::kernels {
 
-inline constexpr float kLog2E = 1.44269504088896340736f;
 inline constexpr int kTileRows = 32;  // queries of a tile: as many as a warp has lanes
 
 // Heads::at() for the device.

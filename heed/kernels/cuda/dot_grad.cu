@@ -161,28 +161,41 @@ __device__ void add_keys(const Tile<D, BK>& tile, int key, int count, bool caref
   }
 }
 
-// sums[u] += sum over rows of a tile of by[row][u] * x[row]: four columns of KPT keys.
+// sums[u] += sum over rows of a tile of by[row][u] * x[row]: four columns of KPT keys. The tile's
+// sum is made apart where registers allow it: many short sums lose fewer digits than a long one.
 template <int D, int BK, int KPT>
 __device__ void add_queries(const float* x, const float* by, int rows, float4 (&sums)[KPT]) {
+  constexpr bool kApart = KPT <= 8;
+  float4 apart[kApart ? KPT : 1];
+#pragma unroll
+  for (int u = 0; u < (kApart ? KPT : 0); ++u) apart[u] = make_float4(0, 0, 0, 0);
+  const auto sum = [&](int u) -> float4& {
+    if constexpr (kApart)
+      return apart[u];
+    else
+      return sums[u];
+  };
 #pragma unroll 2
   for (int r = 0; r < rows; ++r) {
     const float4 v = at4(x + r * (D + 4));
     const float* w = by + r * (BK + 4);
     if constexpr (KPT == 2) {
       const float2 two = *reinterpret_cast<const float2*>(w);
-      add_times(sums[0], two.x, v);
-      add_times(sums[1], two.y, v);
+      add_times(sum(0), two.x, v);
+      add_times(sum(1), two.y, v);
     } else {
 #pragma unroll
       for (int u = 0; u < KPT; u += 4) {
         const float4 four_keys = at4(w + u);
-        add_times(sums[u], four_keys.x, v);
-        add_times(sums[u + 1], four_keys.y, v);
-        add_times(sums[u + 2], four_keys.z, v);
-        add_times(sums[u + 3], four_keys.w, v);
+        add_times(sum(u), four_keys.x, v);
+        add_times(sum(u + 1), four_keys.y, v);
+        add_times(sum(u + 2), four_keys.z, v);
+        add_times(sum(u + 3), four_keys.w, v);
       }
     }
   }
+#pragma unroll
+  for (int u = 0; u < (kApart ? KPT : 0); ++u) add_times(sums[u], 1.0f, apart[u]);
 }
 
 // kWhole: the tile holds all keys. 16 warps at a time, where shared memory has room for them.

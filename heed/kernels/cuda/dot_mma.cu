@@ -50,6 +50,33 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
   const int own = warp * 16 * kRowTiles;  // this warp's rows of the tile
   const int keys = static_cast<int>(a.keys);
 
+  const uint32_t q_tile = shared_address(tile.q);
+  {
+    constexpr int kStep = C::kThreads / S::kPieces;
+    const int piece = static_cast<int>(threadIdx.x) % S::kPieces;
+#pragma unroll
+    for (int r0 = 0; r0 < kRows; r0 += kStep) {
+      const int r = r0 + static_cast<int>(threadIdx.x) / S::kPieces;
+      const bool there = row0 + r < unit.rows;
+      copy16(q_tile + S::offset(r, piece),
+             there ? unit.row_of(a.q, row0 + r) + piece * 8 : a.q.data, there);
+    }
+  }
+  // Keys [low, high) of tile t, and zeros.
+  const auto take = [&](int t, int low, int high) {
+    const int key = t * kKeys, stage = t % C::kStages;
+    S::template take<kKeys, C::kThreads>(shared_address(tile.k[stage]),
+                                         row_at(a.k, unit.b, unit.g, key), a.k.row, low - key,
+                                         high - key);
+    S::template take<kKeys, C::kThreads>(shared_address(tile.value[stage]),
+                                         row_at(a.value, unit.b, unit.g, key), a.value.row,
+                                         low - key, high - key);
+  };
+  // Where one tile is all, it is asked for before it is known what is seen: what a small launch
+  // costs is waiting. Elsewhere what no row sees is not read.
+  constexpr bool kAtOnce = C::kStages == 1;
+  if (kAtOnce) take(0, 0, keys);
+
   // Ranges: of each row, of a warp's rows, of all.
   Span span = Span::none(keys);
 #pragma unroll
@@ -68,31 +95,9 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
   }
   __syncthreads();
 
-  const uint32_t q_tile = shared_address(tile.q);
-  {
-    constexpr int kStep = C::kThreads / S::kPieces;
-    const int piece = static_cast<int>(threadIdx.x) % S::kPieces;
-#pragma unroll
-    for (int r0 = 0; r0 < kRows; r0 += kStep) {
-      const int r = r0 + static_cast<int>(threadIdx.x) / S::kPieces;
-      const bool there = row0 + r < unit.rows;
-      copy16(q_tile + S::offset(r, piece),
-             there ? unit.row_of(a.q, row0 + r) + piece * 8 : a.q.data, there);
-    }
-  }
   const int first = tile.all.low / kKeys,
             last = (tile.all.high + kKeys - 1) / kKeys;  // tiles of keys
-  const auto take = [&](int t) {
-    const int key = t * kKeys, stage = t % C::kStages;
-    // What no row sees is not read: it need not be numbers.
-    const int low = tile.all.low - key, high = tile.all.high - key;
-    S::template take<kKeys, C::kThreads>(shared_address(tile.k[stage]),
-                                         row_at(a.k, unit.b, unit.g, key), a.k.row, low, high);
-    S::template take<kKeys, C::kThreads>(shared_address(tile.value[stage]),
-                                         row_at(a.value, unit.b, unit.g, key), a.value.row, low,
-                                         high);
-  };
-  if (first < last) take(first);
+  if (!kAtOnce && first < last) take(first, tile.all.low, tile.all.high);
   copies_end();
 
   uint32_t q[kKeepQ ? kRowTiles : 1][kKeepQ ? kSteps : 1][4];
@@ -122,7 +127,7 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
         for (int k = 0; k < kSteps; ++k)
           load_matrices(q[kKeepQ ? i : 0][kKeepQ ? k : 0], S::at(q_begin, own + i * 16, k));
     }
-    if (t + 1 < last) take(t + 1);
+    if (t + 1 < last) take(t + 1, tile.all.low, tile.all.high);
     copies_end();
     const uint32_t k_begin = S::right(shared_address(tile.k[t % C::kStages])),
                    value_begin = S::right_turned(shared_address(tile.value[t % C::kStages]));

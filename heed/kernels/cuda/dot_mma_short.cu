@@ -68,16 +68,15 @@ __global__ void __launch_bounds__(kStep * 2, (D == 128 ? 2
   do {
     const int count = min(kStep, unit.rows - row0);
     if (!kOne && row0 > 0) __syncthreads();  // the last step was read
-    if (thread < kStep) tile.range[thread] = unit.range(a, row0 + thread);
-    __syncthreads();
-    {  // Rows that see nothing are zeros.
+    // All that a step reads is asked for at once: what a small launch costs is waiting.
+    {
       constexpr int kRowsAtOnce = kThreads / S::kPieces;
       const int piece = thread % S::kPieces;
       const uint32_t q_tile = shared_address(tile.q), g_tile = shared_address(tile.g);
 #pragma unroll
       for (int r0 = 0; r0 < kStep; r0 += kRowsAtOnce) {
         const int r = r0 + thread / S::kPieces;
-        const bool there = tile.range[r].x < tile.range[r].y;
+        const bool there = r < count;
         copy16(q_tile + S::offset(r, piece),
                there ? unit.row_of(a.q, row0 + r) + piece * 8 : a.q.data, there);
         copy16(g_tile + S::offset(r, piece),
@@ -85,8 +84,39 @@ __global__ void __launch_bounds__(kStep * 2, (D == 128 ? 2
       }
     }
     copies_end();
+    constexpr int kContexts = 16 * S::kPieces / kWarp;  // rows that a lane has a piece of
+    uint4 context[kContexts];
+    float log_sums[2];
+    if (own < count) {
+#pragma unroll
+      for (int i = 0; i < kContexts; ++i) {
+        const int r = own + i * (kWarp / S::kPieces) + lane / S::kPieces;
+        context[i] = piece_of<S>(r < count ? unit.row_of(a.context, row0 + r) : nullptr);
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int r = own + h * 8 + lane / 4;
+        log_sums[h] = r < count ? a.log_sum[unit.number(a, row0 + r)] : 0.0f;
+      }
+    }
+    bool blind = false;  // a row that sees nothing
+    if (thread < kStep) {
+      const int2 range = unit.range(a, row0 + thread);
+      tile.range[thread] = range;
+      blind = thread < count && range.x >= range.y;
+    }
     copies_wait<0>();
-    __syncthreads();
+    if (__syncthreads_or(blind)) {  // such rows are zeros, whatever stands there
+      for (int x = thread; x < kStep * S::kPieces; x += kThreads) {
+        const int r = x / S::kPieces;
+        if (tile.range[r].x < tile.range[r].y) continue;
+        const uint32_t at = S::offset(r, x % S::kPieces);
+        for (bf16* to : {tile.q, tile.g})
+          *reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(to) + at) =
+              make_uint4(0, 0, 0, 0);
+      }
+      __syncthreads();
+    }
     if (a.range && row0 == 0) {
       // 0 * NaN is NaN: a key that is no number is made 0. Rows that see it have no number as their
       // log_sum, and get none.
@@ -95,11 +125,10 @@ __global__ void __launch_bounds__(kStep * 2, (D == 128 ? 2
     }
     if (own < count) {
 #pragma unroll
-      for (int r0 = 0; r0 < 16; r0 += kWarp / S::kPieces) {
-        const int r = own + r0 + lane / S::kPieces;
-        const float sum = mean_of<S>(
-            tile.range[r].x < tile.range[r].y ? unit.row_of(a.context, row0 + r) : nullptr, tile.g,
-            r);
+      for (int i = 0; i < kContexts; ++i) {
+        const int r = own + i * (kWarp / S::kPieces) + lane / S::kPieces;
+        const bool sees = tile.range[r].x < tile.range[r].y;
+        const float sum = mean_of<S>(sees ? context[i] : make_uint4(0, 0, 0, 0), tile.g, r);
         if (lane % S::kPieces == 0) tile.mean[r] = sum;
       }
       __syncwarp();
@@ -113,8 +142,7 @@ __global__ void __launch_bounds__(kStep * 2, (D == 128 ? 2
         for (int h = 0; h < 2; ++h) {
           const int r = own + h * 8 + lane / 4;
           const int2 range = tile.range[r];
-          const float mean = tile.mean[r];
-          const float log_sum = r < count ? a.log_sum[unit.number(a, row0 + r)] : 0.0f;
+          const float mean = tile.mean[r], log_sum = log_sums[h];
 #pragma unroll
           for (int j = 0; j < kChunk; ++j)
 #pragma unroll

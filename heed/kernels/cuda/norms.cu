@@ -6,6 +6,80 @@
 namespace heed::kernels {
 namespace {
 
+// ---- dropout of what a row is the sum of: the numbers of kernels::Dropout
+
+// What a number is multiplied by, by its 16 bits.
+struct Drop {
+  uint64_t key;
+  uint32_t threshold;  // 0: nothing is dropped
+  float keep;
+
+  template <class T>
+  __device__ explicit Drop(const NormOfSum<T>& of)
+      : key(key_of(of.seed)),
+        threshold(static_cast<uint32_t>(roundf(of.p * 65536.0f))),
+        keep(1.0f / (1.0f - of.p)) {}
+  __device__ float operator()(float x, uint32_t bits) const {
+    return (bits & 0xFFFF) >= threshold ? x * keep : 0.0f;
+  }
+};
+// Items i, i + 1 have the two halves of a word of call `call_of(i)`, words of items 256 apart stand
+// in the same call.
+__device__ uint4 call_of(const Drop& drop, int64_t i) {
+  const auto call = static_cast<uint64_t>(i / 1024 * 128 + i % 256 / 2);
+  return philox_at(make_uint4(static_cast<uint32_t>(call), static_cast<uint32_t>(call >> 32), 0, 0),
+                   drop.key);
+}
+__device__ uint32_t word_of(const uint4& call, int64_t i) {
+  const int w = static_cast<int>(i / 256 % 4);
+  return w == 0 ? call.x : w == 1 ? call.y : w == 2 ? call.z : call.w;
+}
+// V items from i on, i a multiple of V.
+template <int V>
+__device__ void drop_items(const Drop& drop, int64_t i, float (&v)[V]) {
+  if (drop.threshold == 0) return;
+#pragma unroll
+  for (int u = 0; u < V; u += 2) {
+    const uint32_t word = word_of(call_of(drop, i + u), i + u);
+    if constexpr (V == 1) {
+      v[0] = drop(v[0], i % 2 ? word >> 16 : word);
+    } else {
+      v[u] = drop(v[u], word);
+      v[u + 1] = drop(v[u + 1], word >> 16);
+    }
+  }
+}
+// A row of n in the registers of a warp, whose first item is `first`. Packs p and p + 2 of a lane
+// are 256 items apart: of 512 and of 1024 they are in the same calls.
+template <int V, int P>
+__device__ void drop_row(const Drop& drop, int64_t first, int n, float (&v)[P][V]) {
+  if (V == 4 && (n == 512 || n == 1024) && drop.threshold != 0) {
+    uint4 calls[2][2];
+#pragma unroll
+    for (int p = 0; p < P; ++p) {
+      const int64_t i = first + column<V>(p);
+#pragma unroll
+      for (int u = 0; u + 1 < V; u += 2) {
+        if (p < 2) calls[p][u / 2] = call_of(drop, i + u);
+        const uint32_t word = word_of(calls[p % 2][u / 2], i + u);
+        v[p][u] = drop(v[p][u], word);
+        v[p][u + 1] = drop(v[p][u + 1], word >> 16);
+      }
+    }
+    return;
+  }
+#pragma unroll
+  for (int p = 0; p < P; ++p) drop_items(drop, first + column<V>(p), v[p]);
+}
+// As it is read back from memory.
+template <class T, int V>
+__device__ void round_to(float (&v)[V]) {
+#pragma unroll
+  for (int i = 0; i < V; ++i) v[i] = wide(narrow<T>(v[i]));
+}
+
+// ---- forward
+
 template <int V, class T>
 __device__ void normalize(const Norm<T>& k, int64_t j, float mean, float r, float (&v)[V]) {
   float gain[V], bias[V] = {};
@@ -22,6 +96,18 @@ __global__ void __launch_bounds__(kThreads) norm_warp(const __grid_constant__ No
   const int n = static_cast<int>(k.n);
   float v[P][V];
   load_row(k.x + row * n, n, 0, v);
+  if (k.of.more) {
+    float more[P][V];
+    load_row(k.of.more + row * n, n, 0, more);
+    drop_row(Drop(k.of), row * n, n, more);
+#pragma unroll
+    for (int p = 0; p < P; ++p) {
+#pragma unroll
+      for (int i = 0; i < V; ++i) v[p][i] += more[p][i];
+      round_to<T>(v[p]);
+    }
+    store_row(v, n, k.of.sum + row * n);
+  }
   float mean = 0;
   if (k.centered) {
 #pragma unroll
@@ -50,6 +136,19 @@ __global__ void __launch_bounds__(1024) norm_block(const __grid_constant__ Norm<
   __shared__ float room[kWarp];
   const T* x = k.x + blockIdx.x * k.n;
   T* y = k.y + blockIdx.x * k.n;
+  if (k.of.more) {  // each thread reads again what it wrote itself
+    const Drop drop(k.of);
+    const int64_t first = blockIdx.x * k.n;
+    for_columns<V>(x, k.n, [&](int64_t j, float(&v)[V]) {
+      float more[V];
+      load<V>(k.of.more + first + j, more);
+      drop_items(drop, first + j, more);
+#pragma unroll
+      for (int i = 0; i < V; ++i) v[i] += more[i];
+      store<V>(v, k.of.sum + first + j);
+    });
+    x = k.of.sum + first;
+  }
   float mean = 0, squares = 0;
   if (k.centered) {
     for_columns<V>(x, k.n, [&](int64_t, const float(&v)[V]) {
@@ -74,7 +173,7 @@ template <class T>
 void launch(Cuda device, const Norm<T>& k) {
   if (k.rows == 0 || k.n == 0) return;
   const cudaStream_t stream = stream_of(device);
-  const bool packed = aligned_to_4(k.x, k.y) && aligned_to_4(k.gain, k.bias);
+  const bool packed = aligned_to_4(k.x, k.y, k.of.more, k.of.sum) && aligned_to_4(k.gain, k.bias);
   const bool held = in_warp(k.n, packed, [&](auto V, auto P) {
     norm_warp<V(), P(), T><<<warp_blocks(k.rows), kThreads, 0, stream>>>(k);
   });
@@ -84,6 +183,8 @@ void launch(Cuda device, const Norm<T>& k) {
   }
   launched("norm");
 }
+
+// ---- back
 
 // With xh = (x - mean) r and g = dy gain:  dx = r (g - mean(g) - xh mean(g xh)); RMS norm has no
 // mean(g). dgain = sum over rows of dy xh, dbias of dy: every block leaves a partial row of both,
@@ -129,6 +230,12 @@ __global__ void __launch_bounds__(kThreads)
         for (int i = 0; i < V; ++i) x[p][i] += dy[p][i];
     }
     store_row(x, n, k.dx + row * n);
+    if (k.of.sum) {
+#pragma unroll
+      for (int p = 0; p < P; ++p) round_to<T>(x[p]);
+      drop_row(Drop(k.of), row * n, n, x);
+      store_row(x, n, k.of.sum + row * n);
+    }
   }
   const auto leave = [&](const float(&sum)[P][V], float* to) {
     __syncthreads();
@@ -193,6 +300,10 @@ __global__ void __launch_bounds__(1024)
         v[i] = fmaf(r, fmaf(-xh, b, fmaf(dv[i], gain[i], -a)), before[i]);
       }
       store<V>(v, dx + j);
+      if (!k.of.sum) return;
+      round_to<T>(v);
+      drop_items(Drop(k.of), row * k.n + j, v);
+      store<V>(v, k.of.sum + row * k.n + j);
     });
   }
 }
@@ -206,7 +317,7 @@ void launch(Cuda device, const NormGrad<T>& k) {
     if (k.partial) return k.partial;
     return static_cast<float*>(cuda_scratch(std::max<int64_t>(1, count) * width * sizeof(float)));
   };
-  const bool packed = aligned_to_4(k.x, k.dy, k.dx) && aligned_to_4(k.gain);
+  const bool packed = aligned_to_4(k.x, k.dy, k.dx, k.of.sum) && aligned_to_4(k.gain);
   int64_t blocks = 0;
   float* partial = nullptr;
   const bool held = in_warp(k.n, packed, [&](auto V, auto P) {
