@@ -68,7 +68,8 @@ __global__ void __launch_bounds__(kStep * 2, (D == 128 ? 2
   do {
     const int count = min(kStep, unit.rows - row0);
     if (!kOne && row0 > 0) __syncthreads();  // the last step was read
-    // All that a step reads is asked for at once: what a small launch costs is waiting.
+    // All that a step reads is asked for at once: what a small launch costs is waiting. Of several
+    // steps, registers hold other things.
     {
       constexpr int kRowsAtOnce = kThreads / S::kPieces;
       const int piece = thread % S::kPieces;
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(kStep * 2, (D == 128 ? 2
     constexpr int kContexts = 16 * S::kPieces / kWarp;  // rows that a lane has a piece of
     uint4 context[kContexts];
     float log_sums[2];
-    if (own < count) {
+    const auto ask = [&] {
 #pragma unroll
       for (int i = 0; i < kContexts; ++i) {
         const int r = own + i * (kWarp / S::kPieces) + lane / S::kPieces;
@@ -98,7 +99,8 @@ __global__ void __launch_bounds__(kStep * 2, (D == 128 ? 2
         const int r = own + h * 8 + lane / 4;
         log_sums[h] = r < count ? a.log_sum[unit.number(a, row0 + r)] : 0.0f;
       }
-    }
+    };
+    if (kOne) ask();
     bool blind = false;  // a row that sees nothing
     if (thread < kStep) {
       const int2 range = unit.range(a, row0 + thread);
@@ -124,6 +126,7 @@ __global__ void __launch_bounds__(kStep * 2, (D == 128 ? 2
       __syncthreads();
     }
     if (own < count) {
+      if (!kOne) ask();
 #pragma unroll
       for (int i = 0; i < kContexts; ++i) {
         const int r = own + i * (kWarp / S::kPieces) + lane / S::kPieces;

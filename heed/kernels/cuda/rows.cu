@@ -551,21 +551,13 @@ __global__ void __launch_bounds__(1024) cross_entropy(const __grid_constant__ Cr
   });
 }
 
-// exp(x - from). Of bf16 a few roundings of f32 are nothing.
-template <class T>
-__device__ float exp_of(float x, float from) {
-  if constexpr (std::is_same_v<T, bf16>)
-    return exp2f(fmaf(x, kLog2E, -from * kLog2E));
-  else
-    return expf(x - from);
-}
-
 // The same with the row in registers, P packs a thread: it is read once, and each exponential is
-// taken once, from the thread's own maximum. So the threads meet once.
+// taken once.
 template <int V, int P, class T>
 __global__ void __launch_bounds__(1024)
     cross_entropy_held(const __grid_constant__ CrossEntropy<T> k) {
-  __shared__ float room[3][kWarp];
+  __shared__ float room[2][kWarp];
+  __shared__ float sum_room[2][kWarp];
   const int64_t row = blockIdx.x;
   const int n = static_cast<int>(k.n);
   const T* x = k.logits + row * n;
@@ -582,46 +574,38 @@ __global__ void __launch_bounds__(1024)
     return;
   }
   const float x_target = wide(x[target]);
-  float mine = -INFINITY, plain = 0;  // the maximum, and the sum
+  Online all;
 #pragma unroll
   for (int p = 0; p < P; ++p) {
     if (place(p) < n) {
       load<V>(x + place(p), v[p]);
-#pragma unroll
-      for (int i = 0; i < V; ++i) plain += v[p][i];
     } else {
 #pragma unroll
       for (int i = 0; i < V; ++i) v[p][i] = -INFINITY;
     }
 #pragma unroll
-    for (int i = 0; i < V; ++i) mine = fmaxf(mine, v[p][i]);
+    for (int i = 0; i < V; ++i) all.most = fmaxf(all.most, v[p][i]);
   }
-  const float from = mine == -INFINITY ? 0.0f : mine;
-  float sum = 0;  // of exp(x - from)
+  const float most = block_online(all, room).most;
+  float sum = 0, plain = 0;  // of exp(x - most), and of x - most
 #pragma unroll
   for (int p = 0; p < P; ++p)
 #pragma unroll
-    for (int i = 0; i < V; ++i) sum += v[p][i] = exp_of<T>(v[p][i], from);
-  const auto meet = [](float& most, float& sum, float& plain) {
-    const float larger = warp_max(most), base = larger == -INFINITY ? 0.0f : larger;
-    sum = warp_sum(sum * expf(most - base)), plain = warp_sum(plain), most = larger;
-  };
-  float most = mine, all = sum;
-  meet(most, all, plain);
-  if (lane() == 0) room[0][warp()] = most, room[1][warp()] = all, room[2][warp()] = plain;
-  __syncthreads();
-  const bool there = lane() < static_cast<int>(blockDim.x) / kWarp;
-  most = there ? room[0][lane()] : -INFINITY;
-  all = there ? room[1][lane()] : 0.0f, plain = there ? room[2][lane()] : 0.0f;
-  meet(most, all, plain);
-  const float e = k.smoothing, log_sum = logf(all);
-  // -log p_j = log_sum - (x_j - most)
+    for (int i = 0; i < V; ++i) {
+      v[p][i] -= most;
+      if (place(p) < n) plain += v[p][i];
+      v[p][i] = expf(v[p][i]);
+      sum += v[p][i];
+    }
+  sum = block_sum(sum, sum_room[0]);
+  const bool smooth = k.smoothing != 0;
+  if (smooth) plain = block_sum(plain, sum_room[1]);
+  const float e = k.smoothing, log_sum = logf(sum);
   if (threadIdx.x == 0)
     k.loss[row] = (1 - e) * (log_sum - (x_target - most)) +
-                  (e != 0 ? e * (log_sum - (plain / static_cast<float>(n) - most)) : 0);
+                  (smooth ? e * (log_sum - plain / static_cast<float>(n)) : 0);
   if (!dx) return;
-  const float scale = *k.scale, factor = scale / all * expf(from - most),
-              less = scale * (e / static_cast<float>(n));
+  const float scale = *k.scale, factor = scale / sum, less = scale * (e / static_cast<float>(n));
   const float hit = scale * (1 - e);
 #pragma unroll
   for (int p = 0; p < P; ++p) {
