@@ -84,14 +84,18 @@ std::vector<CudaResult> cuda_training(const std::string& only) {
       step();
       cuda_synchronize();
     }
+    // Rounds of a quarter of a second: as in training, a step is prepared while the last one runs.
     std::vector<double> times;
     for (int round = 0; round < 5; ++round) {
       const auto begin = std::chrono::steady_clock::now();
-      constexpr int kSteps = 10;
-      for (int i = 0; i < kSteps; ++i) step();
+      const auto seconds = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      };
+      int steps = 0;
+      while (seconds() < 0.25)
+        for (int i = 0; i < 10; ++i, ++steps) step();
       cuda_synchronize();
-      times.push_back(
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kSteps);
+      times.push_back(seconds() / steps);
     }
     std::sort(times.begin(), times.end());
     out.push_back({s.name, times[2], double(s.batch * s.length) / times[2],
