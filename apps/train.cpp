@@ -83,7 +83,9 @@ void show_sample(const ModelFolder& model, const Translation& t, const std::stri
                draw_terminal(map, stderr_is_terminal() ? Ink::color : Ink::plain).c_str());
 }
 
-Validation validate(const Options& o, const ModelFolder& model, const ValidSet& valid, int round) {
+Validation validate(const Options& o, const Translator& translator, const ValidSet& valid,
+                    int round) {
+  const ModelFolder& model = translator.model();
   Validation out;
   double tokens = 0;
   for (const Batch& batch : valid.batches) {
@@ -97,7 +99,6 @@ Validation validate(const Options& o, const ModelFolder& model, const ValidSet& 
     status.show("  validating: " + std::to_string(done) + " of " +
                 std::to_string(valid.sources.size()) + " sentences");
   };
-  const Translator translator(model);
   out.bleu = bleu_of(translator.translate(valid.sources, translate), valid.targets, o.tokenize);
   status.clear();
   if (valid.sources.empty()) return out;
@@ -243,7 +244,8 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   if (o.resume) trainer.resume();
   int round = 0;
   std::function<Validation()> look;
-  if (valid) look = [&] { return validate(o, model, *valid, round++); };
+  const Translator translator(model);
+  if (valid) look = [&] { return validate(o, translator, *valid, round++); };
   run_training(trainer, {.folder = o.folder, .log = log, .validate = look});
 }
 

@@ -1393,6 +1393,38 @@ TEST(KeyValueCache, GrowsInPlaceAndDoublesItsRoom) {
   EXPECT_LE(moved, 4);  // 16, 32, 64, 128
 }
 
+// In place within groups, and with a room that is fixed: the same numbers, at the same place.
+TEST(KeyValueCache, AFixedRoomStaysWhereItIs) {
+  KeyValueCache grown, fixed(40);
+  const KeysValues first = some_keys(6, 5, 1);
+  grown.append(first), fixed.append(first);
+  const void* const before = fixed.all().keys.k.raw();
+  for (int64_t t = 5; t < 12; ++t) {
+    const std::vector<Id> from{1, 0, 1, 3, 3, 5};  // groups of three; two change places
+    grown.reorder(from);
+    fixed.reorder(from, 3);
+    const KeysValues more = some_keys(6, 1, 100 + static_cast<uint64_t>(t));
+    grown.append(more), fixed.append(more);
+  }
+  EXPECT_EQ(fixed.all().keys.k.raw(), before);
+  const auto seen = [](const Tensor& x) { return slice(x, 2, 0, 12).values(); };
+  EXPECT_EQ(fixed.all().keys.k.size(2), 40);
+  EXPECT_EQ(seen(fixed.all().keys.k), grown.all().keys.k.values());
+  EXPECT_EQ(seen(fixed.all().values), grown.all().values.values());
+  EXPECT_FALSE(grown.mask().ranges({6, 1, 1, 12}));
+  const Tensor range = *fixed.mask().ranges({6, 1, 1, 40});
+  for (size_t i = 0; i < 12; ++i) EXPECT_EQ(range.host_ids()[i], i % 2 ? 12 : 0);
+  // The two last sentences, twice, into room for fewer.
+  KeyValueCache other(20);
+  const std::vector<Id> last{4, 5, 4, 5};
+  other.take(fixed, last), grown.reorder(last);
+  EXPECT_EQ(seen(other.all().keys.k), grown.all().keys.k.values());
+  EXPECT_EQ(seen(other.all().values), grown.all().values.values());
+  EXPECT_EQ(other.emptied().length(), 0);
+  EXPECT_NE(message_of([&] { other.append(some_keys(4, 9, 1)); }).find("room for 20"),
+            std::string::npos);
+}
+
 TEST(KeyValueCache, ReordersSentences) {
   KeyValueCache cache;
   EXPECT_NE(message_of([&] { cache.all(); }).find("nothing has been added"), std::string::npos);

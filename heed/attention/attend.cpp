@@ -82,11 +82,11 @@ Tensor without_unseen(const Tensor& x, const Tensor& range, double instead) {
 }
 
 // Rows of x [B, G, Tk, n] that are not all numbers: 0 * NaN is NaN also for a query that does not
-// see them. The rows' places; none on a GPU, where looking would mean waiting.
+// see them. The rows' places.
 std::vector<int64_t> strange_rows(const Tensor& x) {
   const NoTape off;
   std::vector<int64_t> rows;
-  if (x.device() == Device::cuda || std::isfinite(sum(x * 0.0).item())) return rows;
+  if (std::isfinite(sum(x * 0.0).item())) return rows;
   const std::vector<double> numbers = x.values();
   const size_t n = static_cast<size_t>(x.size(3));
   for (size_t i = 0; i < numbers.size(); ++i)
@@ -114,6 +114,34 @@ Tensor strangeness(const Tensor& x, const std::vector<int64_t>& rows) {
   for (const int64_t row : rows)
     out[static_cast<size_t>(row)] = std::numeric_limits<double>::quiet_NaN();
   return tensor(out, {x.size(0), x.size(1), 1, x.size(2)}, x.type());
+}
+
+// The same on a GPU, where looking would mean waiting: strangeness [B, G, Tk] by ops,
+Tensor strangeness_there(const Tensor& x) {
+  const NoTape off;
+  return sum(x * 0.0, -1);
+}
+// and x without those rows. A range is all of a row, or nothing where everything is none: there no
+// number is the largest, and arg_max gives 0.
+Tensor without_rows_there(const Tensor& x, const Tensor& strange, double instead) {
+  const int64_t B = x.size(0), G = x.size(1), Tk = x.size(2), n = x.size(3);
+  const auto range = [&] {
+    const NoTape off;
+    std::vector<double> last(static_cast<size_t>(n) + 1);
+    last.back() = 1;
+    const Tensor end = arg_max(tensor(last, {n + 1}, x.type()) + reshape(strange, {B, G, Tk, 1}));
+    return concat({full({B, G, Tk, 1}, 0, Type::i32), reshape(end, {B, G, Tk, 1})}, 3);
+  };
+  return masked(x, range(), instead);
+}
+
+// Do all queries of a sentence see the same keys?
+bool same_for_queries(const Tensor& range) {
+  const std::span<const Id> at = range.host_ids();
+  const size_t each = range.size(0) == 0 ? 0 : at.size() / static_cast<size_t>(range.size(0));
+  for (size_t i = 0; i < at.size(); ++i)
+    if (at[i] != at[i / each * each + i % 2]) return false;
+  return true;
 }
 
 // Heads that the GPU's kernels for dot products have no tile for (kernels/cuda/dot.cuh).
@@ -160,7 +188,14 @@ Attended composed(const Call& c) {
   // A key that is no number, or whose value is none, and that some queries see and others do not:
   // products meet a number in its place, and those who see it get what is none from its score.
   std::optional<Tensor> strange;
-  if (c.range) {
+  if (c.range && values.device() == Device::cuda) {
+    if (!same_for_queries(*c.range)) {
+      const Tensor of_keys = strangeness_there(k), of_values = strangeness_there(values);
+      const Tensor all = of_keys + of_values;
+      strange = reshape(all, {all.size(0), all.size(1), 1, all.size(2)});
+      k = without_rows_there(k, of_keys, 1), values = without_rows_there(values, of_values, 0);
+    }
+  } else if (c.range) {
     const std::vector<int64_t> of_keys = strange_rows(k), of_values = strange_rows(values);
     if (!of_keys.empty() || !of_values.empty())
       strange = strangeness(k, of_keys) + strangeness(values, of_values);

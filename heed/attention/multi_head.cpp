@@ -1,18 +1,23 @@
 #include "heed/attention/multi_head.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
-#include "heed/ops/into.h"
+#include "heed/ops/cache.h"
 
 namespace heed {
 namespace {
 
-// `old` [B, G, room, n] with room for more; the first `length` positions are kept.
-Tensor with_room(const Tensor& old, int64_t length, int64_t room) {
-  Tensor y({old.size(0), old.size(1), room, old.size(3)}, old.type());
-  copy_into(slice(old, 2, 0, length), slice(y, 2, 0, length));
-  return y;
+std::vector<Id> identity(int64_t count) {
+  std::vector<Id> out(static_cast<size_t>(count));
+  std::iota(out.begin(), out.end(), Id{0});
+  return out;
+}
+
+void check_rows(std::span<const Id> from, int64_t rows) {
+  for (const Id i : from)
+    require(i >= 0 && i < rows, "key/value cache: sentence ", i, " of ", rows);
 }
 
 MultiHead::Sizes completed(MultiHead::Sizes s) {
@@ -29,15 +34,29 @@ MultiHead::Sizes completed(MultiHead::Sizes s) {
 
 }  // namespace
 
+KeyValueCache::KeyValueCache(int64_t room)
+    : fixed_(room), arena_(current_arena().shared_from_this()) {}
+
+KeyValueCache KeyValueCache::emptied() const {
+  KeyValueCache out = *this;
+  out.length_ = 0;
+  return out;
+}
+
+// New memory [sentences, G, room, n] for keys and values like these.
+void KeyValueCache::make_room(int64_t sentences, const Tensor& keys, const Tensor& values,
+                              int64_t room) {
+  const UseArena use(arena_ ? *arena_ : current_arena());
+  keys_ = Tensor({sentences, keys.size(1), room, keys.size(3)}, keys.type());
+  values_ = Tensor({sentences, values.size(1), room, values.size(3)}, values.type());
+}
+
 void KeyValueCache::append(const KeysValues& more) {
   const NoTape off;
   const Tensor &k = more.keys.k, &v = more.values;
   const int64_t length = length_ + k.size(2);
-  if (length_ == 0) {
-    const int64_t room = std::max<int64_t>(16, length);
-    keys_ = Tensor({k.size(0), k.size(1), room, k.size(3)}, k.type());
-    values_ = Tensor({v.size(0), v.size(1), room, v.size(3)}, v.type());
-  }
+  if (!keys_.defined() || (length_ == 0 && fixed_ == 0))
+    make_room(k.size(0), k, v, fixed_ ? fixed_ : std::max<int64_t>(16, length));
   require(k.size(0) == keys_.size(0) && k.size(1) == keys_.size(1) && k.size(3) == keys_.size(3),
           "key/value cache: holds keys [", keys_.size(0), ", ", keys_.size(1), ", ", length_, ", ",
           keys_.size(3), "], given ", k.shape());
@@ -46,39 +65,72 @@ void KeyValueCache::append(const KeysValues& more) {
           "key/value cache: holds values [", values_.size(0), ", ", values_.size(1), ", ", length_,
           ", ", values_.size(3), "], given ", v.shape(), " for keys ", k.shape());
   if (length > keys_.size(2)) {
-    const int64_t room = std::max(length, 2 * keys_.size(2));
-    keys_ = with_room(keys_, length_, room);
-    values_ = with_room(values_, length_, room);
+    require(fixed_ == 0, "key/value cache: room for ", fixed_, " positions, given ", length);
+    const KeyValueCache before = *this;
+    make_room(k.size(0), k, v, std::max(length, 2 * keys_.size(2)));
+    take(before, identity(k.size(0)));
   }
-  copy_into(k, slice(keys_, 2, length_, length));
-  copy_into(v, slice(values_, 2, length_, length));
+  const Id at[] = {static_cast<Id>(length_)};
+  append_rows(std::vector{k, v}, std::vector{keys_, values_}, ids(at, {1}));
   length_ = length;
 }
 
 KeysValues KeyValueCache::all() const {
   require(length_ > 0, "key/value cache: nothing has been added yet");
+  if (fixed_) return {{keys_}, values_};
   const NoTape off;
   return {{slice(keys_, 2, 0, length_)}, slice(values_, 2, 0, length_)};
 }
 
-void KeyValueCache::reorder(std::span<const Id> from) {
-  if (length_ == 0) return;
-  const auto chosen = [&](const Tensor& old) {
-    Tensor y({static_cast<int64_t>(from.size()), old.size(1), old.size(2), old.size(3)},
-             old.type());
-    for (size_t i = 0; i < from.size(); ++i) {
-      require(from[i] >= 0 && from[i] < old.size(0), "key/value cache: sentence ", from[i], " of ",
-              old.size(0));
-      const auto item = [&](const Tensor& x, int64_t b) {
-        return slice(slice(x, 0, b, b + 1), 2, 0, length_);
-      };
-      copy_into(item(old, from[i]), item(y, static_cast<int64_t>(i)));
+Mask KeyValueCache::mask() const {
+  if (!fixed_) return {};
+  return Mask::padding(
+      std::vector<Id>(static_cast<size_t>(keys_.size(0)), static_cast<Id>(length_)));
+}
+
+void KeyValueCache::take(const KeyValueCache& other, std::span<const Id> from) {
+  const auto sentences = static_cast<int64_t>(from.size());
+  length_ = other.length_;
+  if (!other.keys_.defined()) return;
+  check_rows(from, other.keys_.size(0));
+  if (!keys_.defined())
+    make_room(sentences, other.keys_, other.values_, fixed_ ? fixed_ : other.keys_.size(2));
+  const Id length[] = {static_cast<Id>(length_)};
+  move_rows(std::vector{other.keys_, other.values_}, std::vector{keys_, values_},
+            ids(from, {sentences}), ids(length, {1}));
+}
+
+void KeyValueCache::reorder(std::span<KeyValueCache* const> caches, std::span<const Id> from,
+                            int64_t group) {
+  std::vector<Tensor> x;
+  bool in_place = group <= kMaxGroup;
+  for (KeyValueCache* cache : caches) {
+    if (!cache->keys_.defined()) continue;
+    require(cache->length_ == caches[0]->length_, "key/value cache: one holds ", cache->length_,
+            " positions, another ", caches[0]->length_, "; they cannot be reordered together");
+    in_place = in_place && cache->keys_.size(0) == std::ssize(from);
+    x.push_back(cache->keys_), x.push_back(cache->values_);
+  }
+  if (x.empty()) return;
+  check_rows(from, x[0].size(0));
+  for (size_t i = 0; i < from.size(); ++i)
+    in_place = in_place && from[i] / group == static_cast<int64_t>(i) / group;
+  if (!in_place) {
+    for (KeyValueCache* cache : caches) {
+      KeyValueCache chosen = *cache;
+      chosen.keys_ = chosen.values_ = {};
+      chosen.take(*cache, from);
+      *cache = chosen;
     }
-    return y;
-  };
-  const NoTape off;
-  keys_ = chosen(keys_);
-  values_ = chosen(values_);
+    return;
+  }
+  const Id length[] = {static_cast<Id>(caches[0]->length_)};
+  move_rows(x, x, ids(from, {std::ssize(from)}), ids(length, {1}), group);
+}
+
+void KeyValueCache::reorder(std::span<const Id> from, int64_t group) {
+  KeyValueCache* const one[] = {this};
+  reorder(one, from, group);
 }
 
 MultiHead::MultiHead(const Params& params, const Sizes& sizes)

@@ -8,6 +8,7 @@
 
 #include "heed/attention/attend.h"
 #include "heed/nn/layers.h"
+#include "heed/tensor/memory.h"
 
 namespace heed {
 
@@ -18,20 +19,40 @@ struct KeysValues {
 };
 
 // Keys and values of a decoder that goes step by step; grows in place, and its room is doubled when
-// it is full. Not for training: nothing is recorded.
+// it is full. Not for training: nothing is recorded. A copy shares the memory.
 class KeyValueCache {
  public:
+  KeyValueCache() = default;
+  // One with a fixed room, in memory of the arena in use now: it stays where it is, so that a step
+  // can be captured (tensor/graph.h). all() is the whole room then.
+  explicit KeyValueCache(int64_t room);
+
   int64_t length() const { return length_; }
   // Adds the keys and values of further positions.
   void append(const KeysValues& more);
-  // All so far: views, valid until the next append.
+  // All so far: views, valid until the next append. Where the room is fixed there is more behind
+  // them, which mask() hides.
   KeysValues all() const;
-  // Sentence i becomes what sentence from[i] was: after a search has chosen.
-  void reorder(std::span<const Id> from);
+  Mask mask() const;
+
+  // The same memory, in which nothing is remembered.
+  KeyValueCache emptied() const;
+  // Becomes what `other` is, its sentence from[i] as sentence i.
+  void take(const KeyValueCache& other, std::span<const Id> from);
+
+  // Sentence i of all of them, which are equally long, becomes what sentence from[i] was: after a
+  // search has chosen. In place where from[i] is one of the `group` sentences, or hypotheses, that
+  // i belongs to.
+  static void reorder(std::span<KeyValueCache* const> caches, std::span<const Id> from,
+                      int64_t group = 1);
+  void reorder(std::span<const Id> from, int64_t group = 1);
 
  private:
-  int64_t length_ = 0;
-  Tensor keys_, values_;  // [B, G, room, any]
+  void make_room(int64_t sentences, const Tensor& keys, const Tensor& values, int64_t room);
+
+  int64_t length_ = 0, fixed_ = 0;  // 0: the room is not fixed
+  std::shared_ptr<Arena> arena_;    // of a fixed one
+  Tensor keys_, values_;            // [B, G, room, any]
 };
 
 class MultiHead {

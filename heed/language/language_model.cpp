@@ -37,12 +37,15 @@ TextScore& TextScore::operator+=(const TextScore& o) {
 }
 
 LanguageModel::LanguageModel(const std::filesystem::path& folder)
-    : own_(std::make_unique<ModelFolder>(open_model(folder))), model_(own_.get()) {
+    : own_(std::make_unique<ModelFolder>(open_model(folder))),
+      model_(own_.get()),
+      decoder_(std::make_unique<Decoder>(*model_->model)) {
   require(is_language_model(model_->config), folder.string(),
           ": a translator, not a language model; see 'heed translate'");
 }
 
-LanguageModel::LanguageModel(const ModelFolder& folder) : model_(&folder) {
+LanguageModel::LanguageModel(const ModelFolder& folder)
+    : model_(&folder), decoder_(std::make_unique<Decoder>(*folder.model)) {
   require(is_language_model(folder.config), folder.path.string(),
           ": a translator, not a language model");
 }
@@ -268,7 +271,7 @@ std::vector<Generated> LanguageModel::generate(const std::string& prompt,
     }
     const std::vector<double> known =
         past > 0 ? log_probabilities(pasts) : std::vector<double>(going.size());
-    auto found = search(*model_->model, no_source(static_cast<int64_t>(going.size())), s);
+    auto found = search(*decoder_, no_source(static_cast<int64_t>(going.size())), s);
     for (size_t i = 0; i < going.size(); ++i)
       for (const Hypothesis& h : found[i]) {
         Text t = going[i];

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "heed/data/text_corpus.h"
-#include "heed/search/search.h"
+#include "heed/search/decoder.h"
 #include "heed/translation/model_folder.h"
 
 namespace heed {
@@ -95,6 +95,7 @@ class LanguageModel {
 
   std::unique_ptr<ModelFolder> own_;
   const ModelFolder* model_;
+  std::unique_ptr<Decoder> decoder_;  // its steps last from text to text
 };
 
 }  // namespace heed

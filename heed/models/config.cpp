@@ -174,6 +174,9 @@ std::optional<int64_t> longest_sentence(const ModelConfig& c) {
   if (!learned && c.score != "static" && c.score != "location") return std::nullopt;
   return c.positions - 1;
 }
+std::optional<int64_t> positions_of(const ModelConfig& c) {
+  return longest_sentence(c) ? std::optional(c.positions) : std::nullopt;
+}
 
 std::string to_json(const ModelConfig& config) { return config_to_json(config); }
 

@@ -89,6 +89,8 @@ void check(const ModelConfig& config);
 // The words that a sentence may have, its end not counted, where positions have parameters of their
 // own, and in a language model's context; none: any number.
 std::optional<int64_t> longest_sentence(const ModelConfig& config);
+// And the positions that it has there, with those of begin and end.
+std::optional<int64_t> positions_of(const ModelConfig& config);
 
 // As JSON text, and back; an unknown key is an Error that names the nearest.
 std::string to_json(const ModelConfig& config);

@@ -9,23 +9,30 @@ namespace heed {
 namespace {
 
 // Rows of the first axis.
-Tensor rows(const Tensor& x, std::span<const Id> from) {
+Tensor rows(const Tensor& x, const Tensor& from) {
   Shape shape = x.shape();
   const int64_t n = x.size(0) == 0 ? 0 : x.count() / x.size(0);
-  shape[0] = static_cast<int64_t>(from.size());
-  return reshape(embedding(reshape(contiguous(x), {x.size(0), n}), ids(from, {shape[0]})), shape);
+  shape[0] = from.size(0);
+  return reshape(embedding(reshape(contiguous(x), {x.size(0), n}), from), shape);
 }
+Tensor as_ids(std::span<const Id> values) { return ids(values, {std::ssize(values)}); }
 
 }  // namespace
 
 void State::choose(std::span<const Id> from, std::span<const Id> kept) {
   const NoTape off;
-  for (auto& [name, x] : hypothesis) x = rows(x, from);
-  for (auto& [name, c] : cache) c.reorder(from);
+  if (!hypothesis.empty()) {
+    const Tensor where = as_ids(from);
+    for (auto& [name, x] : hypothesis) x = rows(x, where);
+  }
+  std::vector<KeyValueCache*> caches;
+  for (auto& [name, c] : cache) caches.push_back(&c);
+  KeyValueCache::reorder(caches, from, std::ssize(from) / std::max<int64_t>(1, std::ssize(kept)));
   bool all = kept.size() == lengths.size();
   for (size_t i = 0; all && i < kept.size(); ++i) all = kept[i] == static_cast<Id>(i);
   if (all) return;
-  for (auto& [name, x] : sentence) x = rows(x, kept);
+  const Tensor where = as_ids(kept);
+  for (auto& [name, x] : sentence) x = rows(x, where);
   std::vector<Id> left;
   for (const Id b : kept) left.push_back(lengths[static_cast<size_t>(b)]);
   lengths = std::move(left);

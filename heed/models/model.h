@@ -41,8 +41,9 @@ struct State {
 // past: column j belongs to word j of target_in.
 struct Weights {
   int64_t layer = 0;
-  Tensor
-      values;  // [B, H, Tt, Ts]; from step(): [B K, H, Ts]; over the past, Ts is the words so far
+  // [B, H, Tt, Ts]; from step(): [B K, H, Ts]. Over the past, Ts is the words so far or, in a cache
+  // with a fixed room, the room.
+  Tensor values;
 };
 
 // Words that are to be predicted from hidden vectors; a negative one does not count.
@@ -82,6 +83,9 @@ class Model {
 
   // [D, V].
   virtual Tensor output_weight() const = 0;
+
+  // The positions it has parameters for; none: as many as you like.
+  virtual std::optional<int64_t> positions() const { return std::nullopt; }
 
   // Does every op of it have a kernel for bf16 activations on a GPU?
   virtual bool trains_in_bf16() const { return false; }

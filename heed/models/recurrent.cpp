@@ -1,6 +1,7 @@
 #include "heed/models/recurrent.h"
 
 #include "heed/ops/decoder.h"
+#include "heed/tensor/graph.h"
 
 namespace heed {
 namespace {
@@ -243,6 +244,7 @@ State RecurrentModel::start(const Source& source) const {
 }
 
 Step RecurrentModel::step(State& state, std::span<const Id> last, bool want_weights) const {
+  if (config_.score == "static") cannot_be_captured();  // it depends on the position
   Memory memory{.kv = {}, .lengths = state.lengths};
   if (attends()) memory.kv = KeysValues{{state.sentence.at("keys")}, state.sentence.at("values")};
   Decoder decoder;

@@ -1,6 +1,7 @@
 #include "heed/models/recurrent_language_model.h"
 
 #include "heed/models/cells.h"
+#include "heed/tensor/graph.h"
 
 namespace heed {
 namespace {
@@ -100,6 +101,7 @@ Step RecurrentLanguageModel::step(State& state, std::span<const Id> last, bool w
   Step out;
   std::optional<Tensor> context;
   if (attends()) {
+    cannot_be_captured();  // at first there is nothing to see, which is a course of its own
     KeyValueCache& cache = state.cache.at("past");
     const Tensor own = zeros({rows, config_.heads, 1}, s.type());  // a state does not see itself
     if (state.steps == 0) {
@@ -111,7 +113,7 @@ Step RecurrentLanguageModel::step(State& state, std::span<const Id> last, bool w
       if (want_weights) out.weights.push_back({0, own});
     } else {
       AttendOptions o = options(want_weights);
-      o.first = state.steps;
+      o.mask = cache.mask(), o.first = state.steps;
       const Read found = read(s, cache.all(), o);
       context = found.context;
       if (found.weights) {

@@ -21,6 +21,7 @@ class RecurrentLanguageModel final : public Model {
   State start(const Source& source) const override;
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;
+  std::optional<int64_t> positions() const override { return positions_of(config_); }
 
  private:
   struct Read {

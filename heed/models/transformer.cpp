@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "heed/tensor/graph.h"
+
 namespace heed {
 
 Transformer::Block Transformer::block(const Params& params, Cross cross) const {
@@ -173,8 +175,10 @@ State Transformer::start(const Source& source) const {
 
 Step Transformer::step(State& state, std::span<const Id> last, bool want_weights) const {
   const int64_t rows = static_cast<int64_t>(last.size()), B = state.sentences(), K = rows / B;
+  // What an angle or a score makes of the position is no matter of shapes.
+  if (config_.position == "rotary" || config_.score == "static") cannot_be_captured();
   const Weigh weigh{.kind = weigh_kind(config_.weigh), .temperature = config_.temperature};
-  const AttendOptions self{
+  AttendOptions self{
       .weigh = weigh, .first = state.steps, .want_weights = want_weights && encoder_.empty()};
   const AttendOptions cross{.mask = Mask::padding(state.lengths),
                             .weigh = weigh,
@@ -188,6 +192,7 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
     KeyValueCache& cache = state.cache.at("self" + std::to_string(i));
     x.around(b.self_norm, [&](const Tensor& y) {
       cache.append(b.self.remember(y, state.steps));
+      self.mask = cache.mask();
       MultiHead::Output read = b.self(y, cache.all(), self);
       if (const auto& w = read.attended.weights)  // [rows, H, 1, words so far]
         out.weights.push_back(

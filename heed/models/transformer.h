@@ -15,6 +15,7 @@ class Transformer final : public Model {
   State start(const Source& source) const override;
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;
+  std::optional<int64_t> positions() const override { return positions_of(config_); }
   bool trains_in_bf16() const override { return true; }
   WordLayers word_layers(const Source& source, Id begin) const override;
 

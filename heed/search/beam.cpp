@@ -7,6 +7,7 @@
 
 #include "heed/ops/weight.h"
 #include "heed/search/candidates.h"
+#include "heed/search/decoder.h"
 #include "heed/search/search.h"
 
 namespace heed {
@@ -164,6 +165,12 @@ Tensor chosen_weights(const std::vector<Weights>& all, const SearchOptions& o) {
 }
 
 std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& source,
+                                            const SearchOptions& options) {
+  Decoder decoder(model);
+  return search(decoder, source, options);
+}
+
+std::vector<std::vector<Hypothesis>> search(Decoder& decoder, const Source& source,
                                             const SearchOptions& given) {
   SearchOptions o = given;
   require(o.beam > 0 && o.best > 0, "search: wants a beam and a number of results above 0, given ",
@@ -177,7 +184,7 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
   const bool weights_needed = o.want_weights || o.coverage > 0;
   const NoTape off;
   const FixedWeights fixed;
-  State state = model.start(source);
+  Decoding decoding(decoder, source, o);
   std::vector<Tree> trees;
   for (int64_t b = 0; b < B; ++b) {
     const int64_t length = source.lengths[static_cast<size_t>(b)];
@@ -188,35 +195,17 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
   std::vector<std::vector<Hypothesis>> out(static_cast<size_t>(B));
   std::vector<Id> last(static_cast<size_t>(B), o.begin);
   for (int64_t t = 0; !trees.empty(); ++t) {
-    const Step step = model.step(state, last, weights_needed);
-    const Tensor log_probabilities = contiguous(log_softmax(step.logits));
-    std::optional<Tensor> weights;
-    if (weights_needed) weights = on_host(chosen_weights(step.weights, o));
-    // A few more than are wanted, for words that may not follow.
-    const int64_t most = std::min(log_probabilities.size(1), 2 * o.beam + 8);
-    std::optional<Ranked> largest;
-    if (!o.sample || !o.prefixes.empty()) {
-      const Ranked there = top_k(log_probabilities, most);
-      largest = Ranked{on_host(there.values), on_host(there.indices)};
-    }
-    // All words of a row, where the likeliest are not enough.
-    std::optional<Tensor> on_this_side;
-    const auto whole_row = [&](int64_t row) {
-      if (!on_this_side) on_this_side = on_host(log_probabilities);
-      const int64_t V = on_this_side->size(1);
-      return std::span<const float>(on_this_side->data<float>() + row * V, static_cast<size_t>(V));
-    };
-    const int64_t K = log_probabilities.size(0) / static_cast<int64_t>(trees.size());
+    decoding.step(last);
     last.clear();
-    std::vector<Id> rows_from, kept;
+    std::vector<Id> all_from, kept;
     std::vector<Tree> going;
     for (size_t i = 0; i < trees.size(); ++i) {
       Tree& tree = trees[i];
       std::vector<std::vector<WordScore>> rows;
       std::vector<std::vector<float>> row_weights;
-      for (int64_t k = 0; k < K; ++k) {
-        const int64_t row = static_cast<int64_t>(i) * K + k;
+      for (int64_t k = 0; k < std::ssize(tree.leaves); ++k) {
         const int64_t leaf = tree.leaves[static_cast<size_t>(k)];
+        const auto n = static_cast<int64_t>(i);
         Allowed allowed{.options = o, .words = {}, .longest = tree.longest};
         if (leaf != -2) allowed.words = tree.words(leaf);
         const std::vector<Id>* prefix =
@@ -224,26 +213,25 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
         const bool forced = prefix && t < static_cast<int64_t>(prefix->size());
         if (forced) {
           allowed.only = (*prefix)[static_cast<size_t>(t)];
-          require(*allowed.only >= 0 && *allowed.only < log_probabilities.size(1),
-                  "search: prefix ", tree.sentence, " has word ", *allowed.only, " of ",
-                  log_probabilities.size(1));
+          require(*allowed.only >= 0 && *allowed.only < decoding.words(), "search: prefix ",
+                  tree.sentence, " has word ", *allowed.only, " of ", decoding.words());
         }
         const int64_t number =
             o.numbers.empty() ? tree.sentence : o.numbers[static_cast<size_t>(tree.sentence)];
         if (leaf == -2) {
           rows.emplace_back();
         } else if (o.sample && !forced) {
-          rows.push_back({drawn_word(whole_row(row), allowed, number, t)});
+          rows.push_back({drawn_word(decoding.log_probabilities(n, k), allowed, number, t)});
         } else {
-          const size_t k_most = static_cast<size_t>(most);
-          auto best =
-              best_words({largest->values.data<float>() + row * most, k_most},
-                         {largest->indices.data<Id>() + row * most, k_most}, allowed, 2 * o.beam);
-          rows.push_back(best ? std::move(*best) : best_words(whole_row(row), allowed, 2 * o.beam));
+          const auto [scores, words] = decoding.likeliest(n, k);
+          auto best = best_words(scores, words, allowed, 2 * o.beam);
+          if (!best)  // the likeliest were not enough
+            best = best_words(decoding.log_probabilities(n, k), allowed, 2 * o.beam);
+          rows.push_back(std::move(*best));
         }
-        if (weights) {
-          const float* w = weights->data<float>() + row * weights->size(1);
-          row_weights.emplace_back(w, w + (tree.length > 0 ? tree.length : weights->size(1)));
+        if (weights_needed) {
+          const std::span<const float> w = decoding.weights(n, k);
+          row_weights.emplace_back(w.begin(), w.begin() + (tree.length > 0 ? tree.length : t + 1));
         }
       }
       std::vector<int64_t> from;
@@ -257,13 +245,13 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
       for (size_t k = 0; k < from.size(); ++k) {
         const int64_t leaf = tree.leaves[k];
         last.push_back(leaf == -2 ? o.pad : tree.nodes[static_cast<size_t>(leaf)].word);
-        rows_from.push_back(static_cast<Id>(static_cast<int64_t>(i) * K + from[k]));
+        all_from.push_back(static_cast<Id>(from[k]));
       }
       kept.push_back(static_cast<Id>(i));
       going.push_back(std::move(tree));
     }
     trees = std::move(going);
-    if (!trees.empty()) state.choose(rows_from, kept);
+    if (!trees.empty()) decoding.choose(all_from, kept);
   }
   return out;
 }

@@ -65,6 +65,11 @@ struct Hypothesis {
 // The best hypotheses of each sentence, best first.
 std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& source,
                                             const SearchOptions& options);
+// The same with a decoder (decoder.h) that lasts from search to search: on a GPU the steps of later
+// ones are graphs that are there already.
+class Decoder;
+std::vector<std::vector<Hypothesis>> search(Decoder& decoder, const Source& source,
+                                            const SearchOptions& options);
 
 // Given targets scored word by word: the same numbers that search() reports for them.
 std::vector<Hypothesis> score_targets(const Model& model, const Source& source,

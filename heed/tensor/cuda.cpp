@@ -2,10 +2,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstring>
 #include <sstream>
 
 #include "heed/base/check.h"
 #include "heed/kernels/cuda/gemm.h"
+#include "heed/tensor/graph.h"
 
 namespace heed {
 namespace {
@@ -79,11 +81,41 @@ void copy_to_cuda(const void* host, void* device, size_t bytes) {
 }
 
 void copy_from_cuda(const void* device, void* host, size_t bytes) {
+  cannot_be_captured();
   if (bytes > 0)
     check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost,
                           static_cast<cudaStream_t>(cuda_stream())),
           "copy from the GPU");
   cuda_synchronize();
+}
+
+void copy_from_cuda(std::span<const FromCuda> all) {
+  cannot_be_captured();
+  // Through memory that the GPU can write to by itself.
+  static void* block = nullptr;
+  static size_t size = 0;
+  size_t wanted = 0;
+  for (const FromCuda& c : all) wanted += c.bytes;
+  if (wanted > size) {
+    if (block) cudaFreeHost(block);
+    block = nullptr, size = 0;
+    check(cudaMallocHost(&block, 2 * wanted), "memory for results");
+    size = 2 * wanted;
+  }
+  std::byte* at = static_cast<std::byte*>(block);
+  for (const FromCuda& c : all) {
+    if (c.bytes == 0) continue;
+    check(cudaMemcpyAsync(at, c.device, c.bytes, cudaMemcpyDeviceToHost,
+                          static_cast<cudaStream_t>(cuda_stream())),
+          "copy from the GPU");
+    at += c.bytes;
+  }
+  cuda_synchronize();
+  at = static_cast<std::byte*>(block);
+  for (const FromCuda& c : all) {
+    if (c.bytes > 0) std::memcpy(c.host, at, c.bytes);
+    at += c.bytes;
+  }
 }
 
 void set_exact_products(bool on) {

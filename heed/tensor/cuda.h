@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,12 @@ void* cuda_allocate(size_t bytes);  // throws Error: what was wanted, what is fr
 void cuda_free(void* block);
 void copy_to_cuda(const void* host, void* device, size_t bytes);    // `host` may change at once
 void copy_from_cuda(const void* device, void* host, size_t bytes);  // waits
+struct FromCuda {
+  const void* device;
+  void* host;
+  size_t bytes;
+};
+void copy_from_cuda(std::span<const FromCuda> all);  // waits once
 
 // Reading without waiting: what lies at `device` when all that was launched so far has run, at most
 // 256 bytes of it, for one of the next eight tickets to fetch.

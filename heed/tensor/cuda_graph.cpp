@@ -150,6 +150,7 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
       --inside_->kept;
       return body();
     }
+    ++replayed_;
   }
   uploads.send();
   check(cudaGraphLaunch(step.graph, stream()), "launch");

@@ -8,10 +8,12 @@
 // then on it is replayed: the same host code runs and takes the same memory from the arena, but its
 // kernels are left out, since the graph has them; only what it uploads (ids, random keys, rates) is
 // new. That asks three things of a step: the same shapes make the same requests of memory, nothing
-// is read back within it, and everything it took from the arena is given back at its end. A number
-// that the host computes from the data is uploaded too (as a tensor), never an argument of a
-// kernel. A step that took another course than when it was captured is run again, kernel by kernel,
-// and its shape is captured anew.
+// is read back within it, and everything it took from the arena is given back before the next one
+// begins: results may be kept until then. What lasts longer, such as a decoder's state, lies in
+// memory of another arena, at the same place whenever the shape comes. A number that the host
+// computes from the data is uploaded too (as a tensor), never an argument of a kernel. A step that
+// took another course than when it was captured is run again, kernel by kernel, and its shape is
+// captured anew.
 //
 // On a CPU a step simply runs.
 #pragma once
@@ -28,7 +30,7 @@ namespace heed {
 
 class StepGraphs {
  public:
-  using Shape = std::array<int64_t, 4>;  // all that the step's sizes depend on
+  using Shape = std::array<int64_t, 8>;  // all that the step's sizes depend on
 
   explicit StepGraphs(std::shared_ptr<Arena> arena);
   ~StepGraphs();
@@ -37,11 +39,14 @@ class StepGraphs {
   // of the host's state it must set, not add to.
   void run(const Shape& shape, const std::function<void()>& body);
 
+  int64_t replayed() const { return replayed_; }  // steps so far that were one launch
+
  private:
   struct Captured;
   struct Inside;
   std::shared_ptr<Arena> arena_;
   std::unique_ptr<Inside> inside_;  // none on a CPU
+  int64_t replayed_ = 0;
 };
 
 // Says that what is done from here on depends on more than shapes: such a step is not captured.

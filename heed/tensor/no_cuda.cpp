@@ -19,6 +19,7 @@ void* cuda_allocate(size_t) { missing(); }
 void cuda_free(void*) {}
 void copy_to_cuda(const void*, void*, size_t) { missing(); }
 void copy_from_cuda(const void*, void*, size_t) { missing(); }
+void copy_from_cuda(std::span<const FromCuda>) { missing(); }
 int64_t read_later(const void*, size_t) { missing(); }
 void read_now(int64_t, void*, size_t) { missing(); }
 void set_exact_products(bool) {}

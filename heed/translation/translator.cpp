@@ -91,8 +91,13 @@ std::vector<Weights> all_weights(const ModelFolder& model, const Translation& t)
       .weights;
 }
 
+Translator::Translator(const ModelFolder& folder)
+    : model_(&folder), decoder_(std::make_unique<Decoder>(*folder.model)) {}
+
 Translator::Translator(const std::filesystem::path& folder)
-    : own_(std::make_unique<ModelFolder>(open_model(folder))), model_(own_.get()) {
+    : own_(std::make_unique<ModelFolder>(open_model(folder))),
+      model_(own_.get()),
+      decoder_(std::make_unique<Decoder>(*model_->model)) {
   require(!is_language_model(model_->config), folder.string(),
           ": a language model, not a translator; see 'heed lm'");
 }
@@ -135,8 +140,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
       search_options.record = [&](int64_t b, std::vector<SearchNode> tree) {
         out[numbers[static_cast<size_t>(b)]].tree = std::move(tree);
       };
-    auto found =
-        search(*model_->model, source_of(rows, tokenizers.source->special()), search_options);
+    auto found = search(*decoder_, source_of(rows, tokenizers.source->special()), search_options);
     for (size_t b = 0; b < numbers.size(); ++b)
       for (Hypothesis& h : found[b])
         out[numbers[b]].candidates.push_back(candidate(*tokenizers.target, std::move(h)));

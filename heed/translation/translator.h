@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/search/search.h"
+#include "heed/search/decoder.h"
 #include "heed/translation/model_folder.h"
 
 namespace heed {
@@ -51,7 +51,7 @@ class Translator {
  public:
   explicit Translator(const std::filesystem::path& folder);
   // Borrows a model that is being trained.
-  explicit Translator(const ModelFolder& folder) : model_(&folder) {}
+  explicit Translator(const ModelFolder& folder);
 
   // In the order of the lines. An empty line has an empty translation. The result of a line depends
   // neither on the others nor on the size of batches.
@@ -73,6 +73,7 @@ class Translator {
 
   std::unique_ptr<ModelFolder> own_;
   const ModelFolder* model_;
+  std::unique_ptr<Decoder> decoder_;  // its steps last from batch to batch
 };
 
 }  // namespace heed

@@ -9,6 +9,7 @@
 #include "heed/models/config.h"
 #include "heed/ops/decoder.h"
 #include "heed/ops/into.h"
+#include "heed/search/decoder.h"
 #include "heed/tensor/cuda.h"
 #include "heed/tensor/graph.h"
 #include "heed/tensor/memory.h"
@@ -321,6 +322,142 @@ TEST_F(OnGpu, LargerSizesAgreeToo) {
                                                             .value_size = 32});
       compare(c);
     }
+}
+
+// What stands at a key, no number included, reaches only the queries that see it: also by plain ops
+// (weights wanted while recording, sparse and hard ones).
+TEST_F(OnGpu, AKeyThatOnlySomeSeeReachesNoOther) {
+  struct Way {
+    const char* name;
+    Weigh::Kind kind;
+    bool weights;
+  };
+  const int64_t T = 40, place = 13;
+  for (cases::AttentionSpec s : cases::scores())
+    for (const Way& way :
+         {Way{"fused", Weigh::Kind::soft, false}, Way{"weights", Weigh::Kind::soft, true},
+          Way{"sparse", Weigh::Kind::entmax, false},
+          Way{"hard", Weigh::Kind::straight_through, false}}) {
+      s.mask = cases::AttentionSpec::Masked::causal, s.batch = 1, s.heads = 2, s.key_heads = 1;
+      s.queries = T, s.keys = T, s.query_size = s.key_size = 6, s.weigh.kind = way.kind;
+      const cases::AttentionCase c = cases::attention_case(s);
+      if (!c.form) continue;
+      const auto f = [&](const std::vector<Tensor>& x) {
+        return c.attend(x, {.mask = Mask::causal(), .want_weights = way.weights}).context;
+      };
+      const std::vector<Tensor> clean = cases::draw(c, Type::f32);
+      const Everything want = everything(clean, Device::cuda, f);
+      for (const double planted : {std::nan(""), HUGE_VAL}) {
+        SCOPED_TRACE(c.name + ", " + way.name + ", " + std::to_string(planted));
+        std::vector<Tensor> x = clean;
+        for (const size_t which : {size_t{1}, size_t{2}}) {
+          std::vector<double> values = x[which].values();
+          const size_t n = values.size() / static_cast<size_t>(T);  // one sentence, one key head
+          std::fill(values.begin() + static_cast<std::ptrdiff_t>(n) * place, values.end(), planted);
+          x[which] = tensor(values, x[which].shape(), Type::f32);
+        }
+        const Everything got = everything(x, Device::cuda, f);
+        for (const size_t which : {size_t{0}, size_t{1}}) {  // the result, and the gradient of q
+          int64_t differ = 0;
+          const size_t head = want[which].size() / 2, seen = head / T * place;
+          for (size_t i = 0; i < 2 * head; ++i)
+            differ += i % head < seen && want[which][i] != got[which][i];
+          EXPECT_EQ(differ, 0) << (which ? "gradient of q" : "result");
+        }
+        if (std::isnan(planted)) {
+          EXPECT_TRUE(std::isnan(got[0].back()));
+        }
+      }
+    }
+}
+
+// ---- search
+
+std::vector<std::vector<Id>> some_sentences(int count, uint64_t seed) {
+  Random random(seed);
+  std::vector<std::vector<Id>> out(static_cast<size_t>(count));
+  for (auto& words : out) {
+    for (uint32_t n = random.below(18); n-- > 0;)
+      words.push_back(4 + static_cast<Id>(random.below(40)));
+    words.push_back(3);
+  }
+  return out;
+}
+
+Source source_of(const std::vector<std::vector<Id>>& rows) {
+  size_t longest = 0;
+  for (const auto& row : rows) longest = std::max(longest, row.size());
+  std::vector<Id> all, lengths;
+  for (const auto& row : rows) {
+    all.insert(all.end(), row.begin(), row.end());
+    all.insert(all.end(), longest - row.size(), 0);
+    lengths.push_back(static_cast<Id>(row.size()));
+  }
+  return {ids(all, {std::ssize(rows), static_cast<int64_t>(longest)}), lengths};
+}
+
+// The words of a search whose steps are graphs are those of one whose kernels are launched one by
+// one, over batches of several sizes, all of which come back. Beams of any length end at different
+// times, and the third batch's outgrow the first room of caches.
+TEST_F(OnGpu, ASearchOfGraphsIsOneOfKernels) {
+  const UseDevice use(Device::cuda);
+  std::vector<ModelConfig> configs;
+  for (const char* score : {"additive", "bilinear"})
+    for (const char* cell : {"gru", "lstm"})
+      configs.push_back({.family = "rnn",
+                         .size = 32,
+                         .decoder_layers = score[0] == 'a' ? 1 : 2,
+                         .score = score,
+                         .cell = cell,
+                         .wiring = score[0] == 'a' ? "before" : "after",
+                         .input_feeding = score[0] != 'a'});
+  for (const char* position : {"sinusoidal", "learned", "rotary"})
+    for (const char* weigh : {"soft", "sparsemax"})
+      configs.push_back({.family = "transformer",
+                         .size = 32,
+                         .encoder_layers = 2,
+                         .decoder_layers = 2,
+                         .score = "scaled_dot",
+                         .weigh = weigh,
+                         .heads = 4,
+                         .inner = 64,
+                         .position = position});
+  for (const ModelConfig& config : configs) {
+    SCOPED_TRACE(to_json(config));
+    const Params params(3);
+    const auto model = make_model(params, config, {.source = 44, .target = 44});
+    Decoder graphs(*model), plain(*model, Decoder::Steps::plain);
+    int64_t differ = 0, all = 0;
+    double worst_score = 0, worst_weight = 0;
+    for (const int count : {30, 5, 12, 30, 5, 12})
+      for (const int64_t beam : {1, 4}) {
+        const Source source = source_of(some_sentences(count, static_cast<uint64_t>(count)));
+        SearchOptions o;
+        o.beam = o.best = beam, o.max_extra = count == 12 ? 60 : 10, o.want_weights = count == 5;
+        const auto one = search(plain, source, o), two = search(graphs, source, o);
+        for (size_t b = 0; b < one.size(); ++b) {
+          ASSERT_EQ(one[b].size(), two[b].size());
+          ++all, differ += one[b][0].ids != two[b][0].ids;
+          if (one[b][0].ids != two[b][0].ids) continue;
+          const double per_word = double(one[b][0].ids.size() + 1);
+          worst_score =
+              std::max(worst_score,
+                       std::abs(one[b][0].log_probability - two[b][0].log_probability) / per_word);
+          for (size_t t = 0; t < one[b][0].weights.size(); ++t)
+            for (size_t j = 0; j < one[b][0].weights[t].size(); ++j)
+              worst_weight =
+                  std::max(worst_weight,
+                           double(std::abs(one[b][0].weights[t][j] - two[b][0].weights[t][j])));
+        }
+      }
+    EXPECT_EQ(differ, 0) << "of " << all;
+    EXPECT_LE(worst_score, 1e-5);
+    EXPECT_LE(worst_weight, 1e-5);
+    EXPECT_EQ(plain.replayed(), 0);
+    if (config.position != "rotary") {
+      EXPECT_GT(graphs.replayed(), 300);
+    }
+  }
 }
 
 // ---- models

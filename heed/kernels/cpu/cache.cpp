@@ -1,0 +1,63 @@
+#include "heed/kernels/cache.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "heed/base/parallel.h"
+
+namespace heed::kernels {
+namespace {
+
+// Numbers that are worth a thread's while.
+constexpr int64_t kGrain = 16384;
+
+template <class T>
+void move(const MoveRows<T>& k, const MovePart<T>& p) {
+  const int64_t count = *k.length * p.n, x_step = p.x_room * p.n, y_step = p.y_room * p.n;
+  if (count == 0) return;
+  const int64_t grain = std::max<int64_t>(1, kGrain / (count * k.group));
+  parallel_for(k.groups * p.outer, grain, [&](int64_t begin, int64_t end) {
+    std::vector<T> read;  // in place, what is written may still be wanted
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t first = item / p.outer * k.group, o = item % p.outer;
+      const auto source = [&](int64_t i) { return p.x + (k.from[i] * p.outer + o) * x_step; };
+      const auto each = [&](auto body) {
+        for (int64_t i = first; i < first + k.group; ++i)
+          if (p.x != p.y || k.from[i] != i) body(i);
+      };
+      read.clear();
+      if (p.x == p.y)
+        each([&](int64_t i) { read.insert(read.end(), source(i), source(i) + count); });
+      const T* next = read.data();
+      each([&](int64_t i) {
+        std::copy_n(p.x == p.y ? next : source(i), count, p.y + (i * p.outer + o) * y_step);
+        next += p.x == p.y ? count : 0;
+      });
+    }
+  });
+}
+
+template <class T>
+void append(const AppendRows<T>& k, const AppendPart<T>& p) {
+  const int64_t count = p.positions * p.n;
+  for (int64_t i = 0; i < p.rows; ++i)
+    std::copy_n(p.x + i * count, count, p.y + (i * p.room + *k.at) * p.n);
+}
+
+template <class T>
+void each(const MoveRows<T>& k) {
+  for (int i = 0; i < k.count; ++i) move(k, k.part[i]);
+}
+template <class T>
+void each(const AppendRows<T>& k) {
+  for (int i = 0; i < k.count; ++i) append(k, k.part[i]);
+}
+
+}  // namespace
+
+void run(Cpu, const MoveRows<float>& k) { each(k); }
+void run(Cpu, const MoveRows<double>& k) { each(k); }
+void run(Cpu, const AppendRows<float>& k) { each(k); }
+void run(Cpu, const AppendRows<double>& k) { each(k); }
+
+}  // namespace heed::kernels
