@@ -349,16 +349,58 @@ HEED_KERNEL(ScatterAdd);
 
 // Rotary positions (Su et al., 2021): each pair (x_i, x_{i+n/2}) of a row at position p is turned
 // by p * base^(-2i/n); `backward` turns the other way, which is the gradient. Row (b, t, h) of
-// x[batch, length, heads, n] is at position first + t.
+// x[batch, length, heads, n] is at position *first + t.
 template <class T>
 struct Rotary {
-  int64_t batch, length, heads, n, first;
+  int64_t batch, length, heads, n;
+  const Id* first;  // in the device's memory: every step of a decoder has another
   Wide<T> base;
   bool backward;
   const T* x;
   T* y;
 };
 HEED_KERNEL(Rotary);
+
+// ---- a decoder's memory of the words so far: arrays [rows, outer, room, n] of which the first
+// positions along `room` hold numbers. How many lies in the device's memory, since every step has
+// another.
+
+// y[i] = x[from[i]], of every row the first *length positions, for many arrays at once. Rows come
+// in groups; y may be x where from[i] lies in the group of i.
+inline constexpr int64_t kMaxGroup = 96;
+template <class T>
+struct MovePart {
+  int64_t outer, n;
+  const T* x;
+  int64_t x_room;
+  T* y;
+  int64_t y_room;
+};
+template <class T>
+struct MoveRows {
+  int64_t groups, group;  // on a GPU at most kMaxGroup rows in one
+  const Id* from;         // [groups * group]
+  const Id* length;
+  int count;
+  MovePart<T> part[kMaxParts];
+};
+HEED_F32_KERNEL(MoveRows);
+
+// y[i, *at + j] = x[i, j]: x [rows, positions, n] into y [rows, room, n], for many arrays at once.
+template <class T>
+struct AppendPart {
+  int64_t rows, positions, n;
+  const T* x;
+  T* y;
+  int64_t room;
+};
+template <class T>
+struct AppendRows {
+  const Id* at;
+  int count;
+  AppendPart<T> part[kMaxParts];
+};
+HEED_F32_KERNEL(AppendRows);
 
 // ---- matrix products
 

@@ -175,8 +175,7 @@ State Transformer::start(const Source& source) const {
 
 Step Transformer::step(State& state, std::span<const Id> last, bool want_weights) const {
   const int64_t rows = static_cast<int64_t>(last.size()), B = state.sentences(), K = rows / B;
-  // What an angle or a score makes of the position is no matter of shapes.
-  if (config_.position == "rotary" || config_.score == "static") cannot_be_captured();
+  if (config_.score == "static") cannot_be_captured();  // it depends on the position
   const Weigh weigh{.kind = weigh_kind(config_.weigh), .temperature = config_.temperature};
   AttendOptions self{
       .weigh = weigh, .first = state.steps, .want_weights = want_weights && encoder_.empty()};

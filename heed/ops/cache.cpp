@@ -8,7 +8,7 @@ namespace {
 // At most so many arrays in one launch.
 template <class Body>
 void by_launch(size_t count, Body body) {
-  constexpr size_t most = kernels::kMaxCaches;
+  constexpr size_t most = kernels::kMaxParts;
   for (size_t begin = 0; begin < count; begin += most) body(begin, std::min(count, begin + most));
 }
 

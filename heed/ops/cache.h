@@ -4,7 +4,6 @@
 
 #include <span>
 
-#include "heed/kernels/cache.h"
 #include "heed/ops/ops.h"
 
 namespace heed {

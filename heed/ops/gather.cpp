@@ -41,13 +41,15 @@ namespace {
 
 Tensor turned(const Tensor& given, int64_t first, double base, bool backward) {
   const Tensor x = contiguous(given);
+  const Id positions[] = {static_cast<Id>(first)};
+  const Tensor position = ids(positions, {1});
   Tensor y = empty_like(x);
   launch("rotary", x, [&]<class T>() {
     return kernels::Rotary<T>{.batch = x.size(0),
                               .length = x.size(1),
                               .heads = x.size(2),
                               .n = x.size(3),
-                              .first = first,
+                              .first = position.data<Id>(),
                               .base = static_cast<kernels::Wide<T>>(base),
                               .backward = backward,
                               .x = x.data<T>(),

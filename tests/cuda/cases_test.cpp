@@ -454,9 +454,7 @@ TEST_F(OnGpu, ASearchOfGraphsIsOneOfKernels) {
     EXPECT_LE(worst_score, 1e-5);
     EXPECT_LE(worst_weight, 1e-5);
     EXPECT_EQ(plain.replayed(), 0);
-    if (config.position != "rotary") {
-      EXPECT_GT(graphs.replayed(), 300);
-    }
+    EXPECT_GT(graphs.replayed(), 300);
   }
 }
 

@@ -999,17 +999,62 @@ void tables() {
              });
   for (bool backward : {false, true})
     for (int64_t shift : {0, 1}) {
-      both_cases(
-          "rotary" + shape({3, 7, 5, 6}), {in(630), out(630)},
-          [=](auto& m) { return Rotary<TYPE(m)>{3, 7, 5, 6, 11, 10000, backward, m.t(0), m.t(1)}; },
-          {.shift = shift});
-      const int64_t n = 32 * 128 * 8 * 64;
-      both_cases("rotary" + shape({32, 128, 8, 64}), {in(n), out(n)},
+      both_cases("rotary" + shape({3, 7, 5, 6}), {in(630), out(630), ids({11})},
                  [=](auto& m) {
-                   return Rotary<TYPE(m)>{32, 128, 8, 64, 0, 10000, backward, m.t(0), m.t(1)};
+                   return Rotary<TYPE(m)>{3, 7, 5, 6, m.id(2), 10000, backward, m.t(0), m.t(1)};
+                 },
+                 {.shift = shift});
+      const int64_t n = 32 * 128 * 8 * 64;
+      both_cases("rotary" + shape({32, 128, 8, 64}), {in(n), out(n), ids({0})},
+                 [=](auto& m) {
+                   return Rotary<TYPE(m)>{32, 128, 8, 64, m.id(2), 10000, backward, m.t(0), m.t(1)};
                  },
                  {.shift = shift, .bytes = shift || backward ? 0 : 8.0 * double(n)});
     }
+}
+
+// A decoder's memory: two arrays in one launch, in place and into another room, then one position
+// more.
+void caches() {
+  struct Size {
+    int64_t groups, group, outer, room, n, length;
+  };
+  for (const Size s : {Size{1, 1, 1, 1, 1, 1}, Size{7, 5, 3, 20, 3, 11}, Size{4, 30, 2, 9, 8, 9},
+                       Size{2, 96, 1, 5, 4, 3}, Size{3, 4, 2, 8, 16, 0}, Size{32, 5, 8, 64, 16, 40},
+                       Size{32, 5, 8, 64, 64, 60}}) {
+    const int64_t rows = s.groups * s.group, count = rows * s.outer * s.room * s.n;
+    const int64_t narrow = count / s.n, more = rows * s.outer * s.n;
+    Array from = ids_below(rows, s.group);
+    for (size_t i = 0; i < from.pattern.size(); ++i)
+      from.pattern[i] += double(static_cast<int64_t>(i) / s.group * s.group);
+    const std::string name = shape({s.groups, s.group, s.outer, s.room, s.n, s.length});
+    const Array length = ids({double(s.length)});
+    const double bytes = 8.0 * double(rows * s.outer * s.length * (s.n + 1));
+    f32_case("move_rows in place" + name, {changed(in(count)), changed(in(narrow)), from, length},
+             [=](auto& m) {
+               MoveRows<TYPE(m)> k{s.groups, s.group, m.id(2), m.id(3), 2, {}};
+               k.part[0] = {s.outer, s.n, m.t(0), s.room, m.t(0), s.room};
+               k.part[1] = {s.outer, 1, m.t(1), s.room, m.t(1), s.room};
+               return k;
+             },
+             {.exact = true, .bytes = rows > 100 ? bytes : 0});
+    f32_case("move_rows" + name, {in(count), out(2 * count), ids_below(rows, rows), length},
+             [=](auto& m) {
+               MoveRows<TYPE(m)> k{rows, 1, m.id(2), m.id(3), 1, {}};
+               k.part[0] = {s.outer, s.n, m.t(0), s.room, m.t(1), 2 * s.room};
+               return k;
+             },
+             {.exact = true});
+    if (s.length == s.room) continue;
+    f32_case("append_rows" + name, {in(more), in(more / s.n), out(count), out(narrow), length},
+             [=](auto& m) {
+               AppendRows<TYPE(m)> k{m.id(4), 2, {}};
+               k.part[0] = {rows * s.outer, 1, s.n, m.t(0), m.t(2), s.room};
+               k.part[1] = {rows * s.outer, 1, 1, m.t(1), m.t(3), s.room};
+               return k;
+             },
+             {.exact = true});
+  }
 }
 
 void cells() {
@@ -1154,6 +1199,7 @@ int main(int argc, char** argv) {
   norms();
   losses();
   tables();
+  caches();
   cells();
   weights();
   std::printf("%d passed, %d failed\n", passed, failed);

@@ -1,9 +1,9 @@
-#include "heed/kernels/cache.h"
-
+// A decoder's memory on a CPU: rows that are moved, and positions that are added.
 #include <algorithm>
 #include <vector>
 
 #include "heed/base/parallel.h"
+#include "heed/kernels/kernels.h"
 
 namespace heed::kernels {
 namespace {

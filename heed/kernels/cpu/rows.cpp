@@ -479,7 +479,7 @@ void apply(const Rotary<T>& k) {
   T *cosine = turns.data(), *sine = cosine + k.length * half;
   for (int64_t t = 0; t < k.length; ++t)
     for (int64_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(k.first + t) *
+      const double angle = static_cast<double>(*k.first + t) *
                            std::pow(static_cast<double>(k.base), -2.0 * double(i) / double(k.n));
       cosine[t * half + i] = static_cast<T>(std::cos(angle));
       sine[t * half + i] = static_cast<T>(k.backward ? -std::sin(angle) : std::sin(angle));

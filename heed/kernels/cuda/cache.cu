@@ -1,6 +1,4 @@
 // A decoder's memory on a GPU: rows that are moved as bits, and positions that are added.
-#include "heed/kernels/cache.h"
-
 #include "heed/kernels/cuda/device.cuh"
 
 namespace heed::kernels {
@@ -10,7 +8,7 @@ namespace {
 
 // Which part a block belongs to.
 struct Blocks {
-  unsigned first[kMaxCaches + 1];  // the first block of each part, and behind the last
+  unsigned first[kMaxParts + 1];  // the first block of each part, and behind the last
 };
 
 // One item of `outer` of one group, in units of S. A thread reads its column of all rows before it

@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t i = item % half, place = item / half, t = place % k.length;
   const double turn = exp2(-2.0 * static_cast<double>(i) / static_cast<double>(k.n) * log2_base);
   double s, c;
-  sincos(static_cast<double>(k.first + t) * turn, &s, &c);
+  sincos(static_cast<double>(*k.first + t) * turn, &s, &c);
   const float cosine = static_cast<float>(c), sine = static_cast<float>(k.backward ? -s : s);
   const T* x = k.x + place * k.heads * k.n + i;
   T* y = k.y + place * k.heads * k.n + i;
