@@ -21,9 +21,11 @@
 #define HEED_KERNELS_CPU_GEMM_ONCE
 namespace heed::kernels {
 
-constexpr int64_t kDepth = 256;     // k of a packed block
-constexpr int64_t kColumns = 1024;  // most columns packed at a time: kDepth * kColumns f32 = 1 MiB
+constexpr int64_t kDepth = 256;        // k of a packed block
+constexpr int64_t kColumns = 1024;     // most columns packed at a time
+constexpr int64_t kCached = 1 << 17;   // numbers of an operand that the second-level cache keeps
 constexpr int64_t kTileColumns = 256;  // columns of a thread's piece of work
+constexpr int64_t kFewRows = 48;
 
 }  // namespace heed::kernels
 #endif
@@ -34,22 +36,21 @@ namespace heed::kernels::HWY_NAMESPACE {
 // Room between packed rows, so that they do not share a set of the cache.
 constexpr int64_t kApart = 16;
 
-// Rows [row0, row1) of `a` for one block of k: rows as they are but k + kApart apart or,
+// `rows` rows of `a` for one block of k, of it [p0, p1): rows as they are but k + kApart apart or,
 // transposed, strip after strip, each k long and as wide as the strip is high.
 template <class T>
-void pack_rows(Matrix<const T> a, int64_t row0, int64_t row1, int64_t k0, int64_t k, T* out) {
-  const T* data = a.data + row0 * a.row + k0 * a.col;
+void pack_rows(Matrix<const T> a, int64_t rows, int64_t k, int64_t p0, int64_t p1, T* out) {
   if (a.col == 1) {
-    for (int64_t i = 0; i < row1 - row0; ++i)
-      std::copy_n(data + i * a.row, k, out + i * (k + kApart));
+    for (int64_t i = 0; i < rows; ++i)
+      std::copy(a.data + i * a.row + p0, a.data + i * a.row + p1, out + i * (k + kApart) + p0);
     return;
   }
   // Along each row of a^T as it lies in memory, to all strips at once.
-  const int64_t height = strip_height(row1 - row0);
-  for (int64_t p = 0; p < k; ++p) {
-    const T* in = data + p * a.col;
-    for (int64_t row = 0; row < row1 - row0; row += height) {
-      const int64_t m = std::min(height, row1 - row0 - row);
+  const int64_t height = strip_height(rows);
+  for (int64_t p = p0; p < p1; ++p) {
+    const T* in = a.data + p * a.col;
+    for (int64_t row = 0; row < rows; row += height) {
+      const int64_t m = std::min(height, rows - row);
       T* to = out + row * k + p * m;
       if (m == kMr)  // a size the compiler knows
         std::memcpy(to, in + row, kMr * sizeof(T));
@@ -57,6 +58,28 @@ void pack_rows(Matrix<const T> a, int64_t row0, int64_t row1, int64_t k0, int64_
         std::copy_n(in + row, m, to);
     }
   }
+}
+
+// b [k x n] as panels, block of k after block of k, on all threads. A row-major b is read along its
+// rows, a few at a time and several panels side by side, as memory likes it.
+template <class T>
+void pack_blocks(int64_t depth, int64_t n, Matrix<const T> b, T* out) {
+  constexpr int64_t nr = kNr<T>;
+  const bool by_rows = b.col == 1;
+  const int64_t width = (by_rows ? 8 : 2) * nr, part = by_rows ? kDepth / 4 : kDepth;
+  const int64_t groups = chunk_count(n, width);
+  parallel_for(chunk_count(depth, part) * groups, 1, [&](int64_t t, int64_t) {
+    const int64_t first = t / groups * part, last = std::min(depth, first + part);
+    const int64_t k0 = first / kDepth * kDepth, k = std::min(kDepth, depth - k0);
+    const int64_t col0 = t % groups * width, col1 = std::min(n, col0 + width);
+    T* const block = out + k0 * chunk_count(n, nr) * nr;
+    const int64_t step = by_rows ? 8 : part;
+    for (int64_t p = first; p < last; p += step)
+      for (int64_t j = col0; j < col1; j += nr)
+        pack_panel<T>(std::min(step, last - p), std::min(nr, n - j),
+                      {b.data + p * b.row + j * b.col, b.row, b.col},
+                      block + j * k + (p - k0) * nr);
+  });
 }
 
 // bias and activation for rows of c that are still in the cache.
@@ -92,12 +115,13 @@ void finish_rows(const Matmul<T>& g, T* c, int64_t row0, int64_t row1, int64_t c
 }
 
 // Where the operands of one block of k are: a packed (or null: as it stands), b packed from column
-// `base` on (or null: as it stands).
+// `base` on (or null: as it stands). `next`: the panel that this thread reads next, if it is worth
+// asking for.
 template <class T>
 struct Block {
   const T *a, *b;
   T* c;
-  const T *packed_a, *panels;
+  const T *packed_a, *panels, *next;
   int64_t base, k0;
   bool pack_late;
 };
@@ -136,7 +160,11 @@ void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece
       const Strip<T> strip = strip_at(i, m);
       T* at = c + i * g.c.row + j;
       if (n == nr) {
-        tile_of<kMr>(m, k, strip, panel, panel_row, at, g.c.row, add);
+        if (block.next && i < 2 * height)  // two strips ask for a panel, each for half of it
+          tile_of<kMr, true>(m, k, strip, panel, panel_row, at, g.c.row, add,
+                             block.next + i / height * k * (nr / 2));
+        else
+          tile_of<kMr>(m, k, strip, panel, panel_row, at, g.c.row, add);
         continue;
       }
       // The right edge: a whole tile beside, then the columns that exist.
@@ -206,59 +234,80 @@ void multiply_vector(const Matmul<T>& g, const T* a, const T* b, T* c) {
 template <class T>
 void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
   constexpr int64_t nr = kNr<T>;
+  const bool few = g.m <= kFewRows;
   // Few rows: packing b would cost as much as the product. A transposed b must be packed.
-  const bool direct = !g.packed_b && g.m <= 48 && g.b.col == 1;
+  const bool direct = !g.packed_b && few && g.b.col == 1;
   // Not many: a panel is packed when its turn comes, used for all rows while it is in the
   // first-level cache, and forgotten.
   const bool pack_late = !g.packed_b && !direct && g.m <= 320;
+  const bool pack_early = !g.packed_b && !direct && !pack_late;
   // Eight strips to a tile, fewer where there would be too few tiles to share out evenly.
   int64_t rows_of_tile = 8 * kMr;
   const int64_t columns = chunk_count(std::min(g.n, kColumns), kTileColumns);
   while (rows_of_tile > 2 * kMr && chunk_count(g.m, rows_of_tile) * columns < 8 * threads())
     rows_of_tile /= 2;
-  if (pack_late) rows_of_tile = chunk_count(g.m, kMr) * kMr;
+  if (pack_late || few) rows_of_tile = chunk_count(g.m, kMr) * kMr;
   const int64_t row_tiles = chunk_count(g.m, rows_of_tile);
+  const auto rows_at = [&](int64_t row) { return std::min(rows_of_tile, g.m - row); };
   // Rows a multiple of 4096 bytes apart would all fall into one set of the first-level cache.
   const bool a_in_place = g.a.col == 1 && g.a.row * static_cast<int64_t>(sizeof(T)) % 4096 != 0;
-  // Columns outside, k inside: the part of c that is added to stays in the cache.
   for (int64_t col0 = 0; col0 < g.n; col0 += kColumns) {
-    const int64_t n = std::min(kColumns, g.n - col0);
-    for (int64_t k0 = 0; k0 < g.k; k0 += kDepth) {
-      const int64_t k = std::min(kDepth, g.k - k0);
-      const T* panels = nullptr;
-      if (g.packed_b) {
-        panels = g.packed_b + k0 * chunk_count(g.n, nr) * nr + col0 * k;
-      } else if (!direct && !pack_late) {
-        T* packed = scratch<Room::product_right, T>(kDepth * (chunk_count(n, nr) * nr));
-        const int64_t panel_count = chunk_count(n, nr);
-        parallel_for(panel_count, std::max<int64_t>(1, kGrain / (k * nr)),
+    const int64_t n = std::min(kColumns, g.n - col0), panel_count = chunk_count(n, nr);
+    // Narrow pieces where there are few rows, so that there is work for every thread.
+    const int64_t width = row_tiles >= 4 ? kTileColumns : direct ? 2 * nr : nr;
+    const int64_t col_tiles = chunk_count(n, width);
+    // A block of k at a time. Where threads would have to meet after each: as much of k as the
+    // cache keeps of what is read again, all of a or a piece of b.
+    const int64_t again = std::max(a_in_place && !pack_late ? rows_of_tile : g.m, width);
+    const int64_t depth =
+        threads() == 1 ? kDepth : std::max<int64_t>(1, kCached / again / kDepth) * kDepth;
+    for (int64_t k_begin = 0; k_begin < g.k; k_begin += depth) {
+      const int64_t k_end = std::min(g.k, k_begin + depth);
+      const int64_t blocks = chunk_count(k_end - k_begin, kDepth);
+      const auto k_at = [&](int64_t k0) { return std::min(kDepth, k_end - k0); };
+      T* const packed =
+          pack_early ? scratch<Room::product_right, T>((k_end - k_begin) * (panel_count * nr))
+                     : nullptr;
+      if (packed)
+        pack_blocks<T>(k_end - k_begin, n,
+                       {b + k_begin * g.b.row + col0 * g.b.col, g.b.row, g.b.col}, packed);
+      const auto panels_at = [&](int64_t k0) -> const T* {
+        if (g.packed_b) return g.packed_b + k0 * chunk_count(g.n, nr) * nr + col0 * k_at(k0);
+        return packed ? packed + (k0 - k_begin) * panel_count * nr : nullptr;
+      };
+      T* const packed_a =
+          a_in_place ? nullptr : scratch<Room::product_left, T>(blocks * g.m * (kDepth + kApart));
+      const auto packed_rows = [&](int64_t k0) {
+        return packed_a ? packed_a + (k0 - k_begin) / kDepth * g.m * (kDepth + kApart) : nullptr;
+      };
+      constexpr int64_t part = kDepth / 4;  // of a block: one tile of rows is work for all threads
+      if (packed_a)
+        parallel_for(4 * blocks * row_tiles, std::max<int64_t>(1, kGrain / (rows_of_tile * part)),
                      [&](int64_t begin, int64_t end) {
                        for (int64_t q = begin; q < end; ++q) {
-                         const int64_t j = col0 + q * nr;
-                         pack_panel<T>(k, std::min(nr, g.n - j),
-                                       {b + k0 * g.b.row + j * g.b.col, g.b.row, g.b.col},
-                                       packed + q * nr * k);
+                         const int64_t row = q / (4 * blocks) * rows_of_tile;
+                         const int64_t k0 = k_begin + q / 4 % blocks * kDepth, k = k_at(k0);
+                         const int64_t p0 = std::min(k, q % 4 * part), p1 = std::min(k, p0 + part);
+                         pack_rows<T>({a + row * g.a.row + k0 * g.a.col, g.a.row, g.a.col},
+                                      rows_at(row), k, p0, p1,
+                                      packed_rows(k0) + row * (k + kApart));
                        }
                      });
-        panels = packed;
-      }
-      T* const packed_a = a_in_place ? nullptr : scratch<Room::product_left, T>(g.m * (k + kApart));
-      if (packed_a)
-        parallel_for(row_tiles, 1, [&](int64_t t, int64_t) {
-          const int64_t row = t * rows_of_tile, last = std::min(g.m, row + rows_of_tile);
-          pack_rows<T>({a, g.a.row, g.a.col}, row, last, k0, k, packed_a + row * (k + kApart));
-        });
-      // Narrow pieces where there are few rows, so that there is work for every thread.
-      const int64_t width = row_tiles >= 4 ? kTileColumns : pack_late ? nr : 2 * nr;
-      const int64_t col_tiles = chunk_count(n, width);
-      parallel_for(row_tiles * col_tiles, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t t = begin; t < end; ++t) {
-          // Down the rows first: a piece of b stays in the second-level cache.
-          const int64_t row = t % row_tiles * rows_of_tile, col = col0 + t / row_tiles * width;
+      // Few rows are through with a panel before the next is there.
+      const auto panel_behind = [&](int64_t k0, int64_t col) -> const T* {
+        const bool last = k0 + kDepth >= k_end;  // then this thread's next piece, likely
+        if (last) k0 = k_begin, col += threads() * nr;
+        const bool asks = few && g.packed_b && col < col0 + n;
+        return asks ? panels_at(k0) + (col - col0) * k_at(k0) : nullptr;
+      };
+      parallel_for(row_tiles * col_tiles, 1, [&](int64_t t, int64_t) {
+        // Down the rows first: a piece of b stays in the second-level cache.
+        const int64_t row = t % row_tiles * rows_of_tile, col = col0 + t / row_tiles * width;
+        for (int64_t k0 = k_begin; k0 < k_end; k0 += kDepth)
           multiply_tile(
-              g, {a, b, c, packed_a, panels, col0, k0, pack_late},
-              {row, std::min(g.m, row + rows_of_tile), col, std::min(col0 + n, col + width)});
-        }
+              g,
+              {a, b, c, packed_rows(k0), panels_at(k0), panel_behind(k0, col), col0, k0, pack_late},
+              {row, row + rows_at(row), col, std::min(col0 + n, col + width)});
       });
     }
   }
@@ -297,18 +346,7 @@ void apply(const Matmul<T>& g) {
 
 template <class T>
 void apply(const PackMatrix<T>& p) {
-  constexpr int64_t nr = kNr<T>;
-  const int64_t panels = chunk_count(p.n, nr);
-  for (int64_t k0 = 0; k0 < p.k; k0 += kDepth) {
-    const int64_t k = std::min(kDepth, p.k - k0);
-    T* out = p.packed + k0 * panels * nr;
-    parallel_for(panels, std::max<int64_t>(1, kGrain / (k * nr)), [&](int64_t begin, int64_t end) {
-      for (int64_t q = begin; q < end; ++q)
-        pack_panel<T>(k, std::min(nr, p.n - q * nr),
-                      {p.b.data + k0 * p.b.row + q * nr * p.b.col, p.b.row, p.b.col},
-                      out + q * nr * k);
-    });
-  }
+  pack_blocks<T>(p.k, p.n, p.b, p.packed);
 }
 
 HEED_KERNEL_BODIES(Matmul)
