@@ -172,11 +172,28 @@ void apply(const Fill<T>& k) {
 
 template <class T>
 void apply(const Copy<T>& k) {
+  constexpr int64_t grain = kGrain / 2;  // a recurrent step's tensors are work for two threads
   const int last = k.rank - 1;
   const int64_t n = k.size[last], xs = k.x_stride[last], ys = k.y_stride[last];
+  const auto line = [&](int64_t count, const T* x, T* y) {
+    if (xs == 1 && ys == 1 && k.add)
+      map_range<T>(
+          0, count, [](Vec<T> a, Vec<T> b) { return hn::Add(a, b); }, y, x,
+          static_cast<const T*>(y));
+    else if (xs == 1 && ys == 1)
+      std::copy_n(x, count, y);
+    else if (k.add)
+      for (int64_t j = 0; j < count; ++j) y[j * ys] += x[j * xs];
+    else
+      for (int64_t j = 0; j < count; ++j) y[j * ys] = x[j * xs];
+  };
   int64_t rows = 1;
   for (int i = 0; i < last; ++i) rows *= k.size[i];
-  parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
+  if (rows == 1)  // one long row: cut it
+    return parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+      line(end - begin, k.x + begin * xs, k.y + begin * ys);
+    });
+  parallel_for(rows, chunk_count(grain, std::max<int64_t>(1, n)), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       int64_t rest = r, x = 0, y = 0;
       for (int i = last - 1; i >= 0; --i) {
@@ -185,17 +202,7 @@ void apply(const Copy<T>& k) {
         x += at * k.x_stride[i];
         y += at * k.y_stride[i];
       }
-      T* to = k.y + y;
-      if (xs == 1 && ys == 1 && k.add)
-        map_range<T>(
-            0, n, [](Vec<T> a, Vec<T> b) { return hn::Add(a, b); }, to, k.x + x,
-            static_cast<const T*>(to));
-      else if (xs == 1 && ys == 1)
-        std::copy_n(k.x + x, n, to);
-      else if (k.add)
-        for (int64_t j = 0; j < n; ++j) to[j * ys] += k.x[x + j * xs];
-      else
-        for (int64_t j = 0; j < n; ++j) to[j * ys] = k.x[x + j * xs];
+      line(n, k.x + x, k.y + y);
     }
   });
 }
