@@ -640,6 +640,7 @@ struct Attention {
   Heads<const T> q, k, value;  // [B, H, Tq, n], [B, G, Tk, n], [B, G, Tk, m]
   Wide<T> scale;
   const Wide<T>* v;           // additive: [H, n]
+  const Wide<T>* powers;      // additive, on a CPU: of the keys, as KeyPowers left them; or null
   Heads<const Wide<T>> bias;  // [B, H, Tq, Tk] added to the scores, by strides of any sign; or null
   const Wide<T>* place;       // [B, H, Tq]: score_j gets -falloff (j - place)^2; or null
   Wide<T> falloff;
@@ -666,6 +667,18 @@ struct AttentionGrad {
   Wide<T>* dplace;       // [B, H, Tq], or null
 };
 HEED_KERNEL(AttentionGrad);
+
+// What additive scores on a CPU need of a key, e^(2 k), for keys that a decoder reads in every
+// step.
+template <class T>
+struct KeyPowers {
+  int64_t batch, heads, keys, size;  // B, G, Tk, n
+  Heads<const T> k;
+  T* powers;  // key_powers_size(keys, size) for each sentence and head
+};
+void run(Cpu, const KeyPowers<float>&);
+void run(Cpu, const KeyPowers<double>&);
+int64_t key_powers_size(int64_t keys, int64_t size);
 
 // The way back of a decoder's steps: AttentionGrad in two parts, for additive scores, one query a
 // step, a key head for each head, without bias and place, n and m up to kMostStepSize. A step needs

@@ -39,6 +39,7 @@ kernels::Heads<T> bias_heads(const Tensor& bias, int64_t queries) {
 struct Kept {
   FusedAttention given;  // detached
   Tensor context = {}, log_sum = {};
+  Tensor powers = {};  // of the keys, if a decoder's steps share them
   kernels::Seed seed = {};
   int64_t batch = 0;
 
@@ -53,6 +54,7 @@ struct Kept {
     a.q = heads<const T>(q), a.k = heads<const T>(k), a.value = heads<const T>(value);
     a.scale = static_cast<W>(given.scale);
     if (given.v) a.v = given.v->data<W>();
+    if (powers.defined()) a.powers = powers.data<W>();
     if (given.bias) a.bias = bias_heads<const W>(*given.bias, a.queries);
     if (given.place) a.place = given.place->data<W>(), a.falloff = static_cast<W>(given.falloff);
     if (given.range) {
@@ -132,6 +134,7 @@ struct Steps {
   int64_t k = -1, value = -1, v = -1;     // the records that made them
   std::shared_ptr<Leaf> v_leaf;           // or v is a parameter
   Tensor shared;                          // stands for k, value and v on the tape; has no numbers
+  Tensor powers;                          // of the keys, on a CPU
   std::vector<Tensor> q, dcontext, left;  // of the steps that have come back
 
   bool of(uint64_t number, const Tensor& keys, const Tensor& values, const Tensor& weight) const {
@@ -184,8 +187,20 @@ std::shared_ptr<Steps> steps_of(const Tensor& k, const Tensor& value, const Tens
   const uint64_t tape = Tape::current()->number();
   for (const auto& known : known_steps)
     if (const auto steps = known.lock(); steps->of(tape, k, value, v)) return steps;
-  const auto steps = std::make_shared<Steps>(
-      Steps{tape, k.slot().index, value.slot().index, v.slot().index, v.leaf(), {}, {}, {}, {}});
+  const auto steps = std::make_shared<Steps>(Steps{
+      tape, k.slot().index, value.slot().index, v.slot().index, v.leaf(), {}, {}, {}, {}, {}});
+  if (k.device() == Device::cpu) {
+    steps->powers =
+        Tensor({k.size(0) * k.size(1), kernels::key_powers_size(k.size(2), k.size(3))}, k.type());
+    launch(kOp, k, [&]<class T>() {
+      return kernels::KeyPowers<T>{.batch = k.size(0),
+                                   .heads = k.size(1),
+                                   .keys = k.size(2),
+                                   .size = k.size(3),
+                                   .k = heads<const T>(k),
+                                   .powers = steps->powers.data<T>()};
+    });
+  }
   steps->shared = record(kOp, {&k, &value, &v}, nothing(k),
                          [steps, k = k.detached(), value = value.detached(), v = v.detached()](
                              const Tensor&) { return through_steps(*steps, k, value, v); });
@@ -235,6 +250,9 @@ FusedResult fused_attention(const FusedAttention& given) {
   const int64_t H = a.q.size(1), Tq = a.q.size(2), Tk = a.k.size(2);
   kept.context = laid_out({batch, H, Tq, a.value.size(3)}, a.q.type(), a.q);
   kept.log_sum = Tensor({batch, H, Tq}, wide(a.q.type()));
+  const std::shared_ptr<Steps> steps =
+      goes_step_by_step(a) ? steps_of(a.k, a.value, *a.v) : nullptr;
+  if (steps) kept.powers = steps->powers;
   FusedResult out;
   if (given.want_weights) out.weights = Tensor({batch, H, Tq, Tk}, wide(a.q.type()));
   launch(kOp, a.q, [&]<class T>() {
@@ -261,8 +279,8 @@ FusedResult fused_attention(const FusedAttention& given) {
   if (v) back.given.v = v->detached();
   if (bias) back.given.bias = bias->detached();
   if (place) back.given.place = place->detached();
-  if (goes_step_by_step(a)) {
-    out.context = recorded_step(back, q, steps_of(k, value, *v), kept.context);
+  if (steps) {
+    out.context = recorded_step(back, q, steps, kept.context);
     return out;
   }
   out.context = record(

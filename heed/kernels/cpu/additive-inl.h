@@ -34,37 +34,58 @@ HWY_INLINE Vec<float> reciprocal(Vec<float> x) {
 }
 HWY_INLINE Vec<double> reciprocal(Vec<double> x) { return hn::Div(hn::Set(Tag<double>(), 1.0), x); }
 
+// Between rows of scratch arrays: whole panels and more, and not a power of two, so that rows do
+// not share a set of the cache.
+template <class T>
+int64_t additive_width(int64_t size) {
+  constexpr int64_t panel = 2 * HWY_LANES(T);
+  return chunk_count(size, panel) * panel + 16;
+}
+
 template <class T>
 class AdditiveTile {
  public:
   static int64_t count(int64_t width, int64_t rows, int64_t keys) {
     return (rows + keys + 1) * (width + 1);
   }
-  // Rows of all arrays are `width` apart, at least one vector more than `size`.
+  // Rows of all arrays are `width` = additive_width(size) apart.
   AdditiveTile(T* memory, int64_t size, int64_t width, int64_t rows, int64_t keys)
       : size_(size),
         padded_((size + HWY_LANES(T) - 1) / HWY_LANES(T) * HWY_LANES(T)),
         width_(width),
         e_(memory),
-        f_(e_ + rows * width),
-        v_(f_ + keys * width),
+        own_f_(e_ + rows * width),
+        v_(own_f_ + keys * width),
         e_most_(v_ + width),
-        f_most_(e_most_ + rows) {}
+        own_f_most_(e_most_ + rows) {}
 
   // Queries [rows, width], zeros behind `size`, and v [size].
   void take_queries(int64_t rows, const T* q, const T* v) {
     e_top_ = 0;
     for (int64_t r = 0; r < rows; ++r)
-      e_top_ = std::max(e_top_, e_most_[r] = exponentials(q + r * width_, e_ + r * width_));
+      e_top_ = std::max(e_top_, e_most_[r] = exponentials(size_, q + r * width_, e_ + r * width_));
     std::copy_n(v, size_, v_);
     std::fill(v_ + size_, v_ + width_, T(0));
     v_sum_ = sum_range<T>(
         size_, [](Vec<T> x) { return x; }, v);
   }
   void take_keys(int64_t keys, const T* k, int64_t k_row) {
+    f_ = own_f_, f_most_ = own_f_most_;
     f_top_ = 0;
     for (int64_t j = 0; j < keys; ++j)
-      f_top_ = std::max(f_top_, f_most_[j] = exponentials(k + j * k_row, f_ + j * width_));
+      f_top_ = std::max(f_top_,
+                        own_f_most_[j] = exponentials(size_, k + j * k_row, own_f_ + j * width_));
+  }
+  // Keys [first, first + count) of `all`, as write_powers left them.
+  void take_powers(const T* powers, int64_t all, int64_t first, int64_t count) {
+    f_ = powers + first * width_, f_most_ = powers + all * width_ + first;
+    f_top_ = 0;
+    for (int64_t j = 0; j < count; ++j) f_top_ = std::max(f_top_, f_most_[j]);
+  }
+  static void write_powers(int64_t keys, int64_t size, const T* k, int64_t k_row, T* powers) {
+    const int64_t width = additive_width<T>(size);
+    for (int64_t j = 0; j < keys; ++j)
+      powers[keys * width + j] = exponentials(size, k + j * k_row, powers + j * width);
   }
 
   struct Rows {  // of those that were taken
@@ -154,10 +175,10 @@ class AdditiveTile {
 
   // to = e^(2 x), ones behind the end. Returns the largest |2 x|, infinite if x has anything but
   // numbers.
-  T exponentials(const T* from, T* to) const {
+  static T exponentials(int64_t size, const T* from, T* to) {
     const Tag<T> d;
     auto most = hn::Zero(d), check = hn::Zero(d);
-    for_vectors<T>(size_, [&](auto load, auto, int64_t x) {
+    for_vectors<T>(size, [&](auto load, auto, int64_t x) {
       const auto given = load(from + x), twice = hn::Add(given, given);
       most = hn::Max(most, hn::Abs(twice));
       check = hn::Add(check, hn::Sub(given, given));
@@ -347,7 +368,8 @@ class AdditiveTile {
   }
 
   int64_t size_, padded_, width_;
-  T *e_, *f_, *v_, *e_most_, *f_most_;
+  T *e_, *own_f_, *v_, *e_most_, *own_f_most_;
+  const T *f_ = nullptr, *f_most_ = nullptr;  // of the keys that were taken
   T e_top_ = 0, f_top_ = 0, v_sum_ = 0;
 };
 

@@ -27,19 +27,13 @@ constexpr int64_t kStepRows = 64;   // steps of a tile, on the way to the keys
 HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
-// Between rows of scratch arrays: a vector more than `size`, and not a power of two.
-template <class T>
-int64_t step_width(int64_t size) {
-  return chunk_count(size, HWY_LANES(T)) * HWY_LANES(T) + 16;
-}
-
 // One sentence and head: weights w_j = exp(score_j - log sum), slopes d score_j = w_j (g . value_j
 // - g . context), and dq = sum_j slope_j v (1 - tanh^2).
 template <class T>
 void step_back(const StepGrad<T>& k, int64_t b, int64_t h) {
   const Attention<T>& a = k.forward;
   const Tag<T> d;
-  const int64_t width = step_width<T>(a.size), number = b * a.heads + h;
+  const int64_t width = additive_width<T>(a.size), number = b * a.heads + h;
   T* const q = scratch<Room::attention_block, T>(2 * width + kStepKeys +
                                                  AdditiveTile<T>::count(width, 1, kStepKeys));
   T *const dq = q + width, *const score = dq + width;
@@ -66,7 +60,10 @@ void step_back(const StepGrad<T>& k, int64_t b, int64_t h) {
        key += kStepKeys) {
     const int64_t count = std::min(kStepKeys, end - key);
     const T* const keys = a.k.at(b, h, key);
-    tile.take_keys(count, keys, a.k.row);
+    if (a.powers)
+      tile.take_powers(a.powers + number * key_powers_size(a.keys, a.size), a.keys, key, count);
+    else
+      tile.take_keys(count, keys, a.k.row);
     tile.scores({0, 1}, count, q, keys, a.k.row, score, kStepKeys);
     const auto from = hn::Set(d, log_sum);
     map_range<T>(
@@ -82,6 +79,14 @@ void step_back(const StepGrad<T>& k, int64_t b, int64_t h) {
 }
 
 template <class T>
+void apply(const KeyPowers<T>& k) {
+  parallel_for(k.batch * k.heads, 1, [&](int64_t i, int64_t) {
+    AdditiveTile<T>::write_powers(k.keys, k.size, k.k.at(i / k.heads, i % k.heads, 0), k.k.row,
+                                  k.powers + i * key_powers_size(k.keys, k.size));
+  });
+}
+
+template <class T>
 void apply(const StepGrad<T>& k) {
   const Attention<T>& a = k.forward;
   parallel_for(a.batch * a.heads, 1,
@@ -91,7 +96,7 @@ void apply(const StepGrad<T>& k) {
 // dk of one sentence and head, and what it adds to dv.
 template <class T>
 void keys_back(const StepsGrad<T>& k, int64_t b, int64_t h, T* dv) {
-  const int64_t width = step_width<T>(k.size);
+  const int64_t width = additive_width<T>(k.size);
   T* const q =
       scratch<Room::attention_block, T>((2 * kStepRows + kStepKeys + 1) * width +
                                         AdditiveTile<T>::count(width, kStepRows, kStepKeys));
@@ -160,6 +165,7 @@ void apply(const StepsGrad<T>& k) {
         static_cast<const T*>(parts + b * k.heads * k.size), static_cast<const T*>(k.dv));
 }
 
+HEED_KERNEL_BODIES(KeyPowers)
 HEED_KERNEL_BODIES(StepGrad)
 HEED_KERNEL_BODIES(StepsGrad)
 
@@ -169,8 +175,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace heed::kernels {
 
+HEED_KERNEL_RUN(KeyPowers)
 HEED_KERNEL_RUN(StepGrad)
 HEED_KERNEL_RUN(StepsGrad)
+
+// The widest panel of any instruction set: two vectors of 16.
+int64_t key_powers_size(int64_t keys, int64_t size) {
+  return keys * (chunk_count(size, 32) * 32 + 17);
+}
 
 }  // namespace heed::kernels
 #endif

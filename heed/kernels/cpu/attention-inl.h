@@ -124,7 +124,7 @@ template <class T>
 struct Widths {
   int64_t size, value;  // of queries and keys; of values
   explicit Widths(const Attention<T>& a)
-      : size(rounded_up(a.size, kNr<T>) + 16), value(rounded_up(a.value_size, kNr<T>) + 16) {}
+      : size(additive_width<T>(a.size)), value(rounded_up(a.value_size, kNr<T>) + 16) {}
 };
 
 // ---- products of tiles
@@ -246,7 +246,12 @@ Panels<T> take_keys(const Group<T>& group, Keys keys, const T* packed, Scores<T>
   const Attention<T>& a = group.a;
   const T* from = group.key(keys.first);
   if (a.form == ScoreForm::additive) {
-    s.additive.take_keys(keys.count, from, a.k.row);
+    const int64_t number = group.b * a.key_heads + group.g;
+    if (a.powers)
+      s.additive.take_powers(a.powers + number * key_powers_size(a.keys, a.size), a.keys,
+                             keys.first, keys.count);
+    else
+      s.additive.take_keys(keys.count, from, a.k.row);
     return {};
   }
   if (packed) return {packed + keys.first * a.size, a.size * kNr<T>, kNr<T>};
