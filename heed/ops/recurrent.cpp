@@ -8,6 +8,7 @@
 #include <array>
 #include <vector>
 
+#include "heed/base/parallel.h"
 #include "heed/ops/into.h"
 #include "heed/ops/ops.h"
 #include "heed/ops/weight.h"
@@ -125,19 +126,30 @@ T* numbers(const Tensor& x) {
   return x.defined() ? x.data<T>() : nullptr;
 }
 
+// Calls body(i) for every direction, on a CPU each on a thread of its own if that keeps all busy:
+// no step waits for another thread, and U stays in the cache of one core. The body makes no tensor.
+template <class Body>
+void each_direction(const Tensor& like, int64_t count, Body&& body) {
+  if (like.device() == Device::cpu && count >= threads())
+    return parallel_for(count, 1, [&](int64_t i, int64_t) { body(i); });
+  for (int64_t i = 0; i < count; ++i) body(i);
+}
+
 // ---- forward
 
-void steps(const Sequence& s, Direction& d, const Tensor& x, const Tensor& bias, const Tensor& h,
-           const Tensor& c) {
+struct StepsRoom {
+  std::optional<Tensor> u_packed;
+  Tensor u_part;  // [B, G n]
+};
+
+void steps(const Sequence& s, const Direction& d, const Tensor& x, const Tensor& bias,
+           const Tensor& h, const Tensor& c, const StepsRoom& room) {
   const bool lstm = s.cell == Cell::lstm;
-  const Tensor& w = d.use.w();
-  Tensor u_part({s.batch, s.gates * s.n}, x.type());
-  const std::optional<Tensor> u_packed =
-      s.packs(w) ? packed("recurrent", w) : d.use.packed(s.batch);
+  const Tensor &w = d.use.w(), &u_part = room.u_part;
   for (int64_t step = 0; step < s.length; ++step) {
     const int64_t t = d.time(s, step);
     const Tensor h_before = step == 0 ? d.h0 : at_step(h, d.time(s, step - 1));
-    multiply("recurrent", h_before, w, u_part, {.bias = bias, .packed_b = u_packed});
+    multiply("recurrent", h_before, w, u_part, {.bias = bias, .packed_b = room.u_packed});
     const Tensor x_t = at_step(x, t), h_new = at_step(h, t), gates = at_step(d.kept, t);
     Tensor c_before, c_new;
     if (lstm) c_before = step == 0 ? d.c0 : at_step(c, d.time(s, step - 1)), c_new = at_step(c, t);
@@ -188,10 +200,16 @@ void forward(const Sequence& s, std::span<Direction> directions, std::span<const
     return k;
   };
   if (all_at_once(s, directions, states, together)) return launch("recurrent", states, together);
-  for (size_t i = 0; i < directions.size(); ++i) {
-    const int64_t at = static_cast<int64_t>(i);
-    steps(s, directions[i], x[i], bias[i], s.plane(states, 0, at), c_of(at));
+  std::vector<StepsRoom> room;
+  for (Direction& d : directions) {
+    const Tensor& w = d.use.w();
+    room.push_back({s.packs(w) ? packed("recurrent", w) : d.use.packed(s.batch),
+                    Tensor({s.batch, s.gates * s.n}, states.type())});
   }
+  each_direction(states, std::ssize(directions), [&](int64_t at) {
+    const size_t i = static_cast<size_t>(at);
+    steps(s, directions[i], x[i], bias[i], s.plane(states, 0, at), c_of(at), room[i]);
+  });
 }
 
 // ---- back
@@ -202,22 +220,25 @@ struct Gradients {
   Tensor dh0, dc0;  // [B, n]
 };
 
-void steps_back(const Sequence& s, Direction& d, const Tensor& h, const Tensor& c,
-                const Tensor& dh_all, const Tensor& dc_all, Gradients& out) {
+// The gradients of the states behind a step and before it take turns.
+struct StepsBackRoom {
+  std::optional<Tensor> u_packed;  // of U^T
+  Tensor dh_new, dh, dc_new, dc;   // [B, n]; at first zeros behind the last step
+};
+
+void steps_back(const Sequence& s, const Direction& d, const Tensor& h, const Tensor& c,
+                const Tensor& dh_all, const Tensor& dc_all, StepsBackRoom& room, Gradients& out) {
   const bool lstm = s.cell == Cell::lstm, gru = s.cell == Cell::gru;
   const Tensor& u = d.use.w();
   const Tensor u_turned = transpose(u, 0, 1);
-  const std::optional<Tensor> u_packed =
-      s.packs(u) ? packed("recurrent", u_turned) : d.use.packed_turned(s.batch);
-  Tensor dh_next = zeros({s.batch, s.n}, u.type()), dc_next = dh_next;
+  auto& [u_packed, dh_new, dh, dc_new, dc] = room;
   for (int64_t step = s.length - 1; step >= 0; --step) {
     const int64_t t = d.time(s, step);
     const Tensor h_before = step == 0 ? d.h0 : at_step(h, d.time(s, step - 1));
-    const Tensor dh_new = at_step(dh_all, t) + dh_next;
-    Tensor dh({s.batch, s.n}, u.type()), dc, dc_new, c_before, c_new;
+    add_into(at_step(dh_all, t), dh_new);
+    Tensor c_before, c_new;
     if (lstm) {
-      dc = Tensor({s.batch, s.n}, u.type());
-      dc_new = at_step(dc_all, t) + dc_next;
+      add_into(at_step(dc_all, t), dc_new);
       c_before = step == 0 ? d.c0 : at_step(c, d.time(s, step - 1));
       c_new = at_step(c, t);
     }
@@ -253,11 +274,11 @@ void steps_back(const Sequence& s, Direction& d, const Tensor& h, const Tensor& 
                                       .dc_row = row(dc)};
     });
     multiply("recurrent", du_t, u_turned, dh, {.accumulate = true, .packed_b = u_packed});
-    dh_next = dh;
-    dc_next = dc;
+    std::swap(dh_new, dh);
+    std::swap(dc_new, dc);
   }
-  out.dh0 = dh_next;
-  if (lstm) out.dc0 = dc_next;
+  out.dh0 = dh_new;
+  if (lstm) out.dc0 = dc_new;
 }
 
 // The gradients of x, u, bias, h and c of every direction.
@@ -299,9 +320,23 @@ Grads through_time(const Sequence& s, std::span<Direction> directions, const Ten
     }
     launch("recurrent", states, together);
   } else {
-    for (size_t i = 0; i < directions.size(); ++i)
+    std::vector<StepsBackRoom> room;
+    const Shape state{s.batch, s.n};
+    const Type type = states.type();
+    for (Direction& d : directions) {
+      const Tensor& u = d.use.w();
+      room.push_back({.u_packed = s.packs(u) ? packed("recurrent", transpose(u, 0, 1))
+                                             : d.use.packed_turned(s.batch),
+                      .dh_new = zeros(state, type),
+                      .dh = Tensor(state, type),
+                      .dc_new = lstm ? zeros(state, type) : Tensor(),
+                      .dc = lstm ? Tensor(state, type) : Tensor()});
+    }
+    each_direction(states, std::ssize(directions), [&](int64_t at) {
+      const size_t i = static_cast<size_t>(at);
       steps_back(s, directions[i], plane(states, 0, i), plane(states, 1, i), plane(dstates, 0, i),
-                 plane(dstates, 1, i), out[i]);
+                 plane(dstates, 1, i), room[i], out[i]);
+    });
   }
   Grads grads;
   for (size_t i = 0; i < directions.size(); ++i) {
