@@ -66,8 +66,9 @@ uint64_t hash(const std::string& name) {
 
 }  // namespace
 
-Params::Params(uint64_t seed, Type type)
-    : set_(std::make_shared<Set>(Set{.seed = seed, .type = type, .parameters = {}})) {}
+Params::Params(uint64_t seed, Type type, First first)
+    : set_(std::make_shared<Set>(
+          Set{.seed = seed, .type = type, .first = first, .parameters = {}})) {}
 
 Params Params::operator/(const std::string& part) const {
   Params inner = *this;
@@ -80,7 +81,8 @@ Tensor Params::add(const std::string& name, const Shape& shape, const Initialize
   for (const Parameter& p : set_->parameters)
     require(p.name != full_name, "params: the name '", full_name, "' is taken");
   Random random(set_->seed ^ hash(full_name));
-  const Tensor value = init(shape, random, set_->type);
+  const Tensor value =
+      set_->first == First::drawn ? init(shape, random, set_->type) : Tensor(shape, set_->type);
   require(value.shape() == shape && value.type() == set_->type && value.contiguous(),
           "params: the initializer of '", full_name, "' gave ", value.shape(), ", wanted ", shape);
   set_->parameters.push_back({.name = full_name, .value = as_parameter(value)});

@@ -31,7 +31,9 @@ struct Parameter {
 // "encoder" is the same set, seen by a part whose names all begin with "encoder.".
 class Params {
  public:
-  explicit Params(uint64_t seed, Type type = Type::f32);
+  // First values are drawn or, where all are going to be loaded, left as memory has them.
+  enum class First { drawn, unset };
+  explicit Params(uint64_t seed, Type type = Type::f32, First first = First::drawn);
 
   // The part with this name.
   Params operator/(const std::string& part) const;
@@ -56,6 +58,7 @@ class Params {
   struct Set {
     uint64_t seed;
     Type type;
+    First first;
     std::vector<Parameter> parameters;
   };
   std::shared_ptr<Set> set_;

@@ -14,8 +14,9 @@ namespace {
 constexpr int kFormat = 1;
 
 ModelFolder assembled(const std::filesystem::path& path, const ModelConfig& config,
-                      const TrainConfig& training, const TokenizerPair& tokenizers) {
-  Params params(training.seed);
+                      const TrainConfig& training, const TokenizerPair& tokenizers,
+                      Params::First first = Params::First::drawn) {
+  const Params params(training.seed, Type::f32, first);
   auto model = make_model(params, config,
                           {.source = tokenizers.source->size(),
                            .target = tokenizers.target->size(),
@@ -91,7 +92,9 @@ ModelFolder open_model(const std::filesystem::path& path, Parameters parameters)
   const ModelConfig config = model_config(json["model"].dump(), file);
   const TrainConfig training =
       json.contains("training") ? train_config(json["training"].dump(), file) : TrainConfig{};
-  ModelFolder folder = assembled(path, config, training, TokenizerPair::load(path));
+  ModelFolder folder =
+      assembled(path, config, training, TokenizerPair::load(path),
+                parameters == Parameters::load ? Params::First::unset : Params::First::drawn);
   if (json.contains("alignment")) folder.alignment = alignment_head(json["alignment"], file);
   const std::filesystem::path weights = path / "model.safetensors";
   require(parameters == Parameters::leave || std::filesystem::exists(weights), weights.string(),
