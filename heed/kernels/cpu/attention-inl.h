@@ -19,10 +19,9 @@
 #define HEED_KERNELS_CPU_ATTENTION_ONCE
 namespace heed::kernels {
 
-constexpr int64_t kRows = 84;             // queries of a tile: 6 strips of 14 rows, or 14 of 6
-constexpr int64_t kKeys = 512;            // keys of a tile
-constexpr int64_t kStep = 128;            // tiles are cut at multiples of it
-constexpr int64_t kTileRow = kKeys + 16;  // rows of a tile do not share a set of the cache
+constexpr int64_t kRows = 84;   // queries of a block: 14 register tiles of 6 rows, or 6 of 14
+constexpr int64_t kStep = 128;  // keys of a tile; on the way back tiles begin at multiples of it
+constexpr int64_t kKeys = 512;  // keys of a tile on the way back
 
 }  // namespace heed::kernels
 #endif
@@ -31,6 +30,15 @@ HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
 constexpr int64_t rounded_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+// The register tile of attention: 6 rows of four vectors where there are 32 registers. Of one
+// vector load by multiply-adds it needs less than 14 x 2, and its products are short: 64 long with
+// heads of
+// 64. What is left at the side, up to kNr columns, is a product's tile.
+constexpr int kTall = 6;
+constexpr int kWide = kMr > kTall ? 4 : kVectors;
+template <class T>
+constexpr int64_t kPanel = kWide* HWY_LANES(T);
 
 template <class T>
 constexpr T kNone = -std::numeric_limits<T>::infinity();
@@ -111,11 +119,10 @@ Block block_at(const Group<T>& group, int64_t row0) {
   return block;
 }
 
-// The strips of a block: a strip's scores stay in the first-level cache until they are used up.
+// The strips of a block: a strip's scores stay in the cache until they are used up.
 template <class Body>
-void for_strips(const Block& block, Body body) {
-  const int64_t height = strip_height(block.rows);
-  for (int64_t r = 0; r < block.rows; r += height) body(Rows{r, std::min(height, block.rows - r)});
+void for_strips(const Block& block, int64_t most, Body body) {
+  for (int64_t r = 0; r < block.rows; r += most) body(Rows{r, std::min(most, block.rows - r)});
 }
 
 // Distances between rows of scratch arrays: room for whole panels, and not a power of two, so that
@@ -124,51 +131,70 @@ template <class T>
 struct Widths {
   int64_t size, value;  // of queries and keys; of values
   explicit Widths(const Attention<T>& a)
-      : size(additive_width<T>(a.size)), value(rounded_up(a.value_size, kNr<T>) + 16) {}
+      : size(a.form == ScoreForm::additive ? additive_width<T>(a.size)
+                                           : rounded_up(a.size, kPanel<T>) + 16),
+        value(rounded_up(a.value_size, kPanel<T>) + 16) {}
 };
 
 // ---- products of tiles
 
-// c [m x n] (+)= a [m x k] b [k x n], b in panels of kNr columns `panel` apart, rows of a panel
-// b_row apart. Writes whole panels. A strip of a stays in the first-level cache while the panels
-// pass. Not inline: all products of a kernel share this code, and its registers are its own.
+// c [m x n] (+)= a [m x k] b [k x n], b in panels of kPanel columns `panel` apart, rows of a panel
+// `row` apart. Writes columns up to a multiple of kNr. kStep rows of a panel stay in the
+// first-level cache while the rows of a pass. Not inline: all products of a kernel share this code,
+// and its registers are its own.
 template <class T>
 struct Panels {
   const T* data;
   int64_t panel, row;
-  Panels from(int64_t column) const { return {data + column / kNr<T> * panel, panel, row}; }
+  Panels from(int64_t column) const { return {data + column / kPanel<T> * panel, panel, row}; }
   Panels below(int64_t rows) const { return {data + rows * row, panel, row}; }
 };
+template <int M, int V, class T>
+HWY_INLINE void multiply_panel(int64_t m, int64_t k, Strip<T> a, const T* b, int64_t b_row, T* c,
+                               int64_t c_row, bool add) {
+  const int64_t height = strip_height(m, M);
+  for (int64_t i = 0; i < m; i += height)
+    tile_of<M, V>(std::min(height, m - i), k, {a.a + i * a.row, a.row, a.col}, b, b_row,
+                  c + i * c_row, c_row, add);
+}
 template <class T>
 HWY_NOINLINE void multiply(int64_t m, int64_t n, int64_t k, Strip<T> a, Panels<T> b, T* c,
                            int64_t c_row, bool add) {
   if (m == 0) return;
-  const int64_t height = strip_height(m);
-  for (int64_t i = 0; i < m; i += height)
-    for (int64_t j = 0; j < n; j += kNr<T>)
-      tile_of<kMr>(std::min(height, m - i), k, {a.a + i * a.row, a.row, a.col}, b.from(j).data,
-                   b.row, c + i * c_row + j, c_row, add);
+  int64_t p = 0;
+  do {
+    const int64_t depth = std::min(kStep, k - p);
+    const Strip<T> part{a.a + p * a.col, a.row, a.col};
+    for (int64_t j = 0; j < n; j += kPanel<T>) {
+      const T* panel = b.below(p).from(j).data;
+      if (n - j > kNr<T>)
+        multiply_panel<kTall, kWide>(m, depth, part, panel, b.row, c + j, c_row, add || p > 0);
+      else
+        multiply_panel<kMr, kVectors>(m, depth, part, panel, b.row, c + j, c_row, add || p > 0);
+    }
+    p += kStep;
+  } while (p < k);
 }
 
 // Rows [0, k) of a matrix as panels, packed into `room`; or, if they are used once, where they
 // stand, as far as columns fill panels.
 template <class T>
 Panels<T> packed_panels(int64_t k, int64_t n, const T* x, int64_t row, T* room) {
-  for (int64_t j = 0; j < n; j += kNr<T>)
-    pack_panel<T>(k, std::min(kNr<T>, n - j), {x + j, row, 1}, room + j * k);
-  return {room, k * kNr<T>, kNr<T>};
+  for (int64_t j = 0; j < n; j += kPanel<T>)
+    pack_panel<T, kWide>(k, std::min(kPanel<T>, n - j), {x + j, row, 1}, room + j * k);
+  return {room, k * kPanel<T>, kPanel<T>};
 }
 template <class T>
 Panels<T> panels_of(int64_t k, int64_t n, const T* x, int64_t row, T* room) {
-  if (n % kNr<T> == 0) return {x, kNr<T>, row};
+  if (n % kNr<T> == 0) return {x, kPanel<T>, row};
   return packed_panels(k, n, x, row, room);
 }
-// Rows [0, count) of length k, turned: panels of kNr rows, packed into `room`.
+// Rows [0, count) of length k, turned: panels of kPanel rows, packed into `room`.
 template <class T>
 Panels<T> turned_panels(int64_t count, int64_t k, const T* x, int64_t row, T* room) {
-  for (int64_t j = 0; j < count; j += kNr<T>)
-    pack_panel<T>(k, std::min(kNr<T>, count - j), {x + j * row, 1, row}, room + j * k);
-  return {room, k * kNr<T>, kNr<T>};
+  for (int64_t j = 0; j < count; j += kPanel<T>)
+    pack_panel<T, kWide>(k, std::min(kPanel<T>, count - j), {x + j * row, 1, row}, room + j * k);
+  return {room, k * kPanel<T>, kPanel<T>};
 }
 
 template <class T>
@@ -184,23 +210,27 @@ bool all_finite(int64_t rows, int64_t n, const T* x, int64_t row) {
 // c += a b for rows of a tile that see different keys. 0 * NaN is NaN: if there is anything but
 // numbers in b, each row reads only what it sees. The zeros it leaves out would not change a bit.
 template <class T>
-void multiply_seen(const Block& block, Rows rows, Keys keys, int64_t n, const T* a, Panels<T> b,
-                   bool numbers, T* c, int64_t c_row) {
-  if (numbers) return multiply<T>(rows.count, n, keys.count, {a, kTileRow, 1}, b, c, c_row, true);
+void multiply_seen(const Block& block, Rows rows, Keys keys, int64_t n, const T* a, int64_t a_row,
+                   Panels<T> b, bool numbers, T* c, int64_t c_row) {
+  if (numbers) return multiply<T>(rows.count, n, keys.count, {a, a_row, 1}, b, c, c_row, true);
   for (int64_t i = 0; i < rows.count; ++i) {
     const int64_t begin = std::max<int64_t>(0, block.begin[rows.first + i] - keys.first);
     const int64_t end = std::min(keys.count, block.end[rows.first + i] - keys.first);
-    if (begin < end)
-      multiply<T>(1, n, end - begin, {a + i * kTileRow + begin, kTileRow, 1}, b.below(begin),
-                  c + i * c_row, c_row, true);
+    // Chains end where those of other rows do.
+    for (int64_t p = begin, next; p < end; p = next) {
+      next = std::min(end, (p / kStep + 1) * kStep);
+      multiply<T>(1, n, next - p, {a + i * a_row + p, a_row, 1}, b.below(p), c + i * c_row, c_row,
+                  true);
+    }
   }
 }
 
 // ---- scores
 
 // What a thread needs for the scores of a tile.
-template <class T>
+template <class T, int64_t kTileKeys>
 struct Scores {
+  static constexpr int64_t kRow = kTileKeys + 16;  // rows do not share a set of the cache
   Widths<T> width;
   T *q, *keys, *tile;
   AdditiveTile<T> additive;
@@ -208,21 +238,21 @@ struct Scores {
   // `rows` of the tile: a strip's, or a block's.
   static int64_t count(const Attention<T>& a, int64_t rows) {
     const Widths<T> w(a);
-    return kRows * w.size + kKeys * w.size + rows * kTileRow +
-           AdditiveTile<T>::count(w.size, kRows, kKeys);
+    return (kRows + kTileKeys) * w.size + rows * kRow +
+           AdditiveTile<T>::count(w.size, kRows, kTileKeys);
   }
   Scores(const Attention<T>& a, int64_t rows, T* memory)
       : width(a),
         q(memory),
         keys(q + kRows * width.size),
-        tile(keys + kKeys * width.size),
-        additive(tile + rows * kTileRow, a.size, width.size, kRows, kKeys) {}
+        tile(keys + kTileKeys * width.size),
+        additive(tile + rows * kRow, a.size, width.size, kRows, kTileKeys) {}
 };
 
 // The queries of a block: for dot products scaled, for additive scores exponentials. Rows that see
 // nothing are zeros.
-template <class T>
-void take_queries(const Group<T>& group, const Block& block, Scores<T>& s) {
+template <class T, int64_t N>
+void take_queries(const Group<T>& group, const Block& block, Scores<T, N>& s) {
   const Attention<T>& a = group.a;
   const auto scale = hn::Set(Tag<T>(), a.form == ScoreForm::dot ? a.scale * kLog2E<T> : T(1));
   for (int64_t r = 0; r < block.rows; ++r) {
@@ -241,8 +271,8 @@ void take_queries(const Group<T>& group, const Block& block, Scores<T>& s) {
 
 // Keys made ready for take_scores: for dot products turned into panels, unless they are `packed`;
 // for additive scores exponentials.
-template <class T>
-Panels<T> take_keys(const Group<T>& group, Keys keys, const T* packed, Scores<T>& s) {
+template <class T, int64_t N>
+Panels<T> take_keys(const Group<T>& group, Keys keys, const T* packed, Scores<T, N>& s) {
   const Attention<T>& a = group.a;
   const T* from = group.key(keys.first);
   if (a.form == ScoreForm::additive) {
@@ -254,21 +284,21 @@ Panels<T> take_keys(const Group<T>& group, Keys keys, const T* packed, Scores<T>
       s.additive.take_keys(keys.count, from, a.k.row);
     return {};
   }
-  if (packed) return {packed + keys.first * a.size, a.size * kNr<T>, kNr<T>};
+  if (packed) return {packed + keys.first * a.size, a.size * kPanel<T>, kPanel<T>};
   return turned_panels(keys.count, a.size, from, a.k.row, s.keys);
 }
 
 // Scores of some rows of a block against the keys that were taken, before bias and mask.
-template <class T>
+template <class T, int64_t N>
 void take_scores(const Group<T>& group, Rows rows, Keys keys, const Panels<T>& panels,
-                 const Scores<T>& s, T* out) {
+                 const Scores<T, N>& s, T* out) {
   const Attention<T>& a = group.a;
   if (a.form == ScoreForm::additive)
     s.additive.scores({rows.first, rows.count}, keys.count, s.q, group.key(keys.first), a.k.row,
-                      out, kTileRow);
+                      out, s.kRow);
   else
     multiply<T>(rows.count, keys.count, a.size, {s.q + rows.first * s.width.size, s.width.size, 1},
-                panels, out, kTileRow, false);
+                panels, out, s.kRow, false);
 }
 
 // scale * log2(x), where the form asks for it.
@@ -278,8 +308,8 @@ HWY_INLINE Vec<T> shaped(const Attention<T>& a, Vec<T> x) {
   return a.form == ScoreForm::log_dot ? hn::Mul(hn::Set(d, a.scale * kLog2E<T>), hn::Log(d, x)) : x;
 }
 
-// A row of scores made ready for the softmax: form, bias, and -inf where nothing is seen, up to a
-// whole panel. Returns how many numbers that is.
+// A row of scores made ready for the softmax: form, bias, and -inf where nothing is seen, as far as
+// a product writes. Returns how many numbers that is.
 template <class T>
 int64_t finish_scores(const Group<T>& group, const Block& block, int64_t r, Keys keys, T* score) {
   const Attention<T>& a = group.a;
@@ -292,7 +322,7 @@ int64_t finish_scores(const Group<T>& group, const Block& block, int64_t r, Keys
         0, count, [](Vec<T> x, Vec<T> y) { return hn::MulAdd(y, hn::Set(Tag<T>(), kLog2E<T>), x); },
         score, static_cast<const T*>(score), group.row_of(a.bias, block.row0 + r) + key);
   if (a.place) {
-    // Counted from the first key of the tile, wherever the keys begin: the bits stay the same.
+    // Counted from a multiple of kKeys, wherever the keys begin: the bits stay the same.
     const int64_t first = key / kKeys * kKeys;
     const T place = a.place[group.number(block.row0 + r)] - static_cast<T>(first);
     const T falloff = a.falloff * kLog2E<T>;

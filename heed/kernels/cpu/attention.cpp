@@ -1,5 +1,5 @@
 // Fused attention on the CPU: scores, softmax and the mean of the values in tiles of kRows queries
-// by kKeys keys, with a running maximum and sum (Milakov and Gimelshein, 2018; Rabe and Staats,
+// by kStep keys, with a running maximum and sum (Milakov and Gimelshein, 2018; Rabe and Staats,
 // 2021; Dao et al., 2022). Nothing of size Tq x Tk is ever held.
 //
 // Tiles begin at fixed keys, every sum has one order, and keys that a row does not see add exact
@@ -22,6 +22,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
+template <class T>
+using TileScores = Scores<T, kStep>;
+// Queries whose scores become exponentials at a time.
+constexpr int64_t kStrip = 42;
+
 // Keys and values of a group as the tiles read them; null: they are laid out when their turn comes.
 template <class T>
 struct Packed {
@@ -38,9 +43,10 @@ struct Running {
   HWY_ALIGN T sums[HWY_LANES(T)] = {};  // of the exponentials, one for each lane
 };
 
-// The largest score of a row, -inf if there is none. Four vectors at a time: their chains overlap.
+// The largest scores of a row by lanes, -inf if there is none. Four vectors at a time: their chains
+// overlap.
 template <class T>
-HWY_INLINE T largest(int64_t n, const T* HWY_RESTRICT score) {
+HWY_INLINE Vec<T> largest(int64_t n, const T* HWY_RESTRICT score) {
   const Tag<T> d;
   constexpr int64_t lanes = HWY_LANES(T);
   Vec<T> most[4];
@@ -50,16 +56,15 @@ HWY_INLINE T largest(int64_t n, const T* HWY_RESTRICT score) {
 #pragma GCC unroll 4
     for (int u = 0; u < 4; ++u) most[u] = hn::Max(hn::LoadU(d, score + j + u * lanes), most[u]);
   for (; j < n; j += lanes) most[0] = hn::Max(hn::LoadU(d, score + j), most[0]);
-  return hn::GetLane(
-      hn::MaxOfLanes(d, hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3]))));
+  return hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3]));
 }
 
 // Moves `from` where a row's largest score asks for it; `context`, what was summed so far, too.
 template <class T>
-HWY_INLINE void move_from(T most, Running<T>& run, int64_t m, T* HWY_RESTRICT context) {
-  if (!(most > run.from + kSlack)) return;
+HWY_INLINE void move_from(Vec<T> most, Running<T>& run, int64_t m, T* HWY_RESTRICT context) {
   const Tag<T> d;
-  const T now = std::ceil(most);
+  if (hn::AllFalse(d, hn::Gt(most, hn::Set(d, run.from + kSlack)))) return;
+  const T now = std::ceil(hn::GetLane(hn::MaxOfLanes(d, most)));
   if (run.from != kNone<T>) {
     const auto factor = exp2_of_negative(hn::Set(d, run.from - now));
     hn::Store(hn::Mul(factor, hn::Load(d, run.sums)), d, run.sums);
@@ -69,15 +74,15 @@ HWY_INLINE void move_from(T most, Running<T>& run, int64_t m, T* HWY_RESTRICT co
   run.from = now;
 }
 
-// Scores become exponentials. Four vectors at a time again; what is left at the end goes to the
-// chain that it would be in if more zeros followed: the bits stay the same.
+// Scores become exponentials. Four chains of vectors; two of them take what is left at the end, as
+// if zeros followed: the bits stay the same.
 template <class T>
 HWY_INLINE void exponentiate(int64_t n, T* HWY_RESTRICT score, Running<T>& run) {
   const Tag<T> d;
   constexpr int64_t lanes = HWY_LANES(T);
   // Where all scores are -inf so far, any finite number gives exponentials of 0.
   T from = run.from == kNone<T> ? T(0) : run.from;
-  if (!(std::abs(from) < kMostFrom<T>)) {
+  if (HWY_UNLIKELY(!(std::abs(from) < kMostFrom<T>))) {
     for (int64_t i = 0; i < n; i += lanes)
       hn::StoreU(hn::Sub(hn::LoadU(d, score + i), hn::Set(d, from)), d, score + i);
     from = 0;
@@ -85,29 +90,51 @@ HWY_INLINE void exponentiate(int64_t n, T* HWY_RESTRICT score, Running<T>& run) 
   const Exp2From<T> exp2(from);
   Vec<T> sum[4];
   for (int u = 0; u < 4; ++u) sum[u] = hn::Zero(d);
-  int64_t j = 0;
-  for (; j + 4 * lanes <= n; j += 4 * lanes)
-#pragma GCC unroll 4
-    for (int u = 0; u < 4; ++u) {
-      const auto e = exp2(hn::LoadU(d, score + j + u * lanes));
-      hn::StoreU(e, d, score + j + u * lanes);
-      sum[u] = hn::Add(sum[u], e);
-    }
-  for (int u = 0; j < n; j += lanes, ++u) {
-    const auto e = exp2(hn::LoadU(d, score + j));
-    hn::StoreU(e, d, score + j);
+  const auto take = [&](int64_t j, int u) HWY_ATTR {
+    const auto e = exp2(hn::LoadU(d, score + j + u * lanes));
+    hn::StoreU(e, d, score + j + u * lanes);
     sum[u] = hn::Add(sum[u], e);
-  }
+  };
+  int64_t j = 0;
+  for (; j + 4 * lanes <= n; j += 4 * lanes) take(j, 0), take(j, 1), take(j, 2), take(j, 3);
+  static_assert(kNr<T> == 2 * lanes);
+  if (j < n) take(j, 0), take(j, 1);
   const auto all = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
   hn::Store(hn::Add(hn::Load(d, run.sums), all), d, run.sums);
 }
 
+// Scores of some rows of a block become exponentials, times what dropout leaves of them. `plain`:
+// nothing is added to the scores, and all is seen. Not inline: the constants stay in registers.
+template <class T>
+HWY_NOINLINE void weigh(const Group<T>& group, const Block& block, Rows rows, Keys keys, bool plain,
+                        T* scores, int64_t score_row, Running<T>* run, T* context,
+                        int64_t context_row) {
+  const Attention<T>& a = group.a;
+  const int64_t written = rounded_up(keys.count, kNr<T>);
+  for (int64_t i = 0; i < rows.count; ++i) {
+    T* score = scores + i * score_row;
+    if (!plain || written != keys.count) finish_scores(group, block, rows.first + i, keys, score);
+    Running<T>& running = run[rows.first + i];
+    move_from(largest(written, score), running, a.value_size, context + i * context_row);
+    exponentiate(written, score, running);
+  }
+  if (!(a.dropout > 0)) return;
+  for (int64_t i = 0; i < rows.count; ++i) {
+    HWY_ALIGN T factor[kStep];
+    drop_factors(a, group.number(block.row0 + rows.first + i), keys.first, written, factor);
+    T* weight = scores + i * score_row;
+    map_range<T>(
+        0, written, [](Vec<T> x, Vec<T> y) { return hn::Mul(x, y); }, weight,
+        static_cast<const T*>(weight), static_cast<const T*>(factor));
+  }
+}
+
 // The tiles of keys that some row of a block sees: body(keys, panels of the keys).
 template <class T, class Body>
-void for_tiles(const Group<T>& group, const Block& block, const Packed<T>& packed, Scores<T>& s,
+void for_tiles(const Group<T>& group, const Block& block, const Packed<T>& packed, TileScores<T>& s,
                Body body) {
-  for (int64_t key = block.low / kKeys * kKeys; key < block.high; key += kKeys) {
-    const Keys keys = block.seen_of({key, kKeys});
+  for (int64_t key = block.low / kStep * kStep; key < block.high; key += kStep) {
+    const Keys keys{key, std::min(kStep, block.high - key)};
     body(keys, take_keys(group, keys, packed.keys, s));
   }
 }
@@ -115,18 +142,18 @@ void for_tiles(const Group<T>& group, const Block& block, const Packed<T>& packe
 // Weights of a block, for those who want to see them: scores once more, against the known sums.
 template <class T>
 void write_weights(const Group<T>& group, const Block& block, const Packed<T>& packed,
-                   Scores<T>& s) {
+                   TileScores<T>& s) {
   const Attention<T>& a = group.a;
   const Tag<T> d;
   for (int64_t r = 0; r < block.rows; ++r)
     std::fill_n(group.row_of(a.weights, block.row0 + r), a.keys, T(0));
   for_tiles(group, block, packed, s, [&](Keys keys, const Panels<T>& panels) {
-    for_strips(block, [&](Rows rows) {
+    for_strips(block, kStrip, [&](Rows rows) {
       take_scores(group, rows, keys, panels, s, s.tile);
       for (int64_t i = 0; i < rows.count; ++i) {
         const int64_t r = rows.first + i;
         if (block.empty(r)) continue;
-        T* score = s.tile + i * kTileRow;
+        T* score = s.tile + i * s.kRow;
         finish_scores(group, block, r, keys, score);
         const auto log_sum = hn::Set(d, a.log_sum[group.number(block.row0 + r)]);
         map_range<T>(
@@ -156,45 +183,29 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
   const Attention<T>& a = group.a;
   const Block block = block_at(group, row0);
   const Widths<T> width(a);
-  T* memory =
-      scratch<Room::attention_block, T>(Scores<T>::count(a, kMr) + (kRows + kKeys) * width.value);
+  T* memory = scratch<Room::attention_block, T>(TileScores<T>::count(a, kStrip) +
+                                                (kRows + kStep) * width.value);
   T *sums = memory, *room = sums + kRows * width.value;
-  Scores<T> s(a, kMr, room + kKeys * width.value);
+  TileScores<T> s(a, kStrip, room + kStep * width.value);
   Running<T> run[kRows];
   std::fill_n(sums, block.rows * width.value, T(0));
   take_queries(group, block, s);
   for_tiles(group, block, packed, s, [&](Keys keys, const Panels<T>& panels) {
     const auto [key, count] = keys;
-    const int64_t columns = rounded_up(a.value_size, kNr<T>);
+    const int64_t columns = rounded_up(a.value_size, kPanel<T>);
     const Panels<T> values =
-        packed.values
-            ? Panels<T>{packed.values + key / kKeys * kKeys * columns, kKeys * kNr<T>, kNr<T>}
-                  .below(key % kKeys)
-            : panels_of(count, a.value_size, group.value(key), a.value.row, room);
-    const bool numbers =
-        block.all_see(keys) || all_finite(count, a.value_size, group.value(key), a.value.row);
-    for_strips(block, [&](Rows rows) {
-      if (key < kKeys) ask_for_next(group, block, rows);
+        packed.values ? Panels<T>{packed.values + key * columns, kStep * kPanel<T>, kPanel<T>}
+                      : panels_of(count, a.value_size, group.value(key), a.value.row, room);
+    const bool all_seen = block.all_see(keys);
+    const bool numbers = all_seen || all_finite(count, a.value_size, group.value(key), a.value.row);
+    for_strips(block, kStrip, [&](Rows rows) {
+      if (key < kStep) ask_for_next(group, block, rows);
       take_scores(group, rows, keys, panels, s, s.tile);
       T* context = sums + rows.first * width.value;
-      int64_t n = 0;
-      for (int64_t i = 0; i < rows.count; ++i) {
-        T* score = s.tile + i * kTileRow;
-        n = finish_scores(group, block, rows.first + i, keys, score);
-        move_from(largest(n, score), run[rows.first + i], a.value_size, context + i * width.value);
-      }
-      for (int64_t i = 0; i < rows.count; ++i) {
-        T* score = s.tile + i * kTileRow;
-        exponentiate(n, score, run[rows.first + i]);
-        if (a.dropout > 0) {
-          HWY_ALIGN T factor[kKeys];
-          drop_factors(a, group.number(row0 + rows.first + i), key, n, factor);
-          map_range<T>(
-              0, n, [](Vec<T> x, Vec<T> y) { return hn::Mul(x, y); }, score,
-              static_cast<const T*>(score), static_cast<const T*>(factor));
-        }
-      }
-      multiply_seen(block, rows, keys, a.value_size, s.tile, values, numbers, context, width.value);
+      const bool plain = all_seen && a.form != ScoreForm::log_dot && !a.bias.data && !a.place;
+      weigh(group, block, rows, keys, plain, s.tile, s.kRow, run, context, width.value);
+      multiply_seen(block, rows, keys, a.value_size, s.tile, s.kRow, values, numbers, context,
+                    width.value);
     });
   });
   for (int64_t r = 0; r < block.rows; ++r) {
@@ -210,30 +221,32 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
   if (a.weights.data) write_weights(group, block, packed, s);
 }
 
-// Keys and values of [key, key + kKeys), laid out for many blocks.
+// Keys and values of [key, key + kStep), laid out for many blocks.
 template <class T>
 void pack_tile(const Group<T>& group, int64_t key, T* keys, T* values) {
   const Attention<T>& a = group.a;
-  const int64_t count = std::min(kKeys, a.keys - key), columns = rounded_up(a.value_size, kNr<T>);
+  const int64_t count = std::min(kStep, a.keys - key),
+                columns = rounded_up(a.value_size, kPanel<T>);
   if (a.form != ScoreForm::additive)
     turned_panels(count, a.size, group.key(key), a.k.row, keys + key * a.size);
-  for (int64_t j = 0; j < a.value_size; j += kNr<T>)
-    pack_panel<T>(count, std::min(kNr<T>, a.value_size - j), {group.value(key) + j, a.value.row, 1},
-                  values + key * columns + j * kKeys);
+  for (int64_t j = 0; j < a.value_size; j += kPanel<T>)
+    pack_panel<T, kWide>(count, std::min(kPanel<T>, a.value_size - j),
+                         {group.value(key) + j, a.value.row, 1},
+                         values + key * columns + j * kStep);
 }
 
 template <class T>
 void apply(const Attention<T>& a) {
   const int64_t groups = a.batch * a.key_heads;
-  const int64_t tiles = chunk_count(a.keys, kKeys);
+  const int64_t tiles = chunk_count(a.keys, kStep);
   const auto group_at = [&](int64_t i) { return Group<T>{a, i / a.key_heads, i % a.key_heads}; };
   const auto blocks_of = [&](const Group<T>& group, auto&& body) {
     for (int64_t row = 0; row < group.rows(); row = group.block_end(row)) body(row);
   };
   const auto room = [&] {
-    T* keys = scratch<Room::attention_whole, T>(tiles * kKeys *
-                                                (a.size + rounded_up(a.value_size, kNr<T>)));
-    return std::pair(keys, keys + tiles * kKeys * a.size);
+    T* keys = scratch<Room::attention_whole, T>(tiles * kStep *
+                                                (a.size + rounded_up(a.value_size, kPanel<T>)));
+    return std::pair(keys, keys + tiles * kStep * a.size);
   };
   // Packing pays from the second block on.
   const bool pack = a.heads / a.key_heads * a.queries > kRows;
@@ -243,7 +256,7 @@ void apply(const Attention<T>& a) {
       Packed<T> packed;
       if (pack) {
         const auto [keys, values] = room();
-        for (int64_t t = 0; t < tiles; ++t) pack_tile(group, t * kKeys, keys, values);
+        for (int64_t t = 0; t < tiles; ++t) pack_tile(group, t * kStep, keys, values);
         packed = {keys, values};
       }
       blocks_of(group, [&](int64_t row) { attend_block(group, row, packed); });
@@ -255,7 +268,7 @@ void apply(const Attention<T>& a) {
     const Group<T> group = group_at(i);
     const auto [keys, values] = room();
     parallel_for(tiles, 1, [&, keys = keys, values = values](int64_t t, int64_t) {
-      pack_tile(group, t * kKeys, keys, values);
+      pack_tile(group, t * kStep, keys, values);
     });
     std::vector<int64_t> rows;
     blocks_of(group, [&](int64_t row) { rows.push_back(row); });

@@ -16,12 +16,18 @@ namespace heed::kernels::HWY_NAMESPACE {
 //   d value_j = sum_i w_ij z_ij g_i,   d score_ij = w_ij (z_ij g_i . value_j - D_i),
 // and from d score on as the form has it.
 
+template <class T>
+using GradScores = Scores<T, kKeys>;
+constexpr int64_t kTileRow = GradScores<float>::kRow;
+// Queries whose scores and slopes are made at a time.
+constexpr int64_t kStrip = 42;
+
 // With fewer rows, laying out keys and values would cost more than the products.
 constexpr int64_t kFewRows = 4;
 
 // What flows to the keys of a tile, or to their values: sum_i tile_ij x_i over rows i. With many
-// rows it is summed turned, x^T tile, in panels of kNr keys, so that the product reads rows of the
-// tile as they stand; turned back once, at the end. The bits are the same.
+// rows it is summed turned, x^T tile, in panels of kPanel keys, so that the product reads rows of
+// the tile as they stand; turned back once, at the end. The bits are the same.
 template <class T>
 struct KeySums {
   T* data;
@@ -29,24 +35,26 @@ struct KeySums {
   bool turned;
 
   void clear(int64_t keys) const {
-    std::fill_n(data, turned ? rounded_up(keys, kNr<T>) * size : keys * width, T(0));
+    std::fill_n(data, turned ? rounded_up(keys, kPanel<T>) * size : keys * width, T(0));
   }
   // `keys` counted from the first of the tile.
   void add(int64_t rows, Keys keys, const T* tile, const T* x) const {
     if (turned)
-      for (int64_t j = 0; j < keys.count; j += kNr<T>)
-        multiply<T>(size, kNr<T>, rows, {x, 1, width}, {tile + j, kNr<T>, kTileRow},
-                    data + (keys.first + j) * size, kNr<T>, true);
+      for (int64_t j = 0; j < keys.count; j += kPanel<T>)
+        multiply<T>(size, std::min(kPanel<T>, keys.count - j), rows, {x, 1, width},
+                    {tile + j, kPanel<T>, kTileRow}, data + (keys.first + j) * size, kPanel<T>,
+                    true);
     else
-      multiply<T>(keys.count, size, rows, {tile, 1, kTileRow}, {x, kNr<T>, width},
+      multiply<T>(keys.count, size, rows, {tile, 1, kTileRow}, {x, kPanel<T>, width},
                   data + keys.first * width, width, true);
   }
-  // body(j, row j): `room` holds kNr rows.
+  // body(j, row j): `room` holds kPanel rows.
   template <class Body>
   void for_rows(int64_t keys, T* room, Body body) const {
     for (int64_t j = 0; j < keys; ++j) {
-      if (turned && j % kNr<T> == 0) turn(size, kNr<T>, data + j * size, kNr<T>, room, width);
-      body(j, turned ? room + j % kNr<T> * width : data + j * width);
+      if (turned && j % kPanel<T> == 0)
+        turn(size, std::min(kPanel<T>, keys - j), data + j * size, kPanel<T>, room, width);
+      body(j, turned ? room + j % kPanel<T> * width : data + j * width);
     }
   }
 };
@@ -115,13 +123,13 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
   const bool additive = a.form == ScoreForm::additive;
   const bool many = group.rows() >= kFewRows;
   T* memory = scratch<Room::attention_block, T>(
-      Scores<T>::count(a, kRows) + kRows * kTileRow + kRows + 2 * kKeys * (w.size + w.value) +
-      kRows * w.value + kNr<T> * std::max(w.size, w.value));
+      GradScores<T>::count(a, kRows) + kRows * kTileRow + kRows + 2 * kKeys * (w.size + w.value) +
+      kRows * w.value + kPanel<T> * std::max(w.size, w.value));
   T *dk_room = memory, *dvalue_room = dk_room + kKeys * w.size,
     *turned_values = dvalue_room + kKeys * w.value, *key_room = turned_values + kKeys * w.value,
     *g = key_room + kKeys * w.size, *slopes = g + kRows * w.value,
     *mean = slopes + kRows * kTileRow, *row_room = mean + kRows;
-  Scores<T> s(a, kRows, row_room + kNr<T> * std::max(w.size, w.value));
+  GradScores<T> s(a, kRows, row_room + kPanel<T> * std::max(w.size, w.value));
   const KeySums<T> dk{dk_room, a.size, w.size, many && !additive},
       dvalue{dvalue_room, a.value_size, w.value, many};
   for (int64_t key = piece.first; key < piece.last; key += kKeys) {
@@ -162,7 +170,7 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
       const Keys part =
           additive ? Keys{key, std::min(keys.count, block.high - key)} : block.seen_of(keys);
       const int64_t from = part.first - key;
-      for_strips(block, [&](Rows rows) {
+      for_strips(block, kStrip, [&](Rows rows) {
         take_scores(group, rows, part, key_columns.from(from), s, s.tile + rows.first * kTileRow);
         if (many)
           multiply<T>(rows.count, part.count, a.value_size, {g + rows.first * w.value, w.value, 1},
@@ -186,8 +194,8 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
       dk.add(block.rows, {from, part.count}, slopes, s.q);
       const bool numbers =
           block.all_see(part) || all_finite(part.count, a.size, group.key(part.first), a.k.row);
-      multiply_seen(block, {0, block.rows}, part, a.size, slopes, key_rows.below(from), numbers, dq,
-                    w.size);
+      multiply_seen(block, {0, block.rows}, part, a.size, slopes, kTileRow, key_rows.below(from),
+                    numbers, dq, w.size);
     }
     const auto put = [&](const Heads<T>& to, const KeySums<T>& sums, T times) {
       const auto factor = hn::Set(Tag<T>(), times);

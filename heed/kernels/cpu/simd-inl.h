@@ -105,36 +105,66 @@ HWY_INLINE Vec<double> exp_of(Vec<double> x) {
 HWY_INLINE Vec<double> exp_of_negative(Vec<double> x) { return exp_of(x); }
 
 // 2^(x - from) for an integer `from` of less than kMostFrom, while the result is below 2^127, by a
-// polynomial for 2^r - 1 on |r| <= 1/2, which is within 5.1e-9 of it; roundings come on top. What
-// would be below the smallest normal number is 0, and so is 2^-inf.
+// polynomial for 2^r on |r| <= 1/2, which is within 5.1e-9 of it; roundings come on top. What would
+// be below 2^-125.5 is 0, and so is 2^-inf.
 template <class T>
 constexpr T kMostFrom = T(1 << 20);
 template <class T>
 class Exp2From {
  public:
   HWY_INLINE explicit Exp2From(T from)
-      : magic_(hn::Set(Tag<T>(), T(12583039) - from)), low_(hn::Set(Tag<T>(), from - T(126))) {}
+      : magic_(hn::Set(Tag<T>(), T(12583038) - from)), low_(hn::Set(Tag<T>(), from - T(126))) {}
 
   HWY_INLINE Vec<T> operator()(Vec<T> x) const {
     const Tag<T> d;
     const hn::RebindToSigned<Tag<T>> di;
-    // Adding 1.5 * 2^23 + 127 - from rounds x to an integer, and leaves n + 127 in the low bits.
-    const auto t = hn::Add(x, magic_);
-    const auto r = hn::Sub(x, hn::Sub(t, magic_));
-    const auto two_n = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, t)));
-    auto p = hn::Set(d, 1.5453162942e-4f);
-    p = hn::MulAdd(p, r, hn::Set(d, 1.3390863365e-3f));
-    p = hn::MulAdd(p, r, hn::Set(d, 9.6180825573e-3f));
-    p = hn::MulAdd(p, r, hn::Set(d, 5.5503571142e-2f));
-    p = hn::MulAdd(p, r, hn::Set(d, 2.4022650761e-1f));
-    p = hn::MulAdd(p, r, hn::Set(d, 6.9314718803e-1f));
-    p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-    return hn::IfThenZeroElse(hn::Lt(x, low_), hn::Mul(p, two_n));
+    // A NaN comes second: x86 returns it then.
+    const auto y = hn::Max(low_, x);
+    // Adding 1.5 * 2^23 + 126 - from rounds y to an integer, and leaves n + 126 in the low bits:
+    // the exponent of 2^(n-1), or of 0. The polynomial is twice 2^r.
+    const auto t = hn::Add(y, magic_);
+    const auto r = hn::Sub(y, hn::Sub(t, magic_));
+    const auto half_two_n = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, t)));
+    auto p = hn::Set(d, 2 * 1.5453162942e-4f);
+    p = hn::MulAdd(p, r, hn::Set(d, 2 * 1.3390863365e-3f));
+    p = hn::MulAdd(p, r, hn::Set(d, 2 * 9.6180825573e-3f));
+    p = hn::MulAdd(p, r, hn::Set(d, 2 * 5.5503571142e-2f));
+    p = hn::MulAdd(p, r, hn::Set(d, 2 * 2.4022650761e-1f));
+    p = hn::MulAdd(p, r, hn::Set(d, 2 * 6.9314718803e-1f));
+    p = hn::MulAdd(p, r, hn::Set(d, 2.0f));
+    return hn::Mul(p, half_two_n);
   }
 
  private:
   Vec<T> magic_, low_;
 };
+#if HWY_TARGET <= HWY_AVX3
+// AVX-512 takes the fraction and multiplies by 2^floor(x) in one instruction each: here r lies in
+// [0, 1), and the polynomial is within 2.1e-9 of 2^r.
+template <>
+class Exp2From<float> {
+ public:
+  HWY_INLINE explicit Exp2From(float from) : from_(hn::Set(Tag<float>(), from)) {}
+
+  HWY_INLINE Vec<float> operator()(Vec<float> x) const {
+    const Tag<float> d;
+    const auto y = hn::Sub(x, from_);
+    const Vec<float> r{_mm512_reduce_ps(y.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+    auto p = hn::Set(d, 2.1612914861e-4f);
+    p = hn::MulAdd(p, r, hn::Set(d, 1.2467846973e-3f));
+    p = hn::MulAdd(p, r, hn::Set(d, 9.6754515544e-3f));
+    p = hn::MulAdd(p, r, hn::Set(d, 5.5485282093e-2f));
+    p = hn::MulAdd(p, r, hn::Set(d, 2.4022930861e-1f));
+    p = hn::MulAdd(p, r, hn::Set(d, 6.9314706326e-1f));
+    p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+    const auto seen = _mm512_cmp_ps_mask(y.raw, hn::Set(d, -126.0f).raw, _CMP_NLT_UQ);
+    return Vec<float>{_mm512_maskz_scalef_ps(seen, p.raw, y.raw)};
+  }
+
+ private:
+  Vec<float> from_;
+};
+#endif
 template <>
 class Exp2From<double> {
  public:

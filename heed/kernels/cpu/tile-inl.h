@@ -16,8 +16,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
-// The register tile: MR rows of two vectors. 14 x 2 sums fill the 32 registers of AVX-512 (and
-// leave room for b and a), 6 x 2 the 16 of AVX2.
+// The register tile of a product: MR rows of two vectors. 14 x 2 sums fill the 32 registers of
+// AVX-512 (and leave room for b and a), 6 x 2 the 16 of AVX2. Attention has a shape of its own.
 #if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
 constexpr int kMr = 14;
 #else
@@ -27,34 +27,36 @@ constexpr int kVectors = 2;
 template <class T>
 constexpr int64_t kNr = kVectors* HWY_LANES(T);
 
-// c[M x NR] (+)= a[M x k] b[k x NR]. Element (i, p) of a is a[i * a_row + p * a_col]; rows
+// c (+)= a[M x k] b[k x V vectors]. Element (i, p) of a is a[i * a_row + p * a_col]; rows
 // of b lie b_row apart. Three rows share a pointer: x86 can add a stride once or twice by itself.
 // kAsks: also asks for what is read later, from `ahead` on a vector for each k; that costs 2 %
 // where it is not needed. Not inline: the loops around it would take its registers.
-template <int M, bool kAsks, class T>
+template <int M, int V, bool kAsks, class T>
 HWY_NOINLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t a_row, int64_t a_col,
                        const T* HWY_RESTRICT b, int64_t b_row, T* HWY_RESTRICT c, int64_t c_row,
                        bool add, const T* ahead) {
   const Tag<T> d;
   constexpr int kLanes = HWY_LANES(T);
-  Vec<T> sum[M][kVectors];
+  Vec<T> sum[M][V];
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i)
-    for (int j = 0; j < kVectors; ++j) sum[i][j] = hn::Zero(d);
+#pragma GCC unroll 4
+    for (int j = 0; j < V; ++j) sum[i][j] = hn::Zero(d);
   // c is wanted at the end; asked for now, it is there by then.
   T* at = c;
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i, at += c_row)
-    for (int j = 0; j < kVectors; ++j) hwy::Prefetch(at + j * kLanes);
+#pragma GCC unroll 4
+    for (int j = 0; j < V; ++j) hwy::Prefetch(at + j * kLanes);
   constexpr int kPointers = (M + 2) / 3;
   const T* rows[kPointers];
 #pragma GCC unroll 8
   for (int g = 0; g < kPointers; ++g) rows[g] = a + 3 * g * a_row;
 #pragma GCC unroll 4
   for (int64_t p = 0; p < k; ++p) {
-    Vec<T> bv[kVectors];
+    Vec<T> bv[V];
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) bv[j] = hn::LoadU(d, b + j * kLanes);
+    for (int j = 0; j < V; ++j) bv[j] = hn::LoadU(d, b + j * kLanes);
     b += b_row;
     if constexpr (kAsks) {
       __builtin_prefetch(ahead, 0, 2);  // into the second-level cache: the first is full
@@ -64,7 +66,7 @@ HWY_NOINLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t a_row, int64_
     for (int i = 0; i < M; ++i) {
       const auto av = hn::Set(d, rows[i / 3][(i % 3) * a_row]);
 #pragma GCC unroll 4
-      for (int j = 0; j < kVectors; ++j) sum[i][j] = hn::MulAdd(av, bv[j], sum[i][j]);
+      for (int j = 0; j < V; ++j) sum[i][j] = hn::MulAdd(av, bv[j], sum[i][j]);
     }
 #pragma GCC unroll 8
     for (int g = 0; g < kPointers; ++g) rows[g] += a_col;
@@ -72,7 +74,8 @@ HWY_NOINLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t a_row, int64_
   at = c;
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i, at += c_row)
-    for (int j = 0; j < kVectors; ++j) {
+#pragma GCC unroll 4
+    for (int j = 0; j < V; ++j) {
       const auto v = add ? hn::Add(sum[i][j], hn::LoadU(d, at + j * kLanes)) : sum[i][j];
       hn::StoreU(v, d, at + j * kLanes);
     }
@@ -84,15 +87,15 @@ struct Strip {  // rows of a, as tile() reads them
   int64_t row, col;
 };
 
-// A tile of `m` <= kMr rows: the right instantiation, found by halving the rest.
-template <int M, bool kAsks = false, class T>
+// A tile of `m` <= M rows: the right instantiation, found by counting down.
+template <int M, int V = kVectors, bool kAsks = false, class T>
 HWY_INLINE void tile_of(int64_t m, int64_t k, Strip<T> a, const T* b, int64_t b_row, T* c,
                         int64_t c_row, bool add, const T* ahead = nullptr) {
   if constexpr (M == 1) {
-    tile<1, kAsks>(k, a.a, a.row, a.col, b, b_row, c, c_row, add, ahead);
+    tile<1, V, kAsks>(k, a.a, a.row, a.col, b, b_row, c, c_row, add, ahead);
   } else {
-    if (m == M) return tile<M, kAsks>(k, a.a, a.row, a.col, b, b_row, c, c_row, add, ahead);
-    tile_of<M - 1, kAsks>(m, k, a, b, b_row, c, c_row, add, ahead);
+    if (m == M) return tile<M, V, kAsks>(k, a.a, a.row, a.col, b, b_row, c, c_row, add, ahead);
+    tile_of<M - 1, V, kAsks>(m, k, a, b, b_row, c, c_row, add, ahead);
   }
 }
 
@@ -124,11 +127,11 @@ void turn(int64_t rows, int64_t columns, const T* x, int64_t x_row, T* y, int64_
     for (int64_t j = 0; j < columns; ++j) y[j * y_row + i] = x[i * x_row + j];
 }
 
-// b[k x n] to panels of NR columns, each k * NR long, the last filled up with zeros.
-template <class T>
+// b[k x n] to a panel of V vectors, k rows long, filled up with zeros.
+template <class T, int V = kVectors>
 void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out) {
   const Tag<T> d;
-  constexpr int64_t nr = kNr<T>, lanes = HWY_LANES(T);
+  constexpr int64_t lanes = HWY_LANES(T), nr = V * lanes;
   if (b.col == 1 && n == nr) {
     for (int64_t p = 0; p < k; ++p)
       for (int64_t j = 0; j < nr; j += lanes)
@@ -156,7 +159,9 @@ void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out) {
 }
 
 // The height of the strips that a tile of so many rows is cut into: all nearly equal.
-inline int64_t strip_height(int64_t rows) { return chunk_count(rows, chunk_count(rows, kMr)); }
+inline int64_t strip_height(int64_t rows, int64_t most = kMr) {
+  return chunk_count(rows, chunk_count(rows, most));
+}
 
 }  // namespace heed::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
