@@ -119,9 +119,12 @@ Block block_at(const Group<T>& group, int64_t row0) {
   return block;
 }
 
-// The strips of a block: a strip's scores stay in the cache until they are used up.
-template <class Body>
-void for_strips(const Block& block, int64_t most, Body body) {
+// The strips of a block: a strip's scores stay in the cache until they are used up. Additive
+// queries stay in the first-level cache themselves, a number for each feature.
+constexpr int64_t kStrip = 42;
+template <class T, class Body>
+void for_strips(const Attention<T>& a, const Block& block, Body body) {
+  const int64_t most = a.form == ScoreForm::additive ? 14 : kStrip;
   for (int64_t r = 0; r < block.rows; r += most) body(Rows{r, std::min(most, block.rows - r)});
 }
 

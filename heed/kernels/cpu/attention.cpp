@@ -24,8 +24,6 @@ namespace heed::kernels::HWY_NAMESPACE {
 
 template <class T>
 using TileScores = Scores<T, kStep>;
-// Queries whose scores become exponentials at a time.
-constexpr int64_t kStrip = 42;
 
 // Keys and values of a group as the tiles read them; null: they are laid out when their turn comes.
 template <class T>
@@ -129,13 +127,25 @@ HWY_NOINLINE void weigh(const Group<T>& group, const Block& block, Rows rows, Ke
   }
 }
 
+// Asks for the first of `rows` keys or values that are read next, once, from memory: so the reading
+// does not stop between two tiles.
+template <class T>
+void ask_for(const T* x, int64_t rows, int64_t row) {
+  const int64_t n = std::min(rows * row, int64_t{2048} / static_cast<int64_t>(sizeof(T)));
+  for (int64_t i = 0; i < n; i += 64 / static_cast<int64_t>(sizeof(T))) hwy::Prefetch(x + i);
+}
+
 // The tiles of keys that some row of a block sees: body(keys, panels of the keys).
 template <class T, class Body>
 void for_tiles(const Group<T>& group, const Block& block, const Packed<T>& packed, TileScores<T>& s,
                Body body) {
   for (int64_t key = block.low / kStep * kStep; key < block.high; key += kStep) {
     const Keys keys{key, std::min(kStep, block.high - key)};
-    body(keys, take_keys(group, keys, packed.keys, s));
+    if (!packed.values) ask_for(group.value(key), keys.count, group.a.value.row);
+    const Panels<T> panels = take_keys(group, keys, packed.keys, s);
+    if (!packed.values && key + kStep < block.high)
+      ask_for(group.key(key + kStep), block.high - key - kStep, group.a.k.row);
+    body(keys, panels);
   }
 }
 
@@ -148,7 +158,7 @@ void write_weights(const Group<T>& group, const Block& block, const Packed<T>& p
   for (int64_t r = 0; r < block.rows; ++r)
     std::fill_n(group.row_of(a.weights, block.row0 + r), a.keys, T(0));
   for_tiles(group, block, packed, s, [&](Keys keys, const Panels<T>& panels) {
-    for_strips(block, kStrip, [&](Rows rows) {
+    for_strips(a, block, [&](Rows rows) {
       take_scores(group, rows, keys, panels, s, s.tile);
       for (int64_t i = 0; i < rows.count; ++i) {
         const int64_t r = rows.first + i;
@@ -198,7 +208,7 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
                       : panels_of(count, a.value_size, group.value(key), a.value.row, room);
     const bool all_seen = block.all_see(keys);
     const bool numbers = all_seen || all_finite(count, a.value_size, group.value(key), a.value.row);
-    for_strips(block, kStrip, [&](Rows rows) {
+    for_strips(a, block, [&](Rows rows) {
       if (key < kStep) ask_for_next(group, block, rows);
       take_scores(group, rows, keys, panels, s, s.tile);
       T* context = sums + rows.first * width.value;

@@ -19,8 +19,6 @@ namespace heed::kernels::HWY_NAMESPACE {
 template <class T>
 using GradScores = Scores<T, kKeys>;
 constexpr int64_t kTileRow = GradScores<float>::kRow;
-// Queries whose scores and slopes are made at a time.
-constexpr int64_t kStrip = 42;
 
 // With fewer rows, laying out keys and values would cost more than the products.
 constexpr int64_t kFewRows = 4;
@@ -170,7 +168,7 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
       const Keys part =
           additive ? Keys{key, std::min(keys.count, block.high - key)} : block.seen_of(keys);
       const int64_t from = part.first - key;
-      for_strips(block, kStrip, [&](Rows rows) {
+      for_strips(a, block, [&](Rows rows) {
         take_scores(group, rows, part, key_columns.from(from), s, s.tile + rows.first * kTileRow);
         if (many)
           multiply<T>(rows.count, part.count, a.value_size, {g + rows.first * w.value, w.value, 1},
