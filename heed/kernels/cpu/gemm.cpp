@@ -162,7 +162,7 @@ void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece
       if (n == nr) {
         if (block.next && i < 2 * height)  // two strips ask for a panel, each for half of it
           tile_of<kMr, kVectors, true>(m, k, strip, panel, panel_row, at, g.c.row, add,
-                             block.next + i / height * k * (nr / 2));
+                                       block.next + i / height * k * (nr / 2));
         else
           tile_of<kMr>(m, k, strip, panel, panel_row, at, g.c.row, add);
         continue;
