@@ -167,7 +167,8 @@ TEST(Loss, IsTheMeanOverWordsWithoutPadding) {
   const Batch all = make_batch(rows, {}, {});
   ASSERT_GT(all.padding(), 0);
   EXPECT_EQ(double(all.target_tokens()), words);
-  EXPECT_NEAR(batch_loss(*run.model, all, {.smoothing = 0}).cross_entropy.item(), sum / words, 1e-5);
+  EXPECT_NEAR(batch_loss(*run.model, all, {.smoothing = 0}).cross_entropy.item(), sum / words,
+              1e-5);
 }
 
 // (1 - s) * cross entropy + s * the mean of -log p over all words.

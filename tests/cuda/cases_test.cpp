@@ -117,12 +117,23 @@ void compare(const cases::AttentionCase& c) {
           c.form ? part : cases::Function(nullptr));
 }
 
-TEST_F(OnGpu, EveryOpAgreesWithTheCpu) {
-  for (const Case& c : cases::ops()) compare(c.name, cases::draw(c, Type::f32), c.f, c.f);
+// A share of a table: shares can run side by side, under compute-sanitizer above all.
+class Table : public OnGpu, public testing::WithParamInterface<size_t> {
+ protected:
+  static constexpr size_t kShares = 8;
+  template <class Cases, class F>
+  static void each(const Cases& all, F f) {
+    for (size_t i = GetParam(); i < all.size(); i += kShares) f(all[i]);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(OnGpu, Table, testing::Range(size_t{0}, size_t{8}));
+
+TEST_P(Table, EveryOpAgreesWithTheCpu) {
+  each(cases::ops(), [](const Case& c) { compare(c.name, cases::draw(c, Type::f32), c.f, c.f); });
 }
 
-TEST_F(OnGpu, EveryScoreMaskAndWeighAgreesWithTheCpu) {
-  for (const cases::AttentionCase& c : cases::attention()) compare(c);
+TEST_P(Table, EveryScoreMaskAndWeighAgreesWithTheCpu) {
+  each(cases::attention(), [](const cases::AttentionCase& c) { compare(c); });
 }
 
 // Without exact products all steps of a sequence are one kernel, with them each is a product and a
