@@ -1453,6 +1453,13 @@ TEST(KeyValueCache, ReordersSentences) {
   EXPECT_NE(message_of([&] { cache.append(uneven); }).find("key/value cache: holds values"),
             std::string::npos);
   EXPECT_EQ(cache.length(), 7);
+  KeyValueCache shorter;
+  shorter.append(some_keys(4, 2, 1));
+  KeyValueCache* const both[] = {&cache, &shorter};
+  EXPECT_NE(message_of([&] {
+              KeyValueCache::reorder(both, std::vector<Id>{0, 1, 2, 3}, 1);
+            }).find("they cannot be reordered together"),
+            std::string::npos);
 }
 
 }  // namespace

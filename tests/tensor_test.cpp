@@ -112,6 +112,8 @@ TEST(Ops, MessagesNameTheOpWhatWasGivenAndWhatWasWanted) {
             "linear: inner sizes differ: x is [8, 64], w is [32, 12]");
   EXPECT_EQ(message_of([&] { layer_norm(a, zeros({3}), zeros({64})); }),
             "layer_norm: gain wants shape [64] and type f32, given [3] f32");
+  EXPECT_EQ(message_of([&] { add_dropout_norm(b, a, 0.1, zeros({64}), zeros({64})); }),
+            "add_dropout_norm: residual and x differ: [32, 12] f32 and [8, 64] f32");
   EXPECT_EQ(message_of([&] { embedding(a, ids(std::vector<Id>{8}, {1})); }),
             "embedding: id 8 in a table of 8");
   EXPECT_EQ(message_of([&] {

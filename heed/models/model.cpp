@@ -27,7 +27,8 @@ void State::choose(std::span<const Id> from, std::span<const Id> kept) {
   }
   std::vector<KeyValueCache*> caches;
   for (auto& [name, c] : cache) caches.push_back(&c);
-  KeyValueCache::reorder(caches, from, std::ssize(from) / std::max<int64_t>(1, std::ssize(kept)));
+  const int64_t each = std::ssize(from) / std::max<int64_t>(1, std::ssize(kept));
+  KeyValueCache::reorder(caches, from, std::max<int64_t>(1, each));
   bool all = kept.size() == lengths.size();
   for (size_t i = 0; all && i < kept.size(); ++i) all = kept[i] == static_cast<Id>(i);
   if (all) return;

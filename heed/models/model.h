@@ -84,7 +84,7 @@ class Model {
   // [D, V].
   virtual Tensor output_weight() const = 0;
 
-  // The positions it has parameters for; none: as many as you like.
+  // The positions that it can have; none: as many as you like.
   virtual std::optional<int64_t> positions() const { return std::nullopt; }
 
   // Does every op of it have a kernel for bf16 activations on a GPU?

@@ -212,9 +212,9 @@ void Decoding::resize(const Sizes& to) {
 
 void Decoding::captured_step(std::span<const Id> last) {
   const int64_t sentences = std::ssize(places_), K = std::ssize(last) / sentences;
-  const Sizes wanted{.places = std::min(sizes_.places, power_of_two(sentences, kPlaces)),
-                     .width = sizes_.width,
-                     .room = std::max(sizes_.room, room_for(state_.steps + 1))};
+  Sizes wanted = sizes_;
+  wanted.places = std::min(sizes_.places, power_of_two(sentences, kPlaces));
+  if (!state_.cache.empty()) wanted.room = std::max(sizes_.room, room_for(state_.steps + 1));
   if (wanted.places != sizes_.places || wanted.room != sizes_.room) resize(wanted);
   const int64_t rows = sizes_.places * each_;
   std::vector<Id> words(static_cast<size_t>(rows), options_.pad), from = count_up(rows);

@@ -23,7 +23,8 @@
 namespace heed {
 
 // What the searches with one model share. It borrows the model, whose parameters may change where
-// they lie. On a GPU for one search at a time.
+// they lie. On a GPU one search of a process at a time; what it keeps there, about as much as four
+// searches of the largest size need, goes with it.
 class Decoder {
  public:
   // Graphs are for GPUs, but on a CPU their steps compute the same, one kernel after the other.

@@ -31,10 +31,9 @@ namespace heed::kernels::HWY_NAMESPACE {
 
 constexpr int64_t rounded_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-// The register tile of attention: 6 rows of four vectors where there are 32 registers. Of one
-// vector load by multiply-adds it needs less than 14 x 2, and its products are short: 64 long with
-// heads of
-// 64. What is left at the side, up to kNr columns, is a product's tile.
+// The register tile of attention: 6 rows of four vectors where there are 32 registers. It loads
+// less for each multiply-add than 14 x 2, and its products are short: 64 long with heads of 64.
+// What is left at the side, up to kNr columns, is a product's tile.
 constexpr int kTall = 6;
 constexpr int kWide = kMr > kTall ? 4 : kVectors;
 template <class T>

@@ -32,8 +32,8 @@ struct Packed {
 };
 
 // The running softmax of a row. Exponentials are taken from an integer `from` near the maximum,
-// which costs one operation less than from the maximum itself, and it moves only when a score is
-// more than kSlack above it: then factors are exact powers of 2, and seldom needed.
+// which moves only when a score is more than kSlack above it: then factors are exact powers of 2,
+// and seldom needed.
 constexpr int kSlack = 8;
 template <class T>
 struct Running {

@@ -296,7 +296,8 @@ void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
       // Few rows are through with a panel before the next is there.
       const auto panel_behind = [&](int64_t k0, int64_t col) -> const T* {
         const bool last = k0 + kDepth >= k_end;  // then this thread's next piece, likely
-        if (last) k0 = k_begin, col += threads() * nr;
+        k0 = last ? k_begin : k0 + kDepth;
+        if (last) col += threads() * nr;
         const bool asks = few && g.packed_b && col < col0 + n;
         return asks ? panels_at(k0) + (col - col0) * k_at(k0) : nullptr;
       };
