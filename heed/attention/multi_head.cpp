@@ -1,19 +1,12 @@
 #include "heed/attention/multi_head.h"
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "heed/ops/cache.h"
 
 namespace heed {
 namespace {
-
-std::vector<Id> identity(int64_t count) {
-  std::vector<Id> out(static_cast<size_t>(count));
-  std::iota(out.begin(), out.end(), Id{0});
-  return out;
-}
 
 void check_rows(std::span<const Id> from, int64_t rows) {
   for (const Id i : from)
@@ -68,7 +61,7 @@ void KeyValueCache::append(const KeysValues& more) {
     require(fixed_ == 0, "key/value cache: room for ", fixed_, " positions, given ", length);
     const KeyValueCache before = *this;
     make_room(k.size(0), k, v, std::max(length, 2 * keys_.size(2)));
-    take(before, identity(k.size(0)));
+    take(before, in_order(k.size(0)));
   }
   const Id at[] = {static_cast<Id>(length_)};
   append_rows(std::vector{k, v}, std::vector{keys_, values_}, ids(at, {1}));

@@ -1,5 +1,7 @@
 #include "heed/ops/cache.h"
 
+#include <numeric>
+
 #include "heed/tensor/dispatch.h"
 
 namespace heed {
@@ -34,6 +36,12 @@ void move_rows(std::span<const Tensor> x, std::span<const Tensor> y, const Tenso
       return k;
     });
   });
+}
+
+std::vector<Id> in_order(int64_t count) {
+  std::vector<Id> out(static_cast<size_t>(count));
+  std::iota(out.begin(), out.end(), Id{0});
+  return out;
 }
 
 void append_rows(std::span<const Tensor> x, std::span<const Tensor> y, const Tensor& at) {

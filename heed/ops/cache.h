@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "heed/ops/ops.h"
 
@@ -14,6 +15,9 @@ namespace heed {
 using kernels::kMaxGroup;
 void move_rows(std::span<const Tensor> x, std::span<const Tensor> y, const Tensor& from,
                const Tensor& length, int64_t group = 1);
+
+// Every row stays what it is: 0, 1 .. count - 1.
+std::vector<Id> in_order(int64_t count);
 
 // x[.] [B, G, positions, n] into y[.] [B, G, room, n] from position `at` on, a single id.
 void append_rows(std::span<const Tensor> x, std::span<const Tensor> y, const Tensor& at);

@@ -46,12 +46,16 @@ void require_row_vector(const char* op, const char* what, const Tensor& v, const
           name(v.type()));
 }
 
-// What a norm's input is made from by the norm's own kernel, and d more, which its way back leaves.
-struct SumBefore {
-  Tensor residual, more;
+// What a norm's input is made from by the norm's own kernel, residual + dropout(more), and d more,
+// which its way back leaves.
+struct Dropped {
   double p;
   kernels::Seed seed;
   std::shared_ptr<Tensor> back;
+};
+struct SumBefore {
+  Tensor residual, more;
+  Dropped dropped;
 };
 
 // With `before`, the input has no numbers yet: they are made here.
@@ -77,12 +81,13 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
                        .r = r.data<kernels::Wide<T>>()};
     if (before) {
       k.x = before->residual.data<T>();
-      k.of = {static_cast<float>(before->p), before->seed, before->more.data<T>(), x.data<T>()};
+      k.of = {static_cast<float>(before->dropped.p), before->dropped.seed, before->more.data<T>(),
+              x.data<T>()};
     }
     return k;
   });
-  std::optional<SumBefore> drops;  // what comes back is dropped too
-  if (before && before->p > 0) drops = SumBefore{{}, {}, before->p, before->seed, before->back};
+  std::optional<Dropped> drops;  // what comes back is dropped too
+  if (before && before->dropped.p > 0) drops = before->dropped;
   return record(
       op, {&x, &gain, bias}, y,
       [op, to = Destination(x), x = x.detached(), gain_leaf = gain.leaf(),
@@ -199,7 +204,7 @@ Normed add_dropout_norm(const Tensor& residual_given, const Tensor& given, doubl
     dy = contiguous(dy);
     return Grads{dy, back->defined() ? *back : dropout(dy, p, seed)};
   });
-  const SumBefore before{residual.detached(), x.detached(), p, seed, back};
+  const SumBefore before{residual.detached(), x.detached(), {p, seed, back}};
   return {sum, norm(op, sum, gain, &bias, 1e-5, &before)};
 }
 Normed add_dropout_norm(const Tensor& residual, const Tensor& x, double p, const Tensor& gain,

@@ -24,12 +24,6 @@ int64_t rounded_width(int64_t n) {
   return (n + unit - 1) / unit * unit;
 }
 
-std::vector<Id> count_up(int64_t n) {
-  std::vector<Id> out(static_cast<size_t>(n));
-  std::iota(out.begin(), out.end(), Id{0});
-  return out;
-}
-
 // The same tensors on the host: what lies on a GPU comes in one go.
 void fetch(std::initializer_list<Tensor*> all) {
   std::vector<Tensor> here;
@@ -184,7 +178,7 @@ void Decoding::begin(const Source& source) {
   for (int64_t i = 0; i < sizes_.places * each_; ++i) rows.push_back(static_cast<Id>(i / each_));
   decoder_.graphs_->run(shape(0), [&] {
     State now = decoder_.model().start({ids(words, {sizes_.places, sizes_.width}), lengths});
-    now.choose(rows, count_up(sizes_.places));
+    now.choose(rows, in_order(sizes_.places));
     for (auto& [name, x] : now.sentence) x = kept("sentence " + name, x);
     for (auto& [name, x] : now.hypothesis) x = kept("hypothesis " + name, x);
     state_ = std::move(now);
@@ -217,7 +211,7 @@ void Decoding::captured_step(std::span<const Id> last) {
   if (!state_.cache.empty()) wanted.room = std::max(sizes_.room, room_for(state_.steps + 1));
   if (wanted.places != sizes_.places || wanted.room != sizes_.room) resize(wanted);
   const int64_t rows = sizes_.places * each_;
-  std::vector<Id> words(static_cast<size_t>(rows), options_.pad), from = count_up(rows);
+  std::vector<Id> words(static_cast<size_t>(rows), options_.pad), from = in_order(rows);
   for (int64_t i = 0; i < sentences; ++i)
     for (int64_t k = 0; k < K; ++k) {
       const auto at = static_cast<size_t>(row(i, k)), given = static_cast<size_t>(i * K + k);
@@ -227,7 +221,7 @@ void Decoding::captured_step(std::span<const Id> last) {
   State after;
   decoder_.graphs_->run(shape(1), [&] {
     State now = state_;
-    now.choose(from, count_up(sizes_.places));
+    now.choose(from, in_order(sizes_.places));
     compute(now, words);
     for (auto& [name, x] : now.hypothesis) x = kept("hypothesis " + name, x);
     after = std::move(now);

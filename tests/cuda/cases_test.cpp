@@ -118,15 +118,15 @@ void compare(const cases::AttentionCase& c) {
 }
 
 // A share of a table: shares can run side by side, under compute-sanitizer above all.
+constexpr size_t kShares = 8;
 class Table : public OnGpu, public testing::WithParamInterface<size_t> {
  protected:
-  static constexpr size_t kShares = 8;
   template <class Cases, class F>
   static void each(const Cases& all, F f) {
     for (size_t i = GetParam(); i < all.size(); i += kShares) f(all[i]);
   }
 };
-INSTANTIATE_TEST_SUITE_P(OnGpu, Table, testing::Range(size_t{0}, size_t{8}));
+INSTANTIATE_TEST_SUITE_P(OnGpu, Table, testing::Range(size_t{0}, kShares));
 
 TEST_P(Table, EveryOpAgreesWithTheCpu) {
   each(cases::ops(), [](const Case& c) { compare(c.name, cases::draw(c, Type::f32), c.f, c.f); });
