@@ -24,16 +24,15 @@ __device__ void copy_chunk(const CopyPart<T>& p, uint32_t begin, uint32_t end) {
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     copy_parts(const __grid_constant__ CopyParts<T> k, const __grid_constant__ Chunks chunks) {
-  for (int64_t chunk = blockIdx.x; chunk < chunks.count(); chunk += gridDim.x) {
-    const int part = chunks.part_of(chunk);
+  chunks.each([&](int part, int64_t first) {
     const CopyPart<T>& p = k.part[part];
-    const auto begin = static_cast<uint32_t>(chunks.begin(chunk, part));
-    const auto end = static_cast<uint32_t>(min(p.rows * p.n, int64_t{begin} + kChunk));
+    const auto begin = static_cast<uint32_t>(first);
+    const auto end = static_cast<uint32_t>(min(p.rows * p.n, first + kChunk));
     if (chunks.packed(part))
       copy_chunk<kPack<T>>(p, begin, end);
     else
       copy_chunk<1>(p, begin, end);
-  }
+  });
 }
 
 // The numbers go through f32, which keeps the bits of what is f32 or bf16.

@@ -127,14 +127,32 @@ __device__ void zero(T& sums) {
   for (int i = 0; i < static_cast<int>(sizeof(T) / sizeof(float)); ++i) x[i] = 0;
 }
 
-// Numbers 2 t, 2 t + 1 of eight columns: set, or added to.
-__device__ inline void put_two(bf16* to, float x, float y, bool add) {
-  auto* at = reinterpret_cast<uint32_t*>(to);
-  if (add) {
-    const float2 old = wide_pair(*at);
-    x += old.x, y += old.y;
+// A row of kTiles tiles of sums, times `by`: set, or added to, where `there`; its half h = 0 is
+// rows g, 1 rows g + 8. Lanes 2 t and 2 t + 1 swap, so that four of them write the 32 bytes of two
+// tiles at once: memory takes whole sectors. The whole warp calls it; rows begin at multiples of 8
+// bytes.
+template <int kTiles>
+__device__ void put_row(const float (&sums)[kTiles][4], int h, float by, bf16* row, bool there,
+                        bool add) {
+  const int t = static_cast<int>(threadIdx.x) % 4;
+  const bool odd = t % 2;
+#pragma unroll
+  for (int c = 0; c < kTiles; c += 2) {
+    uint32_t two[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float x = sums[c + i][2 * h] * by, y = sums[c + i][2 * h + 1] * by;
+      if (add && there) {
+        const float2 old = wide_pair(reinterpret_cast<const uint32_t*>(row)[(c + i) * 4 + t]);
+        x += old.x, y += old.y;
+      }
+      two[i] = narrow_pair(x, y);
+    }
+    const uint32_t other = __shfl_xor_sync(~0u, odd ? two[0] : two[1], 1);
+    if (there)
+      reinterpret_cast<uint2*>(row)[(c + odd) * 2 + t / 2] =
+          odd ? make_uint2(other, two[1]) : make_uint2(two[0], other);
   }
-  *at = narrow_pair(x, y);
 }
 
 // The products of two rows of tiles, both with what they are multiplied by: s = x . right, and

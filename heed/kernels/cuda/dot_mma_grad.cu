@@ -184,11 +184,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = row0 + own + i * 16 + h * 8 + lane / 4;
-      if (row >= unit.rows) continue;
-      bf16* to = unit.row_of(k.dq, row) + lane % 4 * 2;
-#pragma unroll
-      for (int c = 0; c < D / 8; ++c)
-        put_two(to + c * 8, dq[i][c][2 * h] * a.scale, dq[i][c][2 * h + 1] * a.scale, false);
+      put_row(dq[i], h, a.scale, unit.row_of(k.dq, row), row < unit.rows, false);
     }
 }
 
@@ -336,14 +332,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int j = own + i * 16 + h * 8 + lane / 4;
-      if (j >= count) continue;
-      bf16* to_key = row_at(k.dk, b, g, key + j) + lane % 4 * 2;
-      bf16* to_value = row_at(k.dvalue, b, g, key + j) + lane % 4 * 2;
-#pragma unroll
-      for (int c = 0; c < D / 8; ++c) {
-        put_two(to_key + c * 8, dk[i][c][2 * h] * a.scale, dk[i][c][2 * h + 1] * a.scale, k.add);
-        put_two(to_value + c * 8, dvalue[i][c][2 * h], dvalue[i][c][2 * h + 1], k.add);
-      }
+      put_row(dk[i], h, a.scale, row_at(k.dk, b, g, key + j), j < count, k.add);
+      put_row(dvalue[i], h, 1, row_at(k.dvalue, b, g, key + j), j < count, k.add);
     }
 }
 

@@ -33,12 +33,13 @@ __device__ void put_sums(const float (&x)[1][kTiles][4], bf16* to, int row, int 
                                    lane % 4 * 4) = narrow_pair(x[0][j][2 * h], x[0][j][2 * h + 1]);
 }
 
-// kOne: there is one step. Then dk and dvalue need no registers while dq does.
+// kOne: there is one step. Then dq, dvalue and dk are in registers one after the other.
 template <int D, bool kOne, int kStep>
-__global__ void __launch_bounds__(kStep * 2, (D == 128 ? 2
-                                              : kOne   ? 4
-                                                       : 3) *
-                                                 (64 / kStep))
+constexpr int kBlocks =  // on a multiprocessor, by what fits into its memory or registers
+    D == 128 ? (kStep == 32 ? 6 : 2) : (kOne ? 4 : 3) * (64 / kStep);
+
+template <int D, bool kOne, int kStep>
+__global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
     grad_short(const __grid_constant__ AttentionGrad<bf16> k) {
   using S = Swizzled<D>;
   constexpr int kThreads = kStep * 2;  // a warp for each 16 rows
@@ -55,7 +56,31 @@ __global__ void __launch_bounds__(kStep * 2, (D == 128 ? 2
                                     0, keys);
   S::template take<kStep, kThreads>(shared_address(tile.value), row_at(a.value, unit.b, unit.g, 0),
                                     a.value.row, 0, keys);
-  float dk[1][D / 8][4], dvalue[1][D / 8][4];
+  float dk[1][D / 8][4], dvalue[1][D / 8][4];  // of this warp's keys
+  if (!kOne) zero(dk), zero(dvalue);
+  const auto add = [&](float(&sums)[1][D / 8][4], const bf16* weights, const bf16* rows,
+                       int count) {
+    const uint32_t left_turned = Swizzled<kStep>::left_turned(shared_address(weights)),
+                   right_turned = S::right_turned(shared_address(rows));
+#pragma unroll 1
+    for (int r = 0; r < count; r += 16) {
+      uint32_t left[4], right[4];
+      load_turned(left, Swizzled<kStep>::at(left_turned, r, warp));
+#pragma unroll
+      for (int c = 0; c < D / 8; c += 2) {
+        load_turned(right, S::at(right_turned, r, c / 2));
+        mma(sums[0][c], left, right[0], right[1]);
+        mma(sums[0][c + 1], left, right[2], right[3]);
+      }
+    }
+  };
+  const auto put = [&](const float(&sums)[1][D / 8][4], const Heads<bf16>& heads, float by) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int j = own + h * 8 + lane / 4;
+      put_row(sums[0], h, by, row_at(heads, unit.b, unit.g, j), j < keys, k.add);
+    }
+  };
   const float scale = a.scale * kLog2E;
   const uint32_t q_begin = S::left(shared_address(tile.q)),
                  g_begin = S::left(shared_address(tile.g));
@@ -164,55 +189,22 @@ __global__ void __launch_bounds__(kStep * 2, (D == 128 ? 2
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int r = own + h * 8 + lane / 4;
-        if (r >= count) continue;
-        bf16* to = unit.row_of(k.dq, row0 + r) + lane % 4 * 2;
-#pragma unroll
-        for (int c = 0; c < D / 8; ++c)
-          put_two(to + c * 8, dq[0][c][2 * h] * a.scale, dq[0][c][2 * h + 1] * a.scale, false);
+        put_row(dq[0], h, a.scale, unit.row_of(k.dq, row0 + r), r < count, false);
       }
     }
     __syncthreads();
-    if (kOne || row0 == 0) zero(dk), zero(dvalue);
-    if (own < keys) {
-      using W = Swizzled<kStep>;
-      const uint32_t weight = W::left_turned(shared_address(tile.weight)),
-                     slope = W::left_turned(shared_address(tile.slope));
-      const uint32_t q_turned = S::right_turned(shared_address(tile.q)),
-                     g_turned = S::right_turned(shared_address(tile.g));
-#pragma unroll 1
-      for (int r = 0; r < count; r += 16) {
-        uint32_t left[4], right[4];
-        load_turned(left, W::at(weight, r, warp));
-#pragma unroll
-        for (int c = 0; c < D / 8; c += 2) {
-          load_turned(right, S::at(g_turned, r, c / 2));
-          mma(dvalue[0][c], left, right[0], right[1]);
-          mma(dvalue[0][c + 1], left, right[2], right[3]);
-        }
-        load_turned(left, W::at(slope, r, warp));
-#pragma unroll
-        for (int c = 0; c < D / 8; c += 2) {
-          load_turned(right, S::at(q_turned, r, c / 2));
-          mma(dk[0][c], left, right[0], right[1]);
-          mma(dk[0][c + 1], left, right[2], right[3]);
-        }
-      }
+    if (!kOne && own < keys) {
+      add(dvalue, tile.weight, tile.g, count);
+      add(dk, tile.slope, tile.q, count);
     }
     row0 += kStep;
   } while (!kOne && row0 < unit.rows);
 
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int j = own + h * 8 + lane / 4;
-    if (j >= keys) continue;
-    bf16* to_key = row_at(k.dk, unit.b, unit.g, j) + lane % 4 * 2;
-    bf16* to_value = row_at(k.dvalue, unit.b, unit.g, j) + lane % 4 * 2;
-#pragma unroll
-    for (int c = 0; c < D / 8; ++c) {
-      put_two(to_key + c * 8, dk[0][c][2 * h] * a.scale, dk[0][c][2 * h + 1] * a.scale, k.add);
-      put_two(to_value + c * 8, dvalue[0][c][2 * h], dvalue[0][c][2 * h + 1], k.add);
-    }
-  }
+  if (own >= keys) return;
+  if (kOne) zero(dvalue), add(dvalue, tile.weight, tile.g, unit.rows);
+  put(dvalue, k.dvalue, 1);
+  if (kOne) zero(dk), add(dk, tile.slope, tile.q, unit.rows);
+  put(dk, k.dk, a.scale);
 }
 
 template <int D, bool kOne, int kStep>

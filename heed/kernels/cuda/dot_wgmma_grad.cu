@@ -37,11 +37,8 @@ __device__ void put_rows(const float (&sums)[n], float factor, bf16* to, int64_t
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int r = warp * 16 + h * 8 + lane / 4;
-    if (r >= count) continue;
-    bf16* at = to + r * stride + lane % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < n / 4; ++j)
-      put_two(at + j * 8, sums[4 * j + 2 * h] * factor, sums[4 * j + 2 * h + 1] * factor, add);
+    put_row(reinterpret_cast<const float(&)[n / 4][4]>(sums), h, factor, to + r * stride, r < count,
+            add);
   }
 }
 

@@ -576,15 +576,13 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) o = factors_of(*k.numbers, *k.squares);
   __syncthreads();
   if (!o.run) return;
-  for (int64_t c = blockIdx.x; c < chunks.count(); c += gridDim.x) {
-    const int at = chunks.part_of(c);
-    const AdamPart<float>& p = k.part[at];
-    const int64_t begin = chunks.begin(c, at), left = p.n - begin;
-    const int n = static_cast<int>(left < kChunk ? left : kChunk),
-              packed = chunks.packed(at) ? n / 4 : 0;
+  chunks.each([&](int part, int64_t begin) {
+    const AdamPart<float>& p = k.part[part];
+    const int n = static_cast<int>(min(p.n - begin, int64_t{kChunk})),
+              packed = chunks.packed(part) ? n / 4 : 0;
     for (int i = threadIdx.x; i < packed; i += kThreads) adam_step<4>(o, p, begin + 4 * i);
     for (int i = 4 * packed + threadIdx.x; i < n; i += kThreads) adam_step<1>(o, p, begin + i);
-  }
+  });
 }
 
 }  // namespace

@@ -23,16 +23,10 @@ struct Drop {
     return (bits & 0xFFFF) >= threshold ? x * keep : 0.0f;
   }
 };
-// Items i, i + 1 have the two halves of a word of call `call_of(i)`, words of items 256 apart stand
-// in the same call.
-__device__ uint4 call_of(const Drop& drop, int64_t i) {
-  const auto call = static_cast<uint64_t>(i / 1024 * 128 + i % 256 / 2);
+// Items i, i + 1 have the two halves of a word; a call gives the words of items 256 apart.
+__device__ uint4 draw(const Drop& drop, uint64_t call) {
   return philox_at(make_uint4(static_cast<uint32_t>(call), static_cast<uint32_t>(call >> 32), 0, 0),
                    drop.key);
-}
-__device__ uint32_t word_of(const uint4& call, int64_t i) {
-  const int w = static_cast<int>(i / 256 % 4);
-  return w == 0 ? call.x : w == 1 ? call.y : w == 2 ? call.z : call.w;
 }
 // V items from i on, i a multiple of V.
 template <int V>
@@ -40,36 +34,43 @@ __device__ void drop_items(const Drop& drop, int64_t i, float (&v)[V]) {
   if (drop.threshold == 0) return;
 #pragma unroll
   for (int u = 0; u < V; u += 2) {
-    const uint32_t word = word_of(call_of(drop, i + u), i + u);
+    const auto item = static_cast<uint64_t>(i + u);
+    const uint4 call = draw(drop, item / 1024 * 128 + item % 256 / 2);
+    const int w = static_cast<int>(item / 256 % 4);
+    const uint32_t word = w == 0 ? call.x : w == 1 ? call.y : w == 2 ? call.z : call.w;
     if constexpr (V == 1) {
-      v[0] = drop(v[0], i % 2 ? word >> 16 : word);
+      v[0] = drop(v[0], item % 2 ? word >> 16 : word);
     } else {
       v[u] = drop(v[u], word);
       v[u + 1] = drop(v[u + 1], word >> 16);
     }
   }
 }
-// A row of n in the registers of a warp, whose first item is `first`. Packs p and p + 2 of a lane
-// are 256 items apart: of 512 and of 1024 they are in the same calls.
-template <int V, int P>
-__device__ void drop_row(const Drop& drop, int64_t first, int n, float (&v)[P][V]) {
-  if (V == 4 && (n == 512 || n == 1024) && drop.threshold != 0) {
-    uint4 calls[2][2];
-#pragma unroll
-    for (int p = 0; p < P; ++p) {
-      const int64_t i = first + column<V>(p);
-#pragma unroll
-      for (int u = 0; u + 1 < V; u += 2) {
-        if (p < 2) calls[p][u / 2] = call_of(drop, i + u);
-        const uint32_t word = word_of(calls[p % 2][u / 2], i + u);
-        v[p][u] = drop(v[p][u], word);
-        v[p][u + 1] = drop(v[p][u + 1], word >> 16);
-      }
-    }
-    return;
+// The rows of a block's warps, n items each, hold whole calls where n is a multiple of 128: the
+// block draws each once, and finds the word of items i, i + 1 at words[i / 2].
+__device__ void draw_rows(const Drop& drop, int64_t first_row, int n, uint32_t* words) {
+  static_assert(kWarps * 128 == 1024);
+  for (int c = static_cast<int>(threadIdx.x); c < n; c += kThreads) {
+    const uint4 call = draw(drop, static_cast<uint64_t>(first_row * n) / 8 + c);
+    uint32_t* to = words + c / 128 * 512 + c % 128;
+    to[0] = call.x, to[128] = call.y, to[256] = call.z, to[384] = call.w;
   }
+}
+// A row of n in the registers of a warp; `words`, if there are, of the block's rows.
+template <int V, int P>
+__device__ void drop_row(const Drop& drop, int64_t row, int n, const uint32_t* words,
+                         float (&v)[P][V]) {
 #pragma unroll
-  for (int p = 0; p < P; ++p) drop_items(drop, first + column<V>(p), v[p]);
+  for (int p = 0; p < P; ++p) {
+    if (V != 4 || !words) {
+      drop_items(drop, row * n + column<V>(p), v[p]);
+    } else if (column<V>(p) < n) {
+      const uint32_t* at = words + (warp() * n + column<V>(p)) / 2;
+      const uint2 two = *reinterpret_cast<const uint2*>(at);
+#pragma unroll
+      for (int u = 0; u < V; ++u) v[p][u] = drop(v[p][u], (u < 2 ? two.x : two.y) >> u % 2 * 16);
+    }
+  }
 }
 // As it is read back from memory.
 template <class T, int V>
@@ -80,26 +81,34 @@ __device__ void round_to(float (&v)[V]) {
 
 // ---- forward
 
-template <int V, class T>
-__device__ void normalize(const Norm<T>& k, int64_t j, float mean, float r, float (&v)[V]) {
-  float gain[V], bias[V] = {};
-  load<V>(k.gain + j, gain);
-  if (k.centered) load<V>(k.bias + j, bias);
+template <int V>
+__device__ void normalize(float mean, float r, const float (&gain)[V], const float (&bias)[V],
+                          float (&v)[V]) {
 #pragma unroll
   for (int i = 0; i < V; ++i) v[i] = fmaf((v[i] - mean) * r, gain[i], bias[i]);
 }
 
+// What a norm reads is asked for before anything is waited for, also where it is not used: x once
+// more, or the gain instead of a bias.
 template <int V, int P, class T>
-__global__ void __launch_bounds__(kThreads) norm_warp(const __grid_constant__ Norm<T> k) {
-  const int64_t row = int64_t{blockIdx.x} * kWarps + warp();
-  if (row >= k.rows) return;
+__global__ void __launch_bounds__(kThreads, P* V > 16 ? 2 : 4)
+    norm_warp(const __grid_constant__ Norm<T> k) {
+  __shared__ alignas(8) uint32_t words[kWarps * P * V * kWarp / 2];
+  const int64_t first_row = int64_t{blockIdx.x} * kWarps;
+  const int64_t row = first_row + warp();
   const int n = static_cast<int>(k.n);
-  float v[P][V];
+  const Drop drop(k.of);
+  const bool drawn = V == 4 && n % 128 == 0 && k.of.more && drop.threshold != 0;
+  if (drawn) {
+    draw_rows(drop, first_row, n, words);
+    __syncthreads();
+  }
+  if (row >= k.rows) return;
+  float v[P][V], more[P][V];
   load_row(k.x + row * n, n, 0, v);
+  load_row((k.of.more ? k.of.more : k.x) + row * n, n, 0, more);
   if (k.of.more) {
-    float more[P][V];
-    load_row(k.of.more + row * n, n, 0, more);
-    drop_row(Drop(k.of), row * n, n, more);
+    drop_row(drop, row, n, drawn ? words : nullptr, more);
 #pragma unroll
     for (int p = 0; p < P; ++p) {
 #pragma unroll
@@ -108,6 +117,9 @@ __global__ void __launch_bounds__(kThreads) norm_warp(const __grid_constant__ No
     }
     store_row(v, n, k.of.sum + row * n);
   }
+  float gain[P][V], bias[P][V];
+  load_row(k.gain, n, 0, gain);
+  load_row(k.centered ? k.bias : k.gain, n, 0, bias);
   float mean = 0;
   if (k.centered) {
 #pragma unroll
@@ -125,8 +137,11 @@ __global__ void __launch_bounds__(kThreads) norm_warp(const __grid_constant__ No
   }
   const float r = 1 / sqrtf(warp_sum(squares) / static_cast<float>(n) + k.epsilon);
 #pragma unroll
-  for (int p = 0; p < P; ++p)
-    if (column<V>(p) < n) normalize(k, column<V>(p), mean, r, v[p]);
+  for (int p = 0; p < P; ++p) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) bias[p][i] = k.centered ? bias[p][i] : 0;
+    normalize(mean, r, gain[p], bias[p], v[p]);
+  }
   store_row(v, n, k.y + row * n);
   if (lane() == 0) k.mean[row] = mean, k.r[row] = r;
 }
@@ -163,7 +178,10 @@ __global__ void __launch_bounds__(1024) norm_block(const __grid_constant__ Norm<
   });
   const float r = 1 / sqrtf(block_sum(squares, room) / static_cast<float>(k.n) + k.epsilon);
   for_columns<V>(x, k.n, [&](int64_t j, float(&v)[V]) {
-    normalize(k, j, mean, r, v);
+    float gain[V], bias[V] = {};
+    load<V>(k.gain + j, gain);
+    if (k.centered) load<V>(k.bias + j, bias);
+    normalize(mean, r, gain, bias, v);
     store<V>(v, y + j);
   });
   if (threadIdx.x == 0) k.mean[blockIdx.x] = mean, k.r[blockIdx.x] = r;
@@ -191,17 +209,28 @@ void launch(Cuda device, const Norm<T>& k) {
 // [dgain | dbias], which column_sums then adds up. Block b takes rows b kWarps + warp, + all warps,
 // ...
 template <int V, int P, class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, P* V > 16 ? 1 : 2)
     norm_grad_warp(const __grid_constant__ NormGrad<T> k, float* partial) {
-  __shared__ float room[kWarps][kWarp * V * P];
+  __shared__ alignas(8) float room[kWarps][kWarp * V * P];
   const int n = static_cast<int>(k.n);
+  const Drop drop(k.of);
+  const bool drawn = V == 4 && n % 128 == 0 && k.of.sum && drop.threshold != 0;
+  auto* words = reinterpret_cast<uint32_t*>(room);
   float gain[P][V], dgain[P][V] = {}, dbias[P][V] = {};
   load_row(k.gain, n, 0, gain);
-  for (int64_t row = int64_t{blockIdx.x} * kWarps + warp(); row < k.rows;
-       row += int64_t{gridDim.x} * kWarps) {
-    float x[P][V], dy[P][V];
+  for (int64_t first_row = int64_t{blockIdx.x} * kWarps; first_row < k.rows;
+       first_row += int64_t{gridDim.x} * kWarps) {
+    const int64_t row = first_row + warp();
+    if (drawn) {
+      __syncthreads();  // those of the rows before were read
+      draw_rows(drop, first_row, n, words);
+      __syncthreads();
+    }
+    if (row >= k.rows) continue;
+    float x[P][V], dy[P][V], before[P][V];
     load_row(k.x + row * n, n, 0, x);
     load_row(k.dy + row * n, n, 0, dy);
+    load_row((k.add ? k.dx : k.dy) + row * n, n, 0, before);
     const float mean = k.mean[row], r = k.r[row];
     float a = 0, b = 0;
 #pragma unroll
@@ -221,19 +250,15 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int p = 0; p < P; ++p)
 #pragma unroll
-      for (int i = 0; i < V; ++i) x[p][i] = r * fmaf(-x[p][i], b, dy[p][i] - a);
-    if (k.add) {
-      load_row(k.dx + row * n, n, 0, dy);
-#pragma unroll
-      for (int p = 0; p < P; ++p)
-#pragma unroll
-        for (int i = 0; i < V; ++i) x[p][i] += dy[p][i];
-    }
+      for (int i = 0; i < V; ++i) {
+        x[p][i] = r * fmaf(-x[p][i], b, dy[p][i] - a);
+        if (k.add) x[p][i] += before[p][i];
+      }
     store_row(x, n, k.dx + row * n);
     if (k.of.sum) {
 #pragma unroll
       for (int p = 0; p < P; ++p) round_to<T>(x[p]);
-      drop_row(Drop(k.of), row * n, n, x);
+      drop_row(drop, row, n, drawn ? words : nullptr, x);
       store_row(x, n, k.of.sum + row * n);
     }
   }

@@ -1,5 +1,5 @@
-// Work on many arrays in one launch: the arrays are cut into chunks of the same length, and blocks
-// take chunks, whichever array they lie in.
+// Work on many arrays in one launch: the arrays are cut into chunks of the same length, and every
+// block takes its share of them, whichever arrays they lie in.
 #pragma once
 
 #include "heed/kernels/cuda/device.cuh"
@@ -17,16 +17,22 @@ class Chunks {
     ++parts_;
   }
   __host__ __device__ int64_t count() const { return first_[parts_]; }
-  __device__ int part_of(int64_t chunk) const {
-    int low = 0, high = parts_;  // the last part that begins at or before the chunk
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      (first_[middle] <= chunk ? low : high) = middle;
+  // Calls body(part, begin) for a block's chunks, where they begin in their arrays. They are
+  // neighbours: to search the array of each anew took longer than to read it.
+  template <class Body>
+  __device__ void each(Body body) const {
+    const int64_t begin = count() * blockIdx.x / gridDim.x;
+    const int64_t end = count() * (blockIdx.x + 1) / gridDim.x;
+    if (begin == end) return;
+    int part = 0, high = parts_;  // the last part that begins at or before the first chunk
+    while (high - part > 1) {
+      const int middle = (part + high) / 2;
+      (first_[middle] <= begin ? part : high) = middle;
     }
-    return low;
-  }
-  __device__ int64_t begin(int64_t chunk, int part) const {
-    return (chunk - first_[part]) * kChunk;
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      while (first_[part + 1] <= chunk) ++part;
+      body(part, (chunk - first_[part]) * kChunk);
+    }
   }
   __device__ bool packed(int part) const { return packed_[part / 64] >> part % 64 & 1; }
 

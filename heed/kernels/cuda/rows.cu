@@ -22,13 +22,11 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ double room[kWarps];
   __shared__ bool last;
   double sum = 0;
-  for (int64_t c = blockIdx.x; c < chunks.count(); c += gridDim.x) {
-    const int at = chunks.part_of(c);
-    const int64_t begin = chunks.begin(c, at), left = k.part[at].n - begin;
-    const float* x = k.part[at].x + begin;
-    const int n = static_cast<int>(left < kChunk ? left : kChunk);
+  chunks.each([&](int part, int64_t begin) {
+    const float* x = k.part[part].x + begin;
+    const int n = static_cast<int>(min(k.part[part].n - begin, int64_t{kChunk}));
     float s = 0;
-    if (chunks.packed(at) && n == kChunk) {
+    if (chunks.packed(part) && n == kChunk) {
       float v[kChunk / kThreads / 4][4];
 #pragma unroll
       for (int i = 0; i < kChunk / kThreads / 4; ++i)
@@ -41,7 +39,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = threadIdx.x; i < n; i += kThreads) s = fmaf(x[i], x[i], s);
     }
     sum += s;
-  }
+  });
   sum = block_sum(sum, room);
   if (threadIdx.x == 0) {
     partial[blockIdx.x] = sum;
@@ -654,7 +652,7 @@ HEED_RUN(CrossEntropy)
 void run(Cuda device, const SumSquares<float>& k) {
   Chunks chunks;
   for (int i = 0; i < k.count; ++i) chunks.add(k.part[i].n, aligned(k.part[i].x, 16));
-  const unsigned grid = grid_for(chunks.count(), 1, 132 * 8);
+  const unsigned grid = grid_for(chunks.count(), 1, 132 * 4);
   auto* partial = static_cast<double*>(cuda_scratch(grid * sizeof(double)));
   sum_squares<<<grid, kThreads, 0, stream_of(device)>>>(k, chunks, partial);
   launched("sum_squares");

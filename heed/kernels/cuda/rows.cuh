@@ -20,17 +20,16 @@ template <int V>
 __device__ int column(int p) {
   return (p * kWarp + lane()) * V;
 }
-// n is a multiple of V. Behind the end of the row stands `none`.
+// n is a multiple of V and not 0. Behind the end of the row stands `none`; the row's beginning is
+// read there, since with branches each load would wait for the one before.
 template <int V, int P, class T>
 __device__ void load_row(const T* x, int n, float none, float (&v)[P][V]) {
 #pragma unroll
   for (int p = 0; p < P; ++p) {
-    if (column<V>(p) < n) {
-      load<V>(x + column<V>(p), v[p]);
-    } else {
+    const bool inside = column<V>(p) < n;
+    load<V>(x + (inside ? column<V>(p) : 0), v[p]);
 #pragma unroll
-      for (int i = 0; i < V; ++i) v[p][i] = none;
-    }
+    for (int i = 0; i < V; ++i) v[p][i] = inside ? v[p][i] : none;
   }
 }
 template <int V, int P, class T>
