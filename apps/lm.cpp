@@ -50,6 +50,7 @@ void check_usage(const TrainOptions& o, const ModelConfig& config, const TrainCo
   want(o.resume || training.patience == 0 || !o.valid_text.empty() || o.valid_share > 0,
        "--patience wants --valid-text or --valid-share");
   want(training.guided == 0, "--guided is for translators");
+  want(training.sampling == 0, "--sampling is for translators");
   const std::vector<std::string> kinds = tokenizer_kinds();
   if (std::find(kinds.begin(), kinds.end(), o.tokenizer.kind) == kinds.end())
     want(false, unknown_name("tokenizer", o.tokenizer.kind, kinds));

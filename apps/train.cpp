@@ -163,6 +163,10 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
   const std::vector<std::string> kinds = tokenizer_kinds();
   if (std::find(kinds.begin(), kinds.end(), o.tokenizer.kind) == kinds.end())
     want(false, unknown_name("tokenizer", o.tokenizer.kind, kinds));
+  want(o.resume || training.sampling == 0 || o.tokenizer.kind == "bpe" ||
+           o.tokenizer.kind == "unigram",
+       "--sampling draws other subwords, and --tokens " + o.tokenizer.kind +
+           " has none; take --tokens bpe or unigram, or leave --sampling out");
   want(!(train_given.contains("average") && train_given.contains("average_last")),
        "--average-last takes the place of --average's mean; give one of them");
   try {
@@ -174,9 +178,10 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
   }
 }
 
-// Where in the corpus a run is, is counted in batches of the seed's order; and a checkpoint has the
-// mean that was asked for.
-const std::set<std::string> kFixed = {"seed", "batch_tokens", "average", "average_last"};
+// Where in the corpus a run is, is counted in batches of the seed's order and pieces; and a
+// checkpoint has the mean that was asked for.
+const std::set<std::string> kFixed = {"seed", "batch_tokens", "sampling", "average",
+                                      "average_last"};
 
 // A run that is resumed has these fields as they are stored.
 template <class Config>
@@ -231,6 +236,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     o.cleaning.max_length = std::min(o.cleaning.max_length, *most);
   CorpusOptions cleaning = o.cleaning;
   if (o.cut) cleaning.surplus = CorpusOptions::Surplus::cut;
+  cleaning.sampling = training.sampling, cleaning.seed = training.seed;
   auto corpus = std::make_shared<Corpus>(o.corpus, model.tokenizers, cleaning);
   std::fprintf(stderr, "%s", corpus->report().text().c_str());
   std::optional<ValidSet> valid;

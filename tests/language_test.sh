@@ -160,6 +160,7 @@ refuse 2 "wants wiring 'after'" lm train --text text --model x --preset lm-rnn -
 refuse 2 "is one of lines" lm train --text text --model x --preset lm-rnn --bidirectional
 refuse 2 "unknown tokenizer 'chars'" lm train --text text --model x --tokens chars
 refuse 2 "--patience wants" lm train --text text --model x --patience 2
+refuse 2 "--sampling is for translators" lm train --text text --model x --sampling 0.1
 refuse 1 "nosuch: cannot be read" lm train --text nosuch --model x
 refuse 1 "there is no text" lm train --text empty --model x
 refuse 1 "there is a model in it already" lm train --text text --model m

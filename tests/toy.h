@@ -21,6 +21,7 @@ struct ToyOptions {
   int sentences = 200;
   uint32_t letters = 8, shortest = 2, longest = 5;
   uint64_t seed = 1;
+  double sampling = 0;  // not 0: tokenizers by subwords, which are drawn anew in each epoch
 };
 
 struct ToyText {
@@ -44,16 +45,17 @@ inline ToyText reversed_letters(const ToyOptions& o) {
   return out;
 }
 
-// That text as files in `folder`, and as a corpus with tokenizers by word.
+// That text as files in `folder`, and as a corpus with tokenizers by word unless it samples.
 inline std::shared_ptr<Corpus> toy_corpus(const Folder& folder, const ToyOptions& o = {}) {
   const ToyText text = reversed_letters(o);
   const CorpusFiles files{.source = folder.put("toy.source", text.source),
                           .target = folder.put("toy.target", text.target),
                           .alignment = folder.put("toy.links", text.links)};
-  const TokenizerOptions words{.kind = "words"};
-  const TokenizerPair tokenizers{learn_tokenizer(texts(files, Side::source), words),
-                                 learn_tokenizer(texts(files, Side::target), words)};
-  return std::make_shared<Corpus>(files, tokenizers, CorpusOptions{.max_length = 12});
+  const TokenizerOptions kind{.kind = o.sampling > 0 ? "bpe" : "words", .size = 100};
+  const TokenizerPair tokenizers{learn_tokenizer(texts(files, Side::source), kind),
+                                 learn_tokenizer(texts(files, Side::target), kind)};
+  return std::make_shared<Corpus>(files, tokenizers,
+                                  CorpusOptions{.max_length = 12, .sampling = o.sampling});
 }
 
 }  // namespace heed

@@ -132,6 +132,7 @@ TEST(TrainConfig, WhatMakesNoSenseIsRefused) {
   EXPECT_TRUE(has(said(R"({"steps": 1, "acumulate": 2})"), "did you mean 'accumulate'"));
   EXPECT_TRUE(has(said(R"({"steps": 1, "rate": 0})"), "rate wants a number above 0"));
   EXPECT_TRUE(has(said(R"({"steps": 1, "smoothing": 1})"), "smoothing wants a share"));
+  EXPECT_TRUE(has(said(R"({"steps": 1, "sampling": 2})"), "sampling wants a number in [0, 1]"));
   EXPECT_TRUE(has(said(R"({"steps": 1, "average": 1})"), "average wants a factor"));
   EXPECT_TRUE(has(said(R"({"steps": 1, "average_last": -1})"), "average_last wants a number"));
   EXPECT_TRUE(has(said(R"({"steps": 1, "accumulate": 0})"), "want numbers above 0"));
@@ -431,9 +432,10 @@ std::map<std::string, std::vector<double>> checkpoint_of(const ToyRun& run) {
   return out;
 }
 
-void expect_the_same_bytes_when_stopped(const ModelConfig& model, const TrainConfig& config) {
+void expect_the_same_bytes_when_stopped(const ModelConfig& model, const TrainConfig& config,
+                                        double sampling = 0) {
   const Folder data, whole;
-  const auto corpus = toy_corpus(data, {.sentences = 60});
+  const auto corpus = toy_corpus(data, {.sentences = 60, .sampling = sampling});
   const ToyRun never = begin(corpus, model, config, whole.path());
   EXPECT_EQ(never.trainer->run(eventful_hooks(never)), Trainer::End::limit);
   const std::string wanted = read(whole / "model.safetensors");
@@ -469,6 +471,10 @@ TEST(Trainer, StoppedAndResumedEndsWithTheSameBytes) {
 
 TEST(Trainer, StoppedAndResumedEndsWithTheSameBytesOfAPlainMean) {
   expect_the_same_bytes_when_stopped(with_dropout(toy_rnn()), eventful(/*average_last=*/3));
+}
+
+TEST(Trainer, StoppedAndResumedEndsWithTheSameBytesOfPiecesThatAreDrawn) {
+  expect_the_same_bytes_when_stopped(with_dropout(toy_rnn()), eventful(), /*sampling=*/0.3);
 }
 
 // The child of the next test: trains in the folder that the environment names.

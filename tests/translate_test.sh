@@ -97,6 +97,17 @@ paste corpus/train.en corpus/train.fr | gzip >pairs.tsv.gz
 expect 0 "done after 2 steps" train --tsv pairs.tsv.gz --alignment corpus/train.align --guided 0.5 --model t \
   --preset transformer-tiny --size 32 --inner 32 --tokens bpe --vocabulary 200 --joint --steps 2 --batch-tokens 300
 expect 0 "done after 1 steps" train --tsv pairs.tsv.gz --model one --steps 1 --size 16 --tokens characters
+# Other subwords in each epoch: another model than without, the same twice, and when it is resumed.
+drawn() {
+  "$heed" train --tsv pairs.tsv.gz --alignment corpus/train.align --guided 0.5 --tokens bpe --vocabulary 200 \
+    --preset rnn-small --size 24 --batch-tokens 400 "$@" 2>err || wrong "--sampling: $(cat err)"
+}
+drawn --model never --steps 12
+drawn --model drawn --steps 12 --sampling 0.2
+cmp -s never/model.safetensors drawn/model.safetensors && wrong "--sampling changes nothing"
+drawn --model again --steps 5 --sampling 0.2 --threads 1
+drawn --model again --steps 12 --resume
+same drawn/model.safetensors again/model.safetensors "--sampling, resumed"
 # What no flag names is as the preset has it.
 has() { grep -qF -- "$2" "$1/config.json" || wrong "$1/config.json: no '$2': $(cat "$1/config.json")"; }
 has m '"bidirectional": true'
@@ -231,6 +242,10 @@ refuse 2 "--score is additive in m, given dot" train $files --model m --resume -
 refuse 2 "--size is 24 in m, given 128 by --preset rnn-small" train $files --model m --resume --preset rnn-small
 refuse 2 "--bidirectional is true in m, given false" train $files --model m --resume --no-bidirectional
 refuse 2 "--seed is 1 in m, given 2" train $files --model m --resume --seed 2
+refuse 2 "--sampling is 0 in m, given 0.1" train $files --model m --resume --sampling 0.1
+refuse 2 "--tokens words has none; take --tokens bpe or unigram" train $files --model y --tokens words --sampling 0.1
+refuse 2 "--tokens characters has none" train $files --model y --tokens characters --sampling 0.1
+refuse 2 "sampling wants a number in [0, 1], given 3" train $files --model y --sampling 3
 refuse 2 "--average-last is 0 in m, given 3" train $files --model m --resume --average-last 3
 refuse 2 "--average-last takes the place of --average" train $files --model y --average 0.9 --average-last 3
 refuse 1 "nosuch: cannot be read" train $files --model y --source-tokens nosuch --tokens words

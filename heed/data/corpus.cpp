@@ -4,11 +4,13 @@
 #include <exception>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 #include <sstream>
 #include <utility>
 
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
+#include "heed/base/random.h"
 #include "heed/base/unicode.h"
 #include "heed/data/text.h"
 
@@ -16,7 +18,7 @@ namespace heed {
 namespace {
 
 constexpr size_t kShownLines = 5;  // numbers of lines in a report
-constexpr size_t kBlock = 8192;    // pairs encoded at a time
+constexpr int64_t kBlock = 8192;   // pairs encoded at a time
 constexpr int64_t kGrain = 64;     // pairs a thread takes at a time
 
 std::string name_of(const CorpusFiles& files) {
@@ -227,6 +229,15 @@ Corpus::Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions option
           ": max_length (", options_.max_length, ") and window (", options_.window,
           ") must be positive and max_ratio (", options_.max_ratio, ") at least 1");
   require(tokenizers_.source && tokenizers_.target, report_.name, ": no tokenizers were given");
+  require(options_.sampling >= 0, report_.name, ": sampling wants a number of at least 0, given ",
+          options_.sampling);
+  if (options_.sampling > 0) {
+    source_sampler_ = tokenizers_.source->sampler(options_.sampling);
+    target_sampler_ = tokenizers_.target->sampler(options_.sampling);
+    require(source_sampler_ && target_sampler_, report_.name, ": sampling draws other subwords, ",
+            "and this vocabulary is one of words or characters; take one of the kind bpe or ",
+            "unigram, or no sampling");
+  }
   compare_lengths();
   starts_.push_back(PairReader(files_).position());
   if (windows() > 1) return;
@@ -264,6 +275,63 @@ std::shared_ptr<const CorpusWindow> Corpus::window(int64_t n, const std::atomic<
   return read_window(n, Threads::one, stop);
 }
 
+namespace {
+
+// The same for a line in an epoch, whoever draws it and when.
+Random random_for(uint64_t seed, int64_t epoch, int64_t line, Side side) {
+  const auto bits =
+      philox({static_cast<uint32_t>(epoch), static_cast<uint32_t>(line),
+              static_cast<uint32_t>(line >> 32), side == Side::source ? 0x73726365u : 0x74726774u},
+             {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  return Random(uint64_t{bits[0]} << 32 | bits[1]);
+}
+
+}  // namespace
+
+std::shared_ptr<const CorpusWindow> Corpus::window_of(int64_t epoch, int64_t n,
+                                                      const std::atomic<bool>& stop) {
+  auto plain = window(n, stop);
+  return plain && source_sampler_ ? drawn(*plain, epoch, stop) : plain;
+}
+
+std::shared_ptr<const CorpusWindow> Corpus::drawn(const CorpusWindow& plain, int64_t epoch,
+                                                  const std::atomic<bool>& stop) const {
+  const auto draw = [&](std::span<const Id> ids, int64_t line, Side side) {
+    Random random = random_for(options_.seed, epoch, line, side);
+    DrawnPieces pieces =
+        (side == Side::source ? source_sampler_ : target_sampler_)->draw(ids, random);
+    if (static_cast<int64_t>(pieces.ids.size()) > options_.max_length) {
+      pieces.ids.assign(ids.begin(), ids.end());
+      pieces.from.resize(ids.size());
+      std::iota(pieces.from.begin(), pieces.from.end(), 0);
+    }
+    return pieces;
+  };
+  auto window = std::make_shared<CorpusWindow>();
+  for (int64_t first = 0; first < plain.size(); first += kBlock) {
+    if (stop) return nullptr;
+    const int64_t count = std::min(kBlock, plain.size() - first);
+    std::vector<DrawnPieces> source(static_cast<size_t>(count)), target(source.size());
+    // While a GPU trains, the pool is free and helps; while it computes itself, this thread is
+    // alone, as always.
+    parallel_for(count, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const PairView pair = plain[first + i];
+        source[static_cast<size_t>(i)] = draw(pair.source, pair.line, Side::source);
+        target[static_cast<size_t>(i)] = draw(pair.target, pair.line, Side::target);
+      }
+    });
+    for (size_t i = 0; i < source.size(); ++i) {
+      const PairView pair = plain[first + static_cast<int64_t>(i)];
+      // All pieces of a word have its links, so each has those of the plain one that it begins in.
+      const Links links = to_pieces(pair.links, source[i].from, target[i].from);
+      window->add(
+          {.source = source[i].ids, .target = target[i].ids, .links = links, .line = pair.line});
+    }
+  }
+  return window;
+}
+
 std::shared_ptr<const CorpusWindow> Corpus::read_window(int64_t n, Threads threads,
                                                         const std::atomic<bool>& stop) {
   const int64_t known = std::min(n, static_cast<int64_t>(starts_.size()) - 1);
@@ -276,7 +344,7 @@ std::shared_ptr<const CorpusWindow> Corpus::read_window(int64_t n, Threads threa
   while (left > 0) {
     if (stop) return nullptr;
     std::vector<TextPair> block;
-    while (block.size() < kBlock && left > 0) {
+    while (static_cast<int64_t>(block.size()) < kBlock && left > 0) {
       auto pair = reader.next();
       if (!pair) fail(name_of(files_), ": has become shorter while it was being read");
       block.push_back(std::move(*pair));

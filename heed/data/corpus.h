@@ -78,6 +78,10 @@ struct CorpusOptions {
   // Files of different length are most often files that do not belong together.
   enum class Surplus { refuse, cut } surplus = Surplus::refuse;
   int64_t window = 1'000'000;  // lines a window; two windows are in memory at a time
+  // Not 0: in each epoch every sentence comes in pieces that are drawn anew (piece_sampler.h), a
+  // function of (seed, epoch, line). One that is then longer than max_length comes as it is.
+  double sampling = 0;
+  uint64_t seed = 1;
 };
 
 // What cleaning found and did.
@@ -153,13 +157,12 @@ class Corpus final : public Examples {
   int64_t lines() const { return lines_; }
   int64_t windows() const override { return (lines_ + options_.window - 1) / options_.window; }
 
-  // Window n, from 0; read now unless it is the only one. Null if `stop` becomes true meanwhile.
+  // Window n, from 0, in plain pieces; read now unless it is the only one. Null if `stop` becomes
+  // true meanwhile.
   std::shared_ptr<const CorpusWindow> window(int64_t n, const std::atomic<bool>& stop);
   std::shared_ptr<const CorpusWindow> window(int64_t n) { return window(n, false); }
-  std::shared_ptr<const CorpusWindow> window_of(int64_t /*epoch*/, int64_t n,
-                                                const std::atomic<bool>& stop) override {
-    return window(n, stop);
-  }
+  std::shared_ptr<const CorpusWindow> window_of(int64_t epoch, int64_t n,
+                                                const std::atomic<bool>& stop) override;
 
   // What was found so far. Windows that were not read yet, or out of turn, are not in it.
   CleaningReport report() const;
@@ -176,11 +179,14 @@ class Corpus final : public Examples {
   void compare_lengths();
   std::shared_ptr<const CorpusWindow> read_window(int64_t n, Threads threads,
                                                   const std::atomic<bool>& stop);
+  std::shared_ptr<const CorpusWindow> drawn(const CorpusWindow& plain, int64_t epoch,
+                                            const std::atomic<bool>& stop) const;
 
   const CorpusFiles files_;
   const TokenizerPair tokenizers_;
   const CorpusOptions options_;
   int64_t lines_ = 0;
+  std::shared_ptr<const PieceSampler> source_sampler_, target_sampler_;  // null: plain pieces
 
   std::shared_ptr<const CorpusWindow> only_;  // where there is one window
 

@@ -4,6 +4,7 @@
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <unordered_map>
@@ -30,6 +31,59 @@ std::string words_of(const spm::util::Status& status) {
   if (bracket == std::string::npos) return message;
   const std::string words = message.substr(bracket + 2);
   return words.find_first_not_of(" \n") == std::string::npos ? message : words;
+}
+
+// ---- what the library does not tell of a model, read from its file
+
+// Calls found(field, value, bytes) for each field of a message, which is in the form of protocol
+// buffers: `value` is a whole number's, all else is `bytes`.
+template <class Found>
+void for_each_field(std::string_view message, Found found) {
+  size_t at = 0;
+  const auto number = [&] {  // seven bits a byte, the last byte below 128
+    uint64_t value = 0;
+    for (int shift = 0; at < message.size() && shift < 64; shift += 7) {
+      const auto byte = static_cast<uint8_t>(message[at++]);
+      value |= uint64_t{byte & 0x7Fu} << shift;
+      if (byte < 0x80) break;
+    }
+    return value;
+  };
+  while (at < message.size()) {
+    const uint64_t tag = number(), form = tag & 7, value = form == 0 || form == 2 ? number() : 0;
+    const uint64_t size = form == 0 ? 0 : form == 1 ? 8 : form == 2 ? value : 4;
+    const std::string_view bytes = message.substr(at, size);
+    at += bytes.size();
+    found(tag >> 3, value, bytes);
+  }
+}
+
+struct ModelFile {
+  enum Kind : uint64_t { unigram = 1, bpe = 2 };  // there are more
+  uint64_t kind = unigram;
+  std::vector<ScoredPiece> pieces;
+};
+
+// `model` is one that the library has taken.
+ModelFile read_model(std::string_view model) {
+  constexpr uint64_t kNormal = 1;  // type of a piece; others are special, or set by a user
+  ModelFile out;
+  for_each_field(model, [&](uint64_t field, uint64_t, std::string_view bytes) {
+    if (field == 1) {
+      ScoredPiece& piece = out.pieces.emplace_back();
+      for_each_field(bytes, [&](uint64_t part, uint64_t value, std::string_view content) {
+        if (part == 1) piece.text = content;
+        if (part == 2 && content.size() == sizeof piece.score)
+          std::memcpy(&piece.score, content.data(), sizeof piece.score);
+        if (part == 3) piece.fixed = value != kNormal;
+      });
+    } else if (field == 2) {  // how it was trained
+      for_each_field(bytes, [&](uint64_t part, uint64_t value, std::string_view) {
+        if (part == 3) out.kind = value;
+      });
+    }
+  });
+  return out;
 }
 
 class SentencePiece : public Tokenizer {
@@ -123,6 +177,13 @@ class SentencePiece : public Tokenizer {
   Id size() const override { return size_; }
   SpecialIds special() const override { return special_; }
   std::optional<Id> newline() const override { return newline_; }
+
+  std::shared_ptr<const PieceSampler> sampler(double amount) const override {
+    const ModelFile file = read_model(model_);
+    if (file.kind == ModelFile::bpe) return sample_bpe(file.pieces, amount);
+    if (file.kind == ModelFile::unigram) return sample_unigram(file.pieces, amount);
+    return nullptr;
+  }
 
   void save(const std::filesystem::path& folder, const std::string& name) const override {
     write_file(folder / (name + ".spm"), model_);

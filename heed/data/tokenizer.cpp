@@ -120,6 +120,7 @@ class LookUp : public Tokenizer {
   Id size() const override { return vocabulary_.size(); }
   SpecialIds special() const override { return vocabulary_.special(); }
   std::optional<Id> newline() const override { return newline_; }
+  std::shared_ptr<const PieceSampler> sampler(double) const override { return nullptr; }
 
   void save(const std::filesystem::path& folder, const std::string& name) const override {
     vocabulary_.save(folder / (name + manner_.suffix));

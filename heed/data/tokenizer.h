@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heed/data/piece_sampler.h"
 #include "heed/data/vocabulary.h"
 
 namespace heed {
@@ -56,6 +57,10 @@ class Tokenizer {
   virtual SpecialIds special() const = 0;
   // What "\n" becomes, if this is a tokenizer of running text.
   virtual std::optional<Id> newline() const = 0;
+
+  // Draws other pieces of the same text (piece_sampler.h); `amount` is the p of bpe or the alpha of
+  // unigram. Null where a text has one way to be cut: words, characters.
+  virtual std::shared_ptr<const PieceSampler> sampler(double amount) const = 0;
 
   // Writes `folder`/`name` with the suffix of the kind. The folder must exist.
   virtual void save(const std::filesystem::path& folder, const std::string& name) const = 0;

@@ -52,6 +52,8 @@ void check(const TrainConfig& c) {
       "or more");
   require(c.smoothing >= 0 && c.smoothing < 1,
           "training: smoothing wants a share in [0, 1), given ", c.smoothing);
+  require(c.sampling >= 0 && c.sampling <= 1, "training: sampling wants a number in [0, 1], given ",
+          c.sampling);
   require(c.average >= 0 && c.average < 1, "training: average wants a factor in [0, 1), given ",
           c.average);
   require(c.average_last >= 0, "training: average_last wants a number of at least 0, given ",

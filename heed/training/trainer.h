@@ -32,6 +32,7 @@ struct TrainConfig {
   int64_t batch_tokens = 2048;
   int64_t accumulate = 1;
   double smoothing = 0.1;
+  double sampling = 0;
   double clip = 1;
   double decay = 0;
   double average = 0.999;
@@ -56,6 +57,10 @@ void fields(Config& c, F&& f) {
   f("batch_tokens", c.batch_tokens, "words a batch, padding counted");
   f("accumulate", c.accumulate, "batches whose gradients are summed before an update");
   f("smoothing", c.smoothing, "label smoothing");
+  f("sampling", c.sampling,
+    "subwords are drawn anew in each epoch: bpe leaves out a merge with this probability (try "
+    "0.1), unigram raises probabilities to this power (try 0.2; less is more varied); 0: always "
+    "the same");
   f("clip", c.clip, "gradients are scaled down to this norm; 0: never");
   f("decay", c.decay, "weight decay (AdamW)");
   f("average", c.average,
@@ -74,7 +79,7 @@ void fields(Config& c, F&& f) {
   f("patience", c.patience, "validations without a better model before it stops; 0: never");
   f("precision", c.precision,
     "of activations: f32, bf16 (on a GPU; parameters stay f32), or auto: bf16 where the model can");
-  f("seed", c.seed, "of initial values, order of batches and dropout");
+  f("seed", c.seed, "of initial values, order of batches, dropout and sampling");
 }
 
 // Throws Error for what makes no sense.
