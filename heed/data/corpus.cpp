@@ -312,8 +312,8 @@ std::shared_ptr<const CorpusWindow> Corpus::drawn(const CorpusWindow& plain, int
     if (stop) return nullptr;
     const int64_t count = std::min(kBlock, plain.size() - first);
     std::vector<DrawnPieces> source(static_cast<size_t>(count)), target(source.size());
-    // While a GPU trains, the pool is free and helps; while it computes itself, this thread is
-    // alone, as always.
+    // While a GPU trains, the pool is free and all threads draw; while the pool itself trains, this
+    // thread draws alone.
     parallel_for(count, kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const PairView pair = plain[first + i];
