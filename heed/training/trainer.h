@@ -58,8 +58,8 @@ void fields(Config& c, F&& f) {
   f("accumulate", c.accumulate, "batches whose gradients are summed before an update");
   f("smoothing", c.smoothing, "label smoothing");
   f("sampling", c.sampling,
-    "subwords are drawn anew in each epoch: bpe leaves out a merge with this probability (try "
-    "0.1), unigram raises probabilities to this power (try 0.2; less is more varied); 0: always "
+    "subwords are drawn anew in each epoch: bpe leaves out a merge with this probability (0.05, "
+    "say), unigram raises probabilities to this power (0.3, say; less is more varied); 0: always "
     "the same");
   f("clip", c.clip, "gradients are scaled down to this norm; 0: never");
   f("decay", c.decay, "weight decay (AdamW)");
