@@ -64,6 +64,7 @@ std::vector<Named> all_models() {
     add(std::string("rnn ") + weigh, small_rnn(), [&](ModelConfig& c) { c.weigh = weigh; });
   add("rnn tied", small_rnn(), [](ModelConfig& c) { c.tied = true; });
   add("rnn embedding", small_rnn(), [](ModelConfig& c) { c.embedding = 6; });
+  add("rnn tied embedding", small_rnn(), [](ModelConfig& c) { c.tied = true, c.embedding = 6; });
   for (const char* position : {"sinusoidal", "learned", "rotary"})
     add(std::string("transformer ") + position, small_transformer(),
         [&](ModelConfig& c) { c.position = position; });

@@ -79,6 +79,7 @@ std::vector<Named> recurrent_models() {
   add("tied shared", [](Named& n) { n.config.tied = n.shared = true; });
   add("shared", [](Named& n) { n.shared = true; });
   add("embedding", [](Named& n) { n.config.embedding = 6; });
+  add("tied embedding", [](Named& n) { n.config.tied = true, n.config.embedding = 6; });
   return all;
 }
 

@@ -143,9 +143,6 @@ void check(const ModelConfig& c) {
           " heads cannot share ", c.key_heads, " key heads evenly");
   require(c.embedding == 0 || c.family == "rnn",
           "config: embedding is for rnn; a transformer's is size");
-  require(!c.tied || c.embedding == 0 || c.embedding == c.size,
-          "config: tied vectors want embedding and size equal, given ", c.embedding, " and ",
-          c.size);
   require(c.dropout >= 0 && c.dropout < 1 && c.attention_dropout >= 0 && c.attention_dropout < 1,
           "config: dropout wants a share in [0, 1), given ", c.dropout, " and ",
           c.attention_dropout);
