@@ -100,13 +100,14 @@ expect 0 "done after 1 steps" train --tsv pairs.tsv.gz --model one --steps 1 --s
 # Other subwords in each epoch: another model than without, the same twice, and when it is resumed.
 drawn() {
   "$heed" train --tsv pairs.tsv.gz --alignment corpus/train.align --guided 0.5 --tokens bpe --vocabulary 200 \
-    --preset rnn-small --size 24 --batch-tokens 400 "$@" 2>err || wrong "--sampling: $(cat err)"
+    --preset rnn-small --size 24 --batch-tokens 3000 "$@" 2>err || wrong "--sampling: $(cat err)"
 }
 drawn --model never --steps 12
 drawn --model drawn --steps 12 --sampling 0.2
 cmp -s never/model.safetensors drawn/model.safetensors && wrong "--sampling changes nothing"
 drawn --model again --steps 5 --sampling 0.2 --threads 1
 drawn --model again --steps 12 --resume
+grep -q 'epoch [3-9]' err || wrong "--sampling: three epochs were meant: $(cat err)"
 same drawn/model.safetensors again/model.safetensors "--sampling, resumed"
 # What no flag names is as the preset has it.
 has() { grep -qF -- "$2" "$1/config.json" || wrong "$1/config.json: no '$2': $(cat "$1/config.json")"; }

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "heed/base/check.h"
-#include "heed/base/random.h"
+#include "heed/data/stream.h"
 
 namespace heed {
 namespace {
@@ -17,15 +17,6 @@ int64_t target_width(const PairView& pair) {
 }
 int64_t wider(const PairView& pair) {
   return std::max(width(pair.source.size()), target_width(pair));
-}
-
-// A stream of random numbers for each epoch and window. The last word keeps it apart from the
-// streams of a plain Random with the same seed.
-Random random_for(uint64_t seed, int64_t epoch, int64_t window) {
-  const auto bits = philox({static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32),
-                            static_cast<uint32_t>(window), 0x64617461},
-                           {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  return Random(uint64_t{bits[0]} << 32 | bits[1]);
 }
 
 // std::shuffle's result is left to each library; ours is the same everywhere.
@@ -167,7 +158,9 @@ Batch make_batch(std::span<const PairView> rows, const SpecialIds& source,
 std::vector<std::vector<int64_t>> plan_batches(const CorpusWindow& window,
                                                const BatchOptions& options, int64_t epoch,
                                                int64_t window_number) {
-  Random random = random_for(options.seed, epoch, window_number);
+  Random random =
+      stream_of(options.seed, {static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32),
+                               static_cast<uint32_t>(window_number), 0x64617461});
   std::vector<int64_t> pairs(static_cast<size_t>(window.size()));
   std::iota(pairs.begin(), pairs.end(), int64_t{0});
   shuffle(pairs, random);

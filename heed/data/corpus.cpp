@@ -10,8 +10,8 @@
 
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
-#include "heed/base/random.h"
 #include "heed/base/unicode.h"
+#include "heed/data/stream.h"
 #include "heed/data/text.h"
 
 namespace heed {
@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kShownLines = 5;  // numbers of lines in a report
 constexpr int64_t kBlock = 8192;   // pairs encoded at a time
+constexpr int64_t kDrawn = 512;    // pairs drawn at a time
 constexpr int64_t kGrain = 64;     // pairs a thread takes at a time
 
 std::string name_of(const CorpusFiles& files) {
@@ -233,10 +234,12 @@ Corpus::Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions option
           options_.sampling);
   if (options_.sampling > 0) {
     source_sampler_ = tokenizers_.source->sampler(options_.sampling);
-    target_sampler_ = tokenizers_.target->sampler(options_.sampling);
+    target_sampler_ = tokenizers_.source == tokenizers_.target
+                          ? source_sampler_
+                          : tokenizers_.target->sampler(options_.sampling);
     require(source_sampler_ && target_sampler_, report_.name, ": sampling draws other subwords, ",
-            "and this vocabulary is one of words or characters; take one of the kind bpe or ",
-            "unigram, or no sampling");
+            "and the ", source_sampler_ ? "target" : "source", "'s vocabulary is one of words or ",
+            "characters; take one of the kind bpe or unigram, or no sampling");
   }
   compare_lengths();
   starts_.push_back(PairReader(files_).position());
@@ -275,19 +278,6 @@ std::shared_ptr<const CorpusWindow> Corpus::window(int64_t n, const std::atomic<
   return read_window(n, Threads::one, stop);
 }
 
-namespace {
-
-// The same for a line in an epoch, whoever draws it and when.
-Random random_for(uint64_t seed, int64_t epoch, int64_t line, Side side) {
-  const auto bits =
-      philox({static_cast<uint32_t>(epoch), static_cast<uint32_t>(line),
-              static_cast<uint32_t>(line >> 32), side == Side::source ? 0x73726365u : 0x74726774u},
-             {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  return Random(uint64_t{bits[0]} << 32 | bits[1]);
-}
-
-}  // namespace
-
 std::shared_ptr<const CorpusWindow> Corpus::window_of(int64_t epoch, int64_t n,
                                                       const std::atomic<bool>& stop) {
   auto plain = window(n, stop);
@@ -297,7 +287,10 @@ std::shared_ptr<const CorpusWindow> Corpus::window_of(int64_t epoch, int64_t n,
 std::shared_ptr<const CorpusWindow> Corpus::drawn(const CorpusWindow& plain, int64_t epoch,
                                                   const std::atomic<bool>& stop) const {
   const auto draw = [&](std::span<const Id> ids, int64_t line, Side side) {
-    Random random = random_for(options_.seed, epoch, line, side);
+    Random random =
+        stream_of(options_.seed, {static_cast<uint32_t>(epoch), static_cast<uint32_t>(line),
+                                  static_cast<uint32_t>(line >> 32),
+                                  side == Side::source ? 0x73726365u : 0x74726774u});
     DrawnPieces pieces =
         (side == Side::source ? source_sampler_ : target_sampler_)->draw(ids, random);
     if (static_cast<int64_t>(pieces.ids.size()) > options_.max_length) {
@@ -308,12 +301,12 @@ std::shared_ptr<const CorpusWindow> Corpus::drawn(const CorpusWindow& plain, int
     return pieces;
   };
   auto window = std::make_shared<CorpusWindow>();
-  for (int64_t first = 0; first < plain.size(); first += kBlock) {
+  for (int64_t first = 0; first < plain.size(); first += kDrawn) {
     if (stop) return nullptr;
-    const int64_t count = std::min(kBlock, plain.size() - first);
+    const int64_t count = std::min(kDrawn, plain.size() - first);
     std::vector<DrawnPieces> source(static_cast<size_t>(count)), target(source.size());
-    // While a GPU trains, the pool is free and all threads draw; while the pool itself trains, this
-    // thread draws alone.
+    // By all threads where they are free, as while a GPU trains; else by this one alone. A model
+    // that wants them meanwhile gets one, for as long as a block takes.
     parallel_for(count, kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const PairView pair = plain[first + i];

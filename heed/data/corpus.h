@@ -79,7 +79,8 @@ struct CorpusOptions {
   enum class Surplus { refuse, cut } surplus = Surplus::refuse;
   int64_t window = 1'000'000;  // lines a window; two windows are in memory at a time
   // Not 0: in each epoch every sentence comes in pieces that are drawn anew (piece_sampler.h), a
-  // function of (seed, epoch, line). One that is then longer than max_length comes as it is.
+  // function of (seed, epoch, line). One that is then longer than max_length comes as it is;
+  // max_ratio is of plain pieces. One more window is in memory then.
   double sampling = 0;
   uint64_t seed = 1;
 };

@@ -51,7 +51,7 @@ void for_each_field(std::string_view message, Found found) {
   };
   while (at < message.size()) {
     const uint64_t tag = number(), form = tag & 7, value = form == 0 || form == 2 ? number() : 0;
-    const uint64_t size = form == 0 ? 0 : form == 1 ? 8 : form == 2 ? value : 4;
+    const uint64_t size = form == 1 ? 8 : form == 2 ? value : form == 5 ? 4 : 0;
     const std::string_view bytes = message.substr(at, size);
     at += bytes.size();
     found(tag >> 3, value, bytes);
@@ -180,6 +180,8 @@ class SentencePiece : public Tokenizer {
 
   std::shared_ptr<const PieceSampler> sampler(double amount) const override {
     const ModelFile file = read_model(model_);
+    require(std::ssize(file.pieces) == size(), "SentencePiece: the model's file has ",
+            file.pieces.size(), " pieces where the library has ", size(), "; train it anew");
     if (file.kind == ModelFile::bpe) return sample_bpe(file.pieces, amount);
     if (file.kind == ModelFile::unigram) return sample_unigram(file.pieces, amount);
     return nullptr;

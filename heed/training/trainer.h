@@ -32,7 +32,7 @@ struct TrainConfig {
   int64_t batch_tokens = 2048;
   int64_t accumulate = 1;
   double smoothing = 0.1;
-  double sampling = 0;
+  double sampling = 0;  // for the Corpus (CorpusOptions), which draws; a Trainer only keeps it
   double clip = 1;
   double decay = 0;
   double average = 0.999;

@@ -449,7 +449,7 @@ Case add_dropout_case(int64_t n) {
 }
 
 // A sum that is read with its norm and without: what is dropped there is dropped on the way back.
-// Of 512 numbers a row, neighbours far apart share what is drawn.
+// Rows of a multiple of 128 share what is drawn with others.
 Case add_dropout_norm_case(int64_t rows, int64_t n) {
   const Case sums = add_dropout_case(rows * n), norm = layer_norm_case(rows, n);
   Case c{"add_dropout_norm " + std::to_string(n),

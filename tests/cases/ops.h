@@ -50,6 +50,7 @@ Case rms_norm_case(int64_t rows, int64_t n);
 Case cross_entropy_case(int64_t rows, int64_t n, double smoothing);
 Case unary_case(const std::string& name, int64_t n);
 Case dropout_case(int64_t n);
+Case add_dropout_norm_case(int64_t rows, int64_t n);
 Case embedding_case(int64_t words, int64_t size, int64_t count);
 
 }  // namespace heed::cases

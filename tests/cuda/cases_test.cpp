@@ -317,10 +317,13 @@ TEST_F(OnGpu, LargerSizesAgreeToo) {
     const Case c = cases::matmul_case(130, 300, 200, form);
     compare(c.name, cases::draw(c, Type::f32), c.f, c.f);
   }
-  for (const Case& c : {cases::layer_norm_case(700, 512), cases::rms_norm_case(300, 1000),
-                        cases::softmax_case(300, 2000, false), cases::softmax_case(50, 9000, true),
-                        cases::cross_entropy_case(70, 32000, 0.1),
-                        cases::embedding_case(50, 256, 3000), cases::dropout_case(70000)})
+  for (const Case& c :
+       {cases::layer_norm_case(700, 512), cases::rms_norm_case(300, 1000),
+        cases::softmax_case(300, 2000, false), cases::softmax_case(50, 9000, true),
+        cases::cross_entropy_case(70, 32000, 0.1), cases::embedding_case(50, 256, 3000),
+        cases::dropout_case(70000), cases::add_dropout_norm_case(2300, 128),
+        cases::add_dropout_norm_case(19, 384), cases::add_dropout_norm_case(70, 256),
+        cases::add_dropout_norm_case(20, 1024)})
     compare(c.name, cases::draw(c, Type::f32), c.f, c.f);
   for (const char* score : {"scaled_dot", "additive", "tanh", "bilinear", "cosine"})
     for (const auto mask : cases::masks()) {
@@ -477,7 +480,7 @@ TEST_F(OnGpu, ASearchOfGraphsIsOneOfKernels) {
 // which learns nothing from the hundredth.
 const int kMostSteps = [] {
   const char* most = std::getenv("HEED_TEST_STEPS");
-  return most ? std::atoi(most) : 1000;
+  return most ? std::max(2, std::atoi(most)) : 1000;
 }();
 
 struct Trained {
@@ -564,7 +567,9 @@ void compare_bf16(const ModelConfig& config) {
   const Trained bf16 = train(config, Device::cuda, 60, Type::bf16);
   EXPECT_NEAR(f32.losses[0], bf16.losses[0], 0.01 * f32.losses[0]);
   EXPECT_NEAR(f32.losses.back(), bf16.losses.back(), 0.05 * f32.losses[0]);
-  EXPECT_LT(bf16.losses.back(), (kMostSteps < 60 ? 1 : 0.9) * bf16.losses[0]);
+  if (kMostSteps >= 60) {
+    EXPECT_LT(bf16.losses.back(), 0.9 * bf16.losses[0]);
+  }
 }
 
 bool trains_in_bf16(const ModelConfig& config) {
@@ -598,7 +603,9 @@ TEST_F(OnGpu, TwoRunsOf200StepsGiveTheSameBytes) {
     const Trained two = train(models()[which], Device::cuda, 200);
     EXPECT_EQ(one.parameters, two.parameters);
     EXPECT_EQ(one.losses, two.losses);
-    EXPECT_LT(one.losses.back(), one.losses.front());
+    if (kMostSteps >= 200) {
+      EXPECT_LT(one.losses.back(), one.losses.front());
+    }
   }
   const ModelConfig rnn{.family = "rnn", .size = 64, .dropout = 0.1};
   const Trained one = train(rnn, Device::cuda, 200, Type::bf16);

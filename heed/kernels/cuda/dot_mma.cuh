@@ -128,12 +128,13 @@ __device__ void zero(T& sums) {
 }
 
 // A row of kTiles tiles of sums, times `by`: set, or added to, where `there`; its half h = 0 is
-// rows g, 1 rows g + 8. Lanes 2 t and 2 t + 1 swap, so that four of them write the 32 bytes of two
+// rows g, 1 rows g + 8. Lanes t and t xor 1 swap, so that four of them write the 32 bytes of two
 // tiles at once: memory takes whole sectors. The whole warp calls it; rows begin at multiples of 8
 // bytes.
 template <int kTiles>
 __device__ void put_row(const float (&sums)[kTiles][4], int h, float by, bf16* row, bool there,
                         bool add) {
+  static_assert(kTiles % 2 == 0);
   const int t = static_cast<int>(threadIdx.x) % 4;
   const bool odd = t % 2;
 #pragma unroll

@@ -88,8 +88,8 @@ __device__ void normalize(float mean, float r, const float (&gain)[V], const flo
   for (int i = 0; i < V; ++i) v[i] = fmaf((v[i] - mean) * r, gain[i], bias[i]);
 }
 
-// What a norm reads is asked for before anything is waited for, also where it is not used: x once
-// more, or the gain instead of a bias.
+// What is read together is asked for together, also where it is not used (x once more, or the gain
+// instead of a bias): a branch would wait for what came before it.
 template <int V, int P, class T>
 __global__ void __launch_bounds__(kThreads, P* V > 16 ? 2 : 4)
     norm_warp(const __grid_constant__ Norm<T> k) {

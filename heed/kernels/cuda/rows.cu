@@ -12,7 +12,7 @@ namespace {
 
 // ---- sums of squares
 
-// Blocks take chunks in turn. A thread squares 16 numbers of a chunk in f32 and adds up in double;
+// Blocks take chunks. A thread squares 16 numbers of a chunk in f32 and adds up in double;
 // the block that is done last adds up what all blocks found.
 __device__ unsigned squares_done = 0;  // blocks; 0 again at the end of every launch
 
