@@ -704,6 +704,19 @@ TEST(Mask, WhatTwoMasksLeaveIsWhatBothLeave) {
   EXPECT_FALSE(Mask().ranges({.batch = 2, .heads = 1, .queries = 6, .keys = 6}));
 }
 
+TEST(Mask, RangesFoundOnceAreThoseOfTheirSizesAlone) {
+  const std::vector<Id> lengths{6, 4};
+  const Mask::Sizes sizes{.batch = 2, .heads = 2, .queries = 6, .keys = 6};
+  const Mask mask = Mask::padding(lengths) & Mask::causal(), found = mask.at(sizes);
+  EXPECT_EQ(found.ranges(sizes)->raw(), found.ranges(sizes)->raw());  // the same tensor
+  EXPECT_EQ(found.ranges(sizes)->values(), mask.ranges(sizes)->values());
+  Mask::Sizes other = sizes;
+  other.queries = 1, other.first = 3;
+  EXPECT_EQ(found.ranges(other)->values(), mask.ranges(other)->values());
+  const Mask less = Mask::window(1, 0);
+  EXPECT_EQ((found & less).ranges(sizes)->values(), (mask & less).ranges(sizes)->values());
+}
+
 // ---- properties
 
 TEST(Weights, SumToOneAndAreZeroWhereNothingIsSeen) {

@@ -42,6 +42,7 @@ Mask Mask::around(const Tensor& places, double reach) {
 
 Mask Mask::operator&(const Mask& other) const {
   Mask both = *this;
+  both.found_.reset();
   if (other.lengths_) {
     require(!lengths_ || lengths_->size() == other.lengths_->size(), "mask: paddings of ",
             lengths_ ? lengths_->size() : 0, " and of ", other.lengths_->size(),
@@ -63,7 +64,14 @@ Mask Mask::operator&(const Mask& other) const {
   return both;
 }
 
+Mask Mask::at(const Sizes& sizes) const {
+  Mask mask = *this;
+  mask.found_ = std::make_shared<const Found>(Found{sizes, ranges(sizes)});
+  return mask;
+}
+
 std::optional<Tensor> Mask::ranges(const Sizes& s) const {
+  if (found_ && found_->sizes == s) return found_->ranges;
   if (!lengths_ && !causal_ && !past_ && !before_ && !places_) return std::nullopt;
   if (lengths_) {
     require(static_cast<int64_t>(lengths_->size()) == s.batch, "mask: ", lengths_->size(),

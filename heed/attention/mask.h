@@ -7,6 +7,7 @@
 // seen, NaN included, reaches nothing.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -38,17 +39,26 @@ class Mask {
   struct Sizes {
     int64_t batch, heads, queries, keys;
     int64_t first = 0;  // the position of the first query; that of the first key is 0
+    bool operator==(const Sizes&) const = default;
   };
   // ids [B or 1, H or 1, Tq, 2]: the first key seen and the one behind the last; none: all are
   // seen.
   std::optional<Tensor> ranges(const Sizes& sizes) const;
 
+  // The same mask, with its ranges at these sizes found now: for layers that share it.
+  Mask at(const Sizes& sizes) const;
+
  private:
+  struct Found {
+    Sizes sizes;
+    std::optional<Tensor> ranges;
+  };
   std::optional<std::vector<Id>> lengths_;
   bool causal_ = false, past_ = false;
   std::optional<int64_t> before_, after_;
   std::optional<Tensor> places_;
   double reach_ = 0;
+  std::shared_ptr<const Found> found_;
 };
 
 }  // namespace heed

@@ -103,8 +103,9 @@ Tensor Transformer::embed(const Embedding& table, const Tensor& id, int64_t firs
 }
 
 Tensor Transformer::encode(const Source& source, std::vector<Tensor>* layers) const {
+  const int64_t B = source.ids.size(0), T = source.ids.size(1);
   const AttendOptions options{
-      .mask = Mask::padding(source.lengths),
+      .mask = Mask::padding(source.lengths).at({B, config_.heads, T, T}),
       .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
       .dropout = config_.attention_dropout};
   Stream x(config_, embed(source_, source.ids, 0));
@@ -126,12 +127,14 @@ WordLayers Transformer::word_layers(const Source& source, Id begin) const {
 Forced Transformer::force(const Source& source, const Tensor& target_in, bool want_weights) const {
   std::optional<Tensor> memory;
   if (!encoder_.empty()) memory = encode(source);
+  const int64_t B = target_in.size(0), T = target_in.size(1);
   AttendOptions self{
-      .mask = Mask::causal(),
+      .mask = Mask::causal().at({B, config_.heads, T, T}),
       .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
       .dropout = config_.attention_dropout};
   AttendOptions cross = self;
-  cross.mask = Mask::padding(source.lengths), cross.want_weights = want_weights;
+  if (memory) cross.mask = Mask::padding(source.lengths).at({B, config_.heads, T, memory->size(1)});
+  cross.want_weights = want_weights;
   self.want_weights = want_weights && !memory;
   Forced out;
   Stream x(config_, embed(target_ ? *target_ : source_, target_in, 0));

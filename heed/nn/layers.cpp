@@ -1,6 +1,9 @@
 #include "heed/nn/layers.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <vector>
 
 namespace heed {
@@ -36,16 +39,23 @@ FeedForward::FeedForward(const Params& params, int64_t size, int64_t inner, Acti
 
 Tensor sinusoidal_positions(int64_t length, int64_t size, int64_t first, Type type) {
   require(size % 2 == 0, "sinusoidal_positions: wants an even size, given ", size);
-  const int64_t half = size / 2;
-  std::vector<double> values(static_cast<size_t>(length * size));
-  for (int64_t t = 0; t < length; ++t)
+  // Of each size the rows so far: sines took a host longer than all else it does for a small step.
+  static std::mutex mutex;
+  static std::map<int64_t, std::vector<double>> tables;
+  const std::lock_guard lock(mutex);
+  std::vector<double>& table = tables[size];
+  const int64_t half = size / 2, known = std::ssize(table) / std::max<int64_t>(size, 1);
+  table.resize(static_cast<size_t>(std::max(known, first + length) * size));
+  for (int64_t t = known; t < first + length; ++t)
     for (int64_t i = 0; i < half; ++i) {
       const double angle =
-          static_cast<double>(first + t) * std::pow(10000.0, -2.0 * double(i) / double(size));
-      values[static_cast<size_t>(t * size + i)] = std::sin(angle);
-      values[static_cast<size_t>(t * size + half + i)] = std::cos(angle);
+          static_cast<double>(t) * std::pow(10000.0, -2.0 * double(i) / double(size));
+      table[static_cast<size_t>(t * size + i)] = std::sin(angle);
+      table[static_cast<size_t>(t * size + half + i)] = std::cos(angle);
     }
-  return tensor(values, {length, size}, type);
+  const auto rows = std::span(table).subspan(static_cast<size_t>(first * size),
+                                             static_cast<size_t>(length * size));
+  return tensor(rows, {length, size}, type);
 }
 
 }  // namespace heed

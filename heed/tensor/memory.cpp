@@ -85,9 +85,13 @@ void Arena::add_chunk(std::byte* begin, size_t size) {
   chunks_.push_back({begin, size, {{begin, size - align_of(device_)}}});
 }
 
-void* Arena::allocate(size_t bytes) {
+size_t Arena::block_size(size_t bytes) const {
   const size_t align = align_of(device_);
-  const size_t size = (std::max<size_t>(bytes, 1) + align - 1) / align * align + kFence;
+  return (std::max<size_t>(bytes, 1) + align - 1) / align * align + kFence;
+}
+
+void* Arena::allocate(size_t bytes) {
+  const size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
   std::byte* begin = nullptr;
   const auto take = [&](Chunk& chunk) {
@@ -103,13 +107,12 @@ void* Arena::allocate(size_t bytes) {
   };
   bool found = std::any_of(chunks_.begin(), chunks_.end(), take);
   if (!found && device_ == Device::cuda) {
-    const size_t chunk = std::max(kCudaChunk, size + align);
+    const size_t chunk = std::max(kCudaChunk, size + kCudaAlign);
     add_chunk(static_cast<std::byte*>(cuda_allocate(chunk)), chunk);
     found = take(chunks_.back());
   }
   require(found, "arena: out of memory: wanted ", bytes >> 20, " MiB more, ", used_ >> 20, " of ",
           chunks_.front().size >> 20, " MiB are in use; a smaller batch needs less");
-  held_[begin] = size;
   course_ = (course_ ^ reinterpret_cast<uintptr_t>(begin) ^ size) * 0x100000001b3;
   used_ += static_cast<int64_t>(size);
   peak_ = std::max(peak_, used_);
@@ -118,18 +121,17 @@ void* Arena::allocate(size_t bytes) {
   return begin;
 }
 
-void Arena::release(void* block) {
+void Arena::release(void* block, size_t bytes) {
+  auto* const begin = static_cast<std::byte*>(block);
+  size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
-  const auto it = held_.find(static_cast<std::byte*>(block));
-  HEED_ASSERT(it != held_.end());
-  auto [begin, size] = *it;
-  held_.erase(it);
   used_ -= static_cast<int64_t>(size);
   course_ = (course_ ^ reinterpret_cast<uintptr_t>(begin)) * 0x100000001b3;
   poison(device_, begin, size);
   const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), [&](const Chunk& c) {
     return begin >= c.begin && begin < c.begin + c.size;
   });
+  HEED_ASSERT(chunk != chunks_.end());
   auto& free = chunk->free;
   auto next = free.lower_bound(begin);
   if (next != free.end() && next->first == begin + size) {

@@ -33,7 +33,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
   // Aligned to 64 bytes (256 on a GPU). Throws Error when the device's memory would not suffice.
   void* allocate(size_t bytes);
-  void release(void* block);
+  void release(void* block, size_t bytes);  // as many as it was asked for
 
   // A hash of all that was asked for and given back since begin_course(): the same for two steps
   // that took the same course.
@@ -47,6 +47,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
  private:
   explicit Arena(Device device);
   void add_chunk(std::byte* begin, size_t size);
+  size_t block_size(size_t bytes) const;
 
   struct Chunk {
     std::byte* begin;
@@ -57,7 +58,6 @@ class Arena : public std::enable_shared_from_this<Arena> {
   const Device device_;
   mutable std::mutex mutex_;
   std::vector<Chunk> chunks_;
-  std::map<std::byte*, size_t> held_;  // begin -> size
   int64_t used_ = 0, peak_ = 0;
   uint64_t course_ = 0;
 };

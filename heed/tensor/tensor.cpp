@@ -54,7 +54,7 @@ Tensor::Tensor(const Shape& shape, Type type)
   auto arena = current_arena().shared_from_this();
   device_ = arena->device();
   void* block = arena->allocate(bytes);
-  storage_ = std::shared_ptr<void>(block, [arena](void* p) { arena->release(p); });
+  storage_ = std::shared_ptr<void>(block, [arena, bytes](void* p) { arena->release(p, bytes); });
 }
 
 bool Tensor::contiguous() const {
