@@ -120,14 +120,15 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
   const Widths<T> w(a);
   const bool additive = a.form == ScoreForm::additive;
   const bool many = group.rows() >= kFewRows;
-  T* memory = scratch<Room::attention_block, T>(
-      GradScores<T>::count(a, kRows) + kRows * kTileRow + kRows + 2 * kKeys * (w.size + w.value) +
-      kRows * w.value + kPanel<T> * std::max(w.size, w.value));
+  T* memory = scratch<Room::attention_block, T>(GradScores<T>::count(a, kRows) + kRows * kTileRow +
+                                                2 * kKeys * (w.size + w.value) + kRows * w.value +
+                                                kPanel<T> * std::max(w.size, w.value));
   T *dk_room = memory, *dvalue_room = dk_room + kKeys * w.size,
     *turned_values = dvalue_room + kKeys * w.value, *key_room = turned_values + kKeys * w.value,
     *g = key_room + kKeys * w.size, *slopes = g + kRows * w.value,
-    *mean = slopes + kRows * kTileRow, *row_room = mean + kRows;
+    *row_room = slopes + kRows * kTileRow;
   GradScores<T> s(a, kRows, row_room + kPanel<T> * std::max(w.size, w.value));
+  T mean[kRows];  // not among the rooms, which all begin where a vector does
   const KeySums<T> dk{dk_room, a.size, w.size, many && !additive},
       dvalue{dvalue_room, a.value_size, w.value, many};
   for (int64_t key = piece.first; key < piece.last; key += kKeys) {
@@ -226,7 +227,7 @@ void apply(const AttentionGrad<T>& k) {
   const int64_t wanted = chunk_count(16, groups);
   const int64_t pieces =
       k.dbias.data ? 1 : std::clamp<int64_t>(tiles, 1, std::min<int64_t>(8, wanted));
-  const int64_t part = (rows + heads) * w.size + rows;
+  const int64_t part = (rows + heads) * w.size + rounded_up(rows, 16);  // as vectors begin
   T* parts = scratch<Room::attention_whole, T>(groups * pieces * part);
   const auto run_piece = [&](int64_t i) {
     const int64_t group = i / pieces, p = i % pieces;
