@@ -31,14 +31,6 @@ namespace heed::kernels::HWY_NAMESPACE {
 
 constexpr int64_t rounded_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-// The register tile of attention: 6 rows of four vectors where there are 32 registers. It loads
-// less for each multiply-add than 14 x 2, and its products are short: 64 long with heads of 64.
-// What is left at the side, up to kNr columns, is a product's tile.
-constexpr int kTall = 6;
-constexpr int kWide = kMr > kTall ? 4 : kVectors;
-template <class T>
-constexpr int64_t kPanel = kWide* HWY_LANES(T);
-
 template <class T>
 constexpr T kNone = -std::numeric_limits<T>::infinity();
 
@@ -183,7 +175,7 @@ HWY_NOINLINE void multiply(int64_t m, int64_t n, int64_t k, Strip<T> a, Panels<T
 template <class T>
 Panels<T> packed_panels(int64_t k, int64_t n, const T* x, int64_t row, T* room) {
   for (int64_t j = 0; j < n; j += kPanel<T>)
-    pack_panel<T, kWide>(k, std::min(kPanel<T>, n - j), {x + j, row, 1}, room + j * k);
+    pack_panel<T>(k, std::min(kPanel<T>, n - j), {x + j, row, 1}, room + j * k);
   return {room, k * kPanel<T>, kPanel<T>};
 }
 template <class T>
@@ -195,7 +187,7 @@ Panels<T> panels_of(int64_t k, int64_t n, const T* x, int64_t row, T* room) {
 template <class T>
 Panels<T> turned_panels(int64_t count, int64_t k, const T* x, int64_t row, T* room) {
   for (int64_t j = 0; j < count; j += kPanel<T>)
-    pack_panel<T, kWide>(k, std::min(kPanel<T>, count - j), {x + j * row, 1, row}, room + j * k);
+    pack_panel<T>(k, std::min(kPanel<T>, count - j), {x + j * row, 1, row}, room + j * k);
   return {room, k * kPanel<T>, kPanel<T>};
 }
 

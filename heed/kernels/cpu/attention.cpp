@@ -32,8 +32,8 @@ struct Packed {
 };
 
 // The running softmax of a row. Exponentials are taken from an integer `from` near the maximum,
-// which moves only when a score is more than kSlack above it: then factors are exact powers of 2,
-// and seldom needed.
+// which moves only when those of a tile sum up to more than 2^kSlack in some lane: factors are
+// exact powers of 2 and seldom needed, and the maximum is looked for in a row's first tile alone.
 constexpr int kSlack = 8;
 template <class T>
 struct Running {
@@ -57,12 +57,12 @@ HWY_INLINE Vec<T> largest(int64_t n, const T* HWY_RESTRICT score) {
   return hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3]));
 }
 
-// Moves `from` where a row's largest score asks for it; `context`, what was summed so far, too.
+// Moves `from` to a row's largest score; `context`, what was summed so far, too.
 template <class T>
-HWY_INLINE void move_from(Vec<T> most, Running<T>& run, int64_t m, T* HWY_RESTRICT context) {
+HWY_INLINE void move_from(T most, Running<T>& run, int64_t m, T* HWY_RESTRICT context) {
   const Tag<T> d;
-  if (hn::AllFalse(d, hn::Gt(most, hn::Set(d, run.from + kSlack)))) return;
-  const T now = std::ceil(hn::GetLane(hn::MaxOfLanes(d, most)));
+  const T now = std::ceil(most);
+  if (!(now > run.from)) return;
   if (run.from != kNone<T>) {
     const auto factor = exp2_of_negative(hn::Set(d, run.from - now));
     hn::Store(hn::Mul(factor, hn::Load(d, run.sums)), d, run.sums);
@@ -72,14 +72,14 @@ HWY_INLINE void move_from(Vec<T> most, Running<T>& run, int64_t m, T* HWY_RESTRI
   run.from = now;
 }
 
-// Scores become exponentials. Four chains of vectors; two of them take what is left at the end, as
-// if zeros followed: the bits stay the same.
+// Scores become exponentials; returns their sums by lanes. Four chains of vectors; two of them take
+// what is left at the end, as if zeros followed: the bits stay the same.
 template <class T>
-HWY_INLINE void exponentiate(int64_t n, T* HWY_RESTRICT score, Running<T>& run) {
+HWY_INLINE Vec<T> exponentiate(int64_t n, T* HWY_RESTRICT score, T from) {
   const Tag<T> d;
   constexpr int64_t lanes = HWY_LANES(T);
   // Where all scores are -inf so far, any finite number gives exponentials of 0.
-  T from = run.from == kNone<T> ? T(0) : run.from;
+  if (from == kNone<T>) from = 0;
   if (HWY_UNLIKELY(!(std::abs(from) < kMostFrom<T>))) {
     for (int64_t i = 0; i < n; i += lanes)
       hn::StoreU(hn::Sub(hn::LoadU(d, score + i), hn::Set(d, from)), d, score + i);
@@ -97,30 +97,50 @@ HWY_INLINE void exponentiate(int64_t n, T* HWY_RESTRICT score, Running<T>& run) 
   for (; j + 4 * lanes <= n; j += 4 * lanes) take(j, 0), take(j, 1), take(j, 2), take(j, 3);
   static_assert(kNr<T> == 2 * lanes);
   if (j < n) take(j, 0), take(j, 1);
-  const auto all = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
-  hn::Store(hn::Add(hn::Load(d, run.sums), all), d, run.sums);
+  return hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
 }
 
-// Scores of some rows of a block become exponentials, times what dropout leaves of them. `plain`:
-// nothing is added to the scores, and all is seen. Not inline: the constants stay in registers.
+// Scores of some rows of a block, as take_scores left them, become exponentials, times what dropout
+// leaves of them. `plain`: nothing is added to the scores, and all is seen. Not inline: the
+// constants stay in registers.
 template <class T>
 HWY_NOINLINE void weigh(const Group<T>& group, const Block& block, Rows rows, Keys keys, bool plain,
-                        T* scores, int64_t score_row, Running<T>* run, T* context,
-                        int64_t context_row) {
+                        const Panels<T>& panels, const TileScores<T>& s, Running<T>* run,
+                        T* context, int64_t context_row) {
   const Attention<T>& a = group.a;
+  const Tag<T> d;
   const int64_t written = rounded_up(keys.count, kNr<T>);
+  const auto finish = [&](int64_t i) {
+    if (!plain || written != keys.count)
+      finish_scores(group, block, rows.first + i, keys, s.tile + i * s.kRow);
+  };
+  const auto move = [&](int64_t i) HWY_ATTR {
+    const auto most = largest(written, s.tile + i * s.kRow);
+    move_from(hn::GetLane(hn::MaxOfLanes(d, most)), run[rows.first + i], a.value_size,
+              context + i * context_row);
+  };
   for (int64_t i = 0; i < rows.count; ++i) {
-    T* score = scores + i * score_row;
-    if (!plain || written != keys.count) finish_scores(group, block, rows.first + i, keys, score);
+    finish(i);
+    if (run[rows.first + i].from == kNone<T>) move(i);
+  }
+  const auto limit = hn::Set(d, T(1 << kSlack));
+  for (int64_t i = 0; i < rows.count; ++i) {
     Running<T>& running = run[rows.first + i];
-    move_from(largest(written, score), running, a.value_size, context + i * context_row);
-    exponentiate(written, score, running);
+    T* score = s.tile + i * s.kRow;
+    auto sums = exponentiate(written, score, running.from);
+    if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Gt(sums, limit)))) {  // once more, from further up
+      take_scores(group, {rows.first + i, 1}, keys, panels, s, score);
+      finish(i);
+      move(i);
+      sums = exponentiate(written, score, running.from);
+    }
+    hn::Store(hn::Add(hn::Load(d, running.sums), sums), d, running.sums);
   }
   if (!(a.dropout > 0)) return;
   for (int64_t i = 0; i < rows.count; ++i) {
     HWY_ALIGN T factor[kStep];
     drop_factors(a, group.number(block.row0 + rows.first + i), keys.first, written, factor);
-    T* weight = scores + i * score_row;
+    T* weight = s.tile + i * s.kRow;
     map_range<T>(
         0, written, [](Vec<T> x, Vec<T> y) { return hn::Mul(x, y); }, weight,
         static_cast<const T*>(weight), static_cast<const T*>(factor));
@@ -174,20 +194,6 @@ void write_weights(const Group<T>& group, const Block& block, const Packed<T>& p
   });
 }
 
-// Asks for the queries and the context of the rows behind `rows`, a block further: they are in the
-// cache when their turn comes.
-template <class T>
-void ask_for_next(const Group<T>& group, const Block& block, Rows rows) {
-  const Attention<T>& a = group.a;
-  constexpr int64_t line = 64 / sizeof(T);
-  const int64_t first = block.row0 + block.rows + rows.first;
-  for (int64_t row = first; row < std::min(group.rows(), first + rows.count); ++row) {
-    for (int64_t x = 0; x < a.size; x += line) hwy::Prefetch(group.row_of(a.q, row) + x);
-    for (int64_t x = 0; x < a.value_size; x += line)
-      hwy::Prefetch(group.row_of(a.context, row) + x);
-  }
-}
-
 template <class T>
 void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) {
   const Attention<T>& a = group.a;
@@ -209,11 +215,10 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
     const bool all_seen = block.all_see(keys);
     const bool numbers = all_seen || all_finite(count, a.value_size, group.value(key), a.value.row);
     for_strips(a, block, [&](Rows rows) {
-      if (key < kStep) ask_for_next(group, block, rows);
       take_scores(group, rows, keys, panels, s, s.tile);
       T* context = sums + rows.first * width.value;
       const bool plain = all_seen && a.form != ScoreForm::log_dot && !a.bias.data && !a.place;
-      weigh(group, block, rows, keys, plain, s.tile, s.kRow, run, context, width.value);
+      weigh(group, block, rows, keys, plain, panels, s, run, context, width.value);
       multiply_seen(block, rows, keys, a.value_size, s.tile, s.kRow, values, numbers, context,
                     width.value);
     });
@@ -240,9 +245,8 @@ void pack_tile(const Group<T>& group, int64_t key, T* keys, T* values) {
   if (a.form != ScoreForm::additive)
     turned_panels(count, a.size, group.key(key), a.k.row, keys + key * a.size);
   for (int64_t j = 0; j < a.value_size; j += kPanel<T>)
-    pack_panel<T, kWide>(count, std::min(kPanel<T>, a.value_size - j),
-                         {group.value(key) + j, a.value.row, 1},
-                         values + key * columns + j * kStep);
+    pack_panel<T>(count, std::min(kPanel<T>, a.value_size - j),
+                  {group.value(key) + j, a.value.row, 1}, values + key * columns + j * kStep);
 }
 
 template <class T>

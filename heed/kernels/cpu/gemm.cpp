@@ -1,9 +1,9 @@
 // Matrix products for the CPU (docs/decisions/matrix-products.md says why they are ours).
 //
 // The form of Goto and van de Geijn (2008, "Anatomy of high-performance matrix multiplication"): b
-// is packed into panels of NR columns; a tile of MR x NR sums stays in registers while the product
-// runs down k; a is read where it stands (or, transposed, packed strip by strip). k is cut at
-// kDepth, and the parts are added to c in rising order. So every element of c is summed in one
+// is packed into panels; a tile of kTall rows by a panel's width stays in registers while the
+// product runs down k; a is read where it stands (or, transposed, packed strip by strip). k is cut
+// at kDepth, and the parts are added to c in rising order. So every element of c is summed in one
 // order that depends on k alone: neither the size of the batch nor the threads change a bit of it.
 #include <algorithm>
 #include <cstring>
@@ -52,8 +52,8 @@ void pack_rows(Matrix<const T> a, int64_t rows, int64_t k, int64_t p0, int64_t p
     for (int64_t row = 0; row < rows; row += height) {
       const int64_t m = std::min(height, rows - row);
       T* to = out + row * k + p * m;
-      if (m == kMr)  // a size the compiler knows
-        std::memcpy(to, in + row, kMr * sizeof(T));
+      if (m == kTall)  // a size the compiler knows
+        std::memcpy(to, in + row, kTall * sizeof(T));
       else
         std::copy_n(in + row, m, to);
     }
@@ -64,7 +64,7 @@ void pack_rows(Matrix<const T> a, int64_t rows, int64_t k, int64_t p0, int64_t p
 // rows, a few at a time and several panels side by side, as memory likes it.
 template <class T>
 void pack_blocks(int64_t depth, int64_t n, Matrix<const T> b, T* out) {
-  constexpr int64_t nr = kNr<T>;
+  constexpr int64_t nr = kPanel<T>;
   const bool by_rows = b.col == 1;
   const int64_t width = (by_rows ? 8 : 2) * nr, part = by_rows ? kDepth / 4 : kDepth;
   const int64_t groups = chunk_count(n, width);
@@ -132,7 +132,7 @@ struct Piece {
 // One block of k for one piece of c.
 template <class T>
 void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece) {
-  constexpr int64_t nr = kNr<T>;
+  constexpr int64_t nr = kPanel<T>, half = nr / 2;
   const auto [row0, row1, col0, col1] = piece;
   const T* const panels = block.panels;
   T* const c = block.c;
@@ -145,12 +145,12 @@ void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece
     if (g.a.col == 1) return {packed_rows + (i - row0) * (k + kApart), k + kApart, 1};
     return {packed_rows + (i - row0) * k, 1, m};
   };
-  for (int64_t j = col0; j < col1; j += nr) {  // a panel of b stays in the first-level cache
+  for (int64_t j = col0; j < col1; j += nr) {  // a panel of b stays in the second-level cache
     const int64_t n = std::min(nr, col1 - j);
     const T* panel = panels ? panels + (j - block.base) * k : block.b + k0 * g.b.row + j * g.b.col;
     int64_t panel_row = panels ? nr : g.b.row;
-    HWY_ALIGN T own_panel[kDepth * kNr<T>];
-    if (!panels && (n < nr || block.pack_late)) {
+    HWY_ALIGN T own_panel[kDepth * kPanel<T>];
+    if (!panels && (n % half != 0 || block.pack_late)) {
       pack_panel<T>(k, n, {panel, g.b.row, g.b.col}, own_panel);
       panel = own_panel;
       panel_row = nr;
@@ -158,20 +158,27 @@ void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece
     for (int64_t i = row0; i < row1; i += height) {
       const int64_t m = std::min(height, row1 - i);
       const Strip<T> strip = strip_at(i, m);
+      // c is wanted at the end of a tile; asked for now, it is there by then.
       T* at = c + i * g.c.row + j;
-      if (n == nr) {
-        if (block.next && i < 2 * height)  // two strips ask for a panel, each for half of it
-          tile_of<kMr, kVectors, true>(m, k, strip, panel, panel_row, at, g.c.row, add,
-                                       block.next + i / height * k * (nr / 2));
-        else
-          tile_of<kMr>(m, k, strip, panel, panel_row, at, g.c.row, add);
-        continue;
-      }
-      // The right edge: a whole tile beside, then the columns that exist.
-      HWY_ALIGN T edge_c[kMr * kNr<T>];
-      for (int64_t r = 0; r < m && add; ++r) std::copy_n(at + r * g.c.row, n, edge_c + r * nr);
-      tile_of<kMr>(m, k, strip, panel, panel_row, edge_c, nr, add);
-      for (int64_t r = 0; r < m; ++r) std::copy_n(edge_c + r * nr, n, at + r * g.c.row);
+      for (int64_t r = 0; r < m; ++r)
+        for (int64_t x = 0; x < n; x += HWY_LANES(T)) hwy::Prefetch(at + r * g.c.row + x);
+      // The right edge: a tile beside, then the columns that exist.
+      HWY_ALIGN T edge[kTall * kPanel<T>];
+      const bool at_edge = n % half != 0;
+      for (int64_t r = 0; r < m && at_edge && add; ++r)
+        std::copy_n(at + r * g.c.row, n, edge + r * nr);
+      T* const to = at_edge ? edge : at;
+      const int64_t to_row = at_edge ? nr : g.c.row;
+      // A vector for each k: as many strips as there are in a panel's row ask for a part of it
+      // each.
+      if (const int64_t part = (i - row0) / height; n <= half)
+        tile_of<kTall, kWide / 2>(m, k, strip, panel, panel_row, to, to_row, add);
+      else if (block.next && part < kWide)
+        tile_of<kTall, kWide, true>(m, k, strip, panel, panel_row, to, to_row, add,
+                                    block.next + part * k * HWY_LANES(T));
+      else
+        tile_of<kTall, kWide>(m, k, strip, panel, panel_row, to, to_row, add);
+      for (int64_t r = 0; r < m && at_edge; ++r) std::copy_n(edge + r * nr, n, at + r * g.c.row);
     }
   }
   const bool last = k0 + kDepth >= g.k;
@@ -233,20 +240,20 @@ void multiply_vector(const Matmul<T>& g, const T* a, const T* b, T* c) {
 // One product, on all threads.
 template <class T>
 void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
-  constexpr int64_t nr = kNr<T>;
+  constexpr int64_t nr = kPanel<T>;
   const bool few = g.m <= kFewRows;
   // Few rows: packing b would cost as much as the product. A transposed b must be packed.
   const bool direct = !g.packed_b && few && g.b.col == 1;
-  // Not many: a panel is packed when its turn comes, used for all rows while it is in the
-  // first-level cache, and forgotten.
+  // Not many: a panel is packed when its turn comes, used for all rows while it is in the cache,
+  // and forgotten.
   const bool pack_late = !g.packed_b && !direct && g.m <= 320;
   const bool pack_early = !g.packed_b && !direct && !pack_late;
-  // Eight strips to a tile, fewer where there would be too few tiles to share out evenly.
-  int64_t rows_of_tile = 8 * kMr;
+  // Sixteen strips to a tile, fewer where there would be too few tiles to share out evenly.
+  int64_t rows_of_tile = 16 * kTall;
   const int64_t columns = chunk_count(std::min(g.n, kColumns), kTileColumns);
-  while (rows_of_tile > 2 * kMr && chunk_count(g.m, rows_of_tile) * columns < 8 * threads())
+  while (rows_of_tile > 4 * kTall && chunk_count(g.m, rows_of_tile) * columns < 8 * threads())
     rows_of_tile /= 2;
-  if (pack_late || few) rows_of_tile = chunk_count(g.m, kMr) * kMr;
+  if (pack_late || few) rows_of_tile = chunk_count(g.m, kTall) * kTall;
   const int64_t row_tiles = chunk_count(g.m, rows_of_tile);
   const auto rows_at = [&](int64_t row) { return std::min(rows_of_tile, g.m - row); };
   // Rows a multiple of 4096 bytes apart would all fall into one set of the first-level cache.
@@ -362,8 +369,8 @@ namespace heed::kernels {
 HEED_KERNEL_RUN(Matmul)
 HEED_KERNEL_RUN(PackMatrix)
 
-// The widest panel of any instruction set: two vectors of 16.
-int64_t packed_size(int64_t k, int64_t n) { return k * chunk_count(n, 32) * 32; }
+// The widest panel of any instruction set: four vectors of 16.
+int64_t packed_size(int64_t k, int64_t n) { return k * chunk_count(n, 64) * 64; }
 
 }  // namespace heed::kernels
 #endif

@@ -104,22 +104,24 @@ HWY_INLINE Vec<double> exp_of(Vec<double> x) {
 
 HWY_INLINE Vec<double> exp_of_negative(Vec<double> x) { return exp_of(x); }
 
-// 2^(x - from) for an integer `from` of less than kMostFrom, while the result is below 2^127, by a
-// polynomial for 2^r on |r| <= 1/2, which is within 5.1e-9 of it; roundings come on top. What would
-// be below 2^-125.5 is 0, and so is 2^-inf.
+// 2^(x - from) for an integer `from` of less than kMostFrom by a polynomial for 2^r on |r| <= 1/2,
+// which is within 5.1e-9 of it; roundings come on top. What would be below 2^-125.5 is 0, and so is
+// 2^-inf; what would be above 2^128 is inf.
 template <class T>
 constexpr T kMostFrom = T(1 << 20);
 template <class T>
 class Exp2From {
  public:
   HWY_INLINE explicit Exp2From(T from)
-      : magic_(hn::Set(Tag<T>(), T(12583038) - from)), low_(hn::Set(Tag<T>(), from - T(126))) {}
+      : magic_(hn::Set(Tag<T>(), T(12583038) - from)),
+        low_(hn::Set(Tag<T>(), from - T(126))),
+        high_(hn::Set(Tag<T>(), from + T(128))) {}
 
   HWY_INLINE Vec<T> operator()(Vec<T> x) const {
     const Tag<T> d;
     const hn::RebindToSigned<Tag<T>> di;
     // A NaN comes second: x86 returns it then.
-    const auto y = hn::Max(low_, x);
+    const auto y = hn::Min(high_, hn::Max(low_, x));
     // Adding 1.5 * 2^23 + 126 - from rounds y to an integer, and leaves n + 126 in the low bits:
     // the exponent of 2^(n-1), or of 0. The polynomial is twice 2^r.
     const auto t = hn::Add(y, magic_);
@@ -136,11 +138,11 @@ class Exp2From {
   }
 
  private:
-  Vec<T> magic_, low_;
+  Vec<T> magic_, low_, high_;
 };
 #if HWY_TARGET <= HWY_AVX3
 // AVX-512 takes the fraction and multiplies by 2^floor(x) in one instruction each: here r lies in
-// [0, 1), and the polynomial is within 2.1e-9 of 2^r.
+// [0, 1), and the polynomial is within 8.3e-8 of 2^r, 1 at 0: less than a score's own rounding.
 template <>
 class Exp2From<float> {
  public:
@@ -150,12 +152,11 @@ class Exp2From<float> {
     const Tag<float> d;
     const auto y = hn::Sub(x, from_);
     const Vec<float> r{_mm512_reduce_ps(y.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
-    auto p = hn::Set(d, 2.1612914861e-4f);
-    p = hn::MulAdd(p, r, hn::Set(d, 1.2467846973e-3f));
-    p = hn::MulAdd(p, r, hn::Set(d, 9.6754515544e-3f));
-    p = hn::MulAdd(p, r, hn::Set(d, 5.5485282093e-2f));
-    p = hn::MulAdd(p, r, hn::Set(d, 2.4022930861e-1f));
-    p = hn::MulAdd(p, r, hn::Set(d, 6.9314706326e-1f));
+    auto p = hn::Set(d, 1.8671300724e-3f);
+    p = hn::MulAdd(p, r, hn::Set(d, 9.0170303159e-3f));
+    p = hn::MulAdd(p, r, hn::Set(d, 5.5799913110e-2f));
+    p = hn::MulAdd(p, r, hn::Set(d, 2.4016445015e-1f));
+    p = hn::MulAdd(p, r, hn::Set(d, 6.9315131180e-1f));
     p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
     const auto seen = _mm512_cmp_ps_mask(y.raw, hn::Set(d, -126.0f).raw, _CMP_NLT_UQ);
     return Vec<float>{_mm512_maskz_scalef_ps(seen, p.raw, y.raw)};

@@ -16,13 +16,18 @@
 HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
-// The register tile of a product: MR rows of two vectors. 14 x 2 sums fill the 32 registers of
-// AVX-512 (and leave room for b and a), 6 x 2 the 16 of AVX2. Attention has a shape of its own.
+// The register tile of a product: 6 rows of four vectors of sums where there are 32 registers
+// (which leaves room for b and a), of two where there are 16. Panels of b are as wide. The first
+// loads less for each multiply-add than 14 rows of two vectors, which serve attention where only
+// two are left.
+constexpr int kTall = 6;
 #if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
-constexpr int kMr = 14;
+constexpr int kWide = 4, kMr = 14;
 #else
-constexpr int kMr = 6;
+constexpr int kWide = 2, kMr = 6;
 #endif
+template <class T>
+constexpr int64_t kPanel = kWide* HWY_LANES(T);
 constexpr int kVectors = 2;
 template <class T>
 constexpr int64_t kNr = kVectors* HWY_LANES(T);
@@ -42,12 +47,6 @@ HWY_NOINLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t a_row, int64_
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 4
     for (int j = 0; j < V; ++j) sum[i][j] = hn::Zero(d);
-  // c is wanted at the end; asked for now, it is there by then.
-  T* at = c;
-#pragma GCC unroll 16
-  for (int i = 0; i < M; ++i, at += c_row)
-#pragma GCC unroll 4
-    for (int j = 0; j < V; ++j) hwy::Prefetch(at + j * kLanes);
   constexpr int kPointers = (M + 2) / 3;
   const T* rows[kPointers];
 #pragma GCC unroll 8
@@ -71,7 +70,7 @@ HWY_NOINLINE void tile(int64_t k, const T* HWY_RESTRICT a, int64_t a_row, int64_
 #pragma GCC unroll 8
     for (int g = 0; g < kPointers; ++g) rows[g] += a_col;
   }
-  at = c;
+  T* at = c;
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i, at += c_row)
 #pragma GCC unroll 4
@@ -88,7 +87,7 @@ struct Strip {  // rows of a, as tile() reads them
 };
 
 // A tile of `m` <= M rows: the right instantiation, found by counting down.
-template <int M, int V = kVectors, bool kAsks = false, class T>
+template <int M, int V, bool kAsks = false, class T>
 HWY_INLINE void tile_of(int64_t m, int64_t k, Strip<T> a, const T* b, int64_t b_row, T* c,
                         int64_t c_row, bool add, const T* ahead = nullptr) {
   if constexpr (M == 1) {
@@ -127,11 +126,11 @@ void turn(int64_t rows, int64_t columns, const T* x, int64_t x_row, T* y, int64_
     for (int64_t j = 0; j < columns; ++j) y[j * y_row + i] = x[i * x_row + j];
 }
 
-// b[k x n] to a panel of V vectors, k rows long, filled up with zeros.
-template <class T, int V = kVectors>
+// b[k x n] to a panel, k rows long, filled up with zeros.
+template <class T>
 void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out) {
   const Tag<T> d;
-  constexpr int64_t lanes = HWY_LANES(T), nr = V * lanes;
+  constexpr int64_t lanes = HWY_LANES(T), nr = kPanel<T>;
   if (b.col == 1 && n == nr) {
     for (int64_t p = 0; p < k; ++p)
       for (int64_t j = 0; j < nr; j += lanes)
@@ -159,7 +158,7 @@ void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out) {
 }
 
 // The height of the strips that a tile of so many rows is cut into: all nearly equal.
-inline int64_t strip_height(int64_t rows, int64_t most = kMr) {
+inline int64_t strip_height(int64_t rows, int64_t most = kTall) {
   return chunk_count(rows, chunk_count(rows, most));
 }
 
