@@ -460,6 +460,35 @@ TEST(FusedAttention, AdditiveScoresAreRightForLargeNumbersToo) {
   }
 }
 
+// Exponentials are taken from near the largest score of a row's first keys: scores of later keys
+// that are larger, a little or by more than a power of 2 can hold, have the row done again.
+TEST(FusedAttention, ScoresMayRiseFromKeyToKey) {
+  const int64_t T = 50, S = 400, n = 8, m = 5;
+  for (const double rise : {4.0, 12.0, 60.0, 150.0, 3000.0}) {
+    Random random(8);
+    Numbers queries = uniform({1, 1, T, n}, 1, random).values();
+    Numbers keys = uniform({1, 1, S, n}, 1, random).values();
+    for (size_t i = 0; i < queries.size(); i += n) queries[i] = i % (2 * n) == 0 ? 1 : -1;
+    for (size_t j = 0; j < keys.size(); j += n) keys[j] = rise * double(j) / double(keys.size());
+    const std::vector<Tensor> given{tensor(queries, {1, 1, T, n}, Type::f32),
+                                    tensor(keys, {1, 1, S, n}, Type::f32),
+                                    uniform({1, 1, S, m}, 1, random)};
+    const auto f = [](const std::vector<Tensor>& x) {
+      return fused_attention({.q = x[0], .k = x[1], .value = x[2]}).context;
+    };
+    const auto truth_of = [](const std::vector<Tensor>& x) {
+      return matmul(softmax(composed_scores({.q = x[0], .k = x[1]})), x[2]);
+    };
+    const Numbers truth = truth_of(converted(given, Type::f64)).values();
+    on_every_target([&](const char* target) {
+      // A score is rounded to 6e-8 of itself, a weight by as much as its score.
+      EXPECT_LE(worst(truth, f(given).values()), 5e-6 + 5e-7 * rise) << rise << ", " << target;
+      EXPECT_LE(worst(truth, f(converted(given, Type::f64)).values()), 1e-12 * (1 + rise))
+          << rise << ", " << target;
+    });
+  }
+}
+
 // A decoder's steps leave what flows to keys and values for the end: the same as all queries at
 // once, for more steps and keys than a tile has, some of them seeing few keys or none.
 TEST(FusedAttention, StepsOfADecoderHaveTheGradientsOfAllQueriesAtOnce) {
