@@ -138,7 +138,9 @@ void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece
   T* const c = block.c;
   const int64_t k0 = block.k0, k = std::min(kDepth, g.k - k0);
   const bool add = k0 > 0 || g.accumulate;
-  const int64_t height = strip_height(row1 - row0);
+  // A narrow c has taller tiles, unless a is packed for the others.
+  const bool narrow = col1 - col0 <= half && (!block.packed_a || g.a.col == 1);
+  const int64_t height = strip_height(row1 - row0, narrow ? kMr : kTall);
   const T* const packed_rows = block.packed_a ? block.packed_a + row0 * (k + kApart) : nullptr;
   const auto strip_at = [&](int64_t i, int64_t m) -> Strip<T> {
     if (!packed_rows) return {block.a + i * g.a.row + k0, g.a.row, 1};
@@ -163,7 +165,7 @@ void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece
       for (int64_t r = 0; r < m; ++r)
         for (int64_t x = 0; x < n; x += HWY_LANES(T)) hwy::Prefetch(at + r * g.c.row + x);
       // The right edge: a tile beside, then the columns that exist.
-      HWY_ALIGN T edge[kTall * kPanel<T>];
+      HWY_ALIGN T edge[kMr * kPanel<T>];
       const bool at_edge = n % half != 0;
       for (int64_t r = 0; r < m && at_edge && add; ++r)
         std::copy_n(at + r * g.c.row, n, edge + r * nr);
@@ -172,7 +174,7 @@ void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece
       // A vector for each k: as many strips as there are in a panel's row ask for a part of it
       // each.
       if (const int64_t part = (i - row0) / height; n <= half)
-        tile_of<kTall, kWide / 2>(m, k, strip, panel, panel_row, to, to_row, add);
+        tile_of<kMr, kWide / 2>(m, k, strip, panel, panel_row, to, to_row, add);
       else if (block.next && part < kWide)
         tile_of<kTall, kWide, true>(m, k, strip, panel, panel_row, to, to_row, add,
                                     block.next + part * k * HWY_LANES(T));
