@@ -18,8 +18,8 @@ namespace heed::kernels::HWY_NAMESPACE {
 
 // The register tile of a product: 6 rows of four vectors of sums where there are 32 registers
 // (which leaves room for b and a), of two where there are 16. Panels of b are as wide. The first
-// loads less for each multiply-add than 14 rows of two vectors, which serve attention where only
-// two are left.
+// loads less for each multiply-add than 14 rows of two vectors, which serve a narrow c, and
+// attention where only two are left.
 constexpr int kTall = 6;
 #if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
 constexpr int kWide = 4, kMr = 14;
