@@ -442,6 +442,29 @@ TEST(Batch, EpochsAndSeedsDiffer) {
   EXPECT_NE(plan(1, 0), plan(2, 0));
 }
 
+// A GPU's steps are captured by shape: a corpus of one pool has all of them in its first epoch.
+TEST(Batch, EveryEpochHasTheSameShapes) {
+  const auto files = grammar_files(1000);
+  Corpus corpus(files->names, files->tokenizers);
+  const auto window = corpus.window(0);
+  const auto shapes = [&](int64_t epoch) {
+    std::multiset<std::array<int64_t, 3>> out;
+    for (const auto& batch : plan_batches(*window, {.tokens = 500}, epoch, 0)) {
+      std::array<int64_t, 3> shape{static_cast<int64_t>(batch.size()), 0, 0};
+      for (const int64_t i : batch) {
+        const PairView pair = (*window)[i];
+        shape[1] = std::max(shape[1], static_cast<int64_t>(pair.source.size()));
+        shape[2] = std::max(shape[2], static_cast<int64_t>(pair.target.size()));
+      }
+      out.insert(shape);
+    }
+    return out;
+  };
+  EXPECT_GT(shapes(0).size(), 10u);
+  EXPECT_EQ(shapes(0), shapes(1));
+  EXPECT_EQ(shapes(0), shapes(2));
+}
+
 TEST(Batch, AStreamedEpochHasEveryPairOnce) {
   const auto files = grammar_files(1000);
   const auto corpus = std::make_shared<Corpus>(files->names, files->tokenizers,

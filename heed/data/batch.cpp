@@ -4,6 +4,7 @@
 #include <cmath>
 #include <future>
 #include <numeric>
+#include <tuple>
 
 #include "heed/base/check.h"
 #include "heed/data/stream.h"
@@ -34,7 +35,8 @@ struct Keyed {
 // Neighbors are of similar length on both sides. Sorted by source first and target second, targets
 // would differ wildly within a batch; so the pairs are cut into strips by source, and each strip is
 // sorted by target, up and down in turn. As many strips as there are batches in one give both
-// sides the same share. Equal ones stay as they were shuffled.
+// sides the same share. Pairs of equal lengths stay as they were shuffled; the row of lengths is a
+// function of the pool alone, so that a corpus of one pool has the same shapes in every epoch.
 void sort_by_length(std::span<int64_t> pairs, const CorpusWindow& window,
                     const BatchOptions& options) {
   std::vector<Keyed> keyed;
@@ -45,8 +47,9 @@ void sort_by_length(std::span<int64_t> pairs, const CorpusWindow& window,
     keyed.push_back({pair.source.size(), pair.target.size(), i});
     cells += static_cast<double>(wider(pair));
   }
-  std::stable_sort(keyed.begin(), keyed.end(),
-                   [](const Keyed& a, const Keyed& b) { return a.source < b.source; });
+  std::stable_sort(keyed.begin(), keyed.end(), [](const Keyed& a, const Keyed& b) {
+    return std::tie(a.source, a.target) < std::tie(b.source, b.target);
+  });
 
   const auto count = static_cast<double>(pairs.size());
   double rows = static_cast<double>(options.tokens) * count / std::max(1.0, cells);  // of a batch

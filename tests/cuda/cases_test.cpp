@@ -412,76 +412,83 @@ Source source_of(const std::vector<std::vector<Id>>& rows) {
   return {ids(all, {std::ssize(rows), static_cast<int64_t>(longest)}), lengths};
 }
 
-// The words of a search whose steps are graphs are those of one whose kernels are launched one by
-// one, over batches of several sizes, all of which come back. Beams of any length end at different
-// times, and the third batch's outgrow the first room of caches.
-TEST_F(OnGpu, ASearchOfGraphsIsOneOfKernels) {
-  const UseDevice use(Device::cuda);
-  std::vector<ModelConfig> configs;
-  for (const char* score : {"additive", "bilinear"})
-    for (const char* cell : {"gru", "lstm"})
-      configs.push_back({.family = "rnn",
-                         .size = 32,
-                         .decoder_layers = score[0] == 'a' ? 1 : 2,
-                         .score = score,
-                         .cell = cell,
-                         .wiring = score[0] == 'a' ? "before" : "after",
-                         .input_feeding = score[0] != 'a'});
-  for (const char* position : {"sinusoidal", "learned", "rotary"})
-    for (const char* weigh : {"soft", "sparsemax"})
-      configs.push_back({.family = "transformer",
-                         .size = 32,
-                         .encoder_layers = 2,
-                         .decoder_layers = 2,
-                         .score = "scaled_dot",
-                         .weigh = weigh,
-                         .heads = 4,
-                         .inner = 64,
-                         .position = position});
-  for (const ModelConfig& config : configs) {
-    SCOPED_TRACE(to_json(config));
-    const Params params(3);
-    const auto model = make_model(params, config, {.source = 44, .target = 44});
-    Decoder graphs(*model), plain(*model, Decoder::Steps::plain);
-    int64_t differ = 0, all = 0;
-    double worst_score = 0, worst_weight = 0;
-    for (const int count : {30, 5, 12, 30, 5, 12})
-      for (const int64_t beam : {1, 4}) {
-        const Source source = source_of(some_sentences(count, static_cast<uint64_t>(count)));
-        SearchOptions o;
-        o.beam = o.best = beam, o.max_extra = count == 12 ? 60 : 10, o.want_weights = count == 5;
-        const auto one = search(plain, source, o), two = search(graphs, source, o);
-        for (size_t b = 0; b < one.size(); ++b) {
-          ASSERT_EQ(one[b].size(), two[b].size());
-          ++all, differ += one[b][0].ids != two[b][0].ids;
-          if (one[b][0].ids != two[b][0].ids) continue;
-          const double per_word = double(one[b][0].ids.size() + 1);
-          worst_score =
-              std::max(worst_score,
-                       std::abs(one[b][0].log_probability - two[b][0].log_probability) / per_word);
-          for (size_t t = 0; t < one[b][0].weights.size(); ++t)
-            for (size_t j = 0; j < one[b][0].weights[t].size(); ++j)
-              worst_weight =
-                  std::max(worst_weight,
-                           double(std::abs(one[b][0].weights[t][j] - two[b][0].weights[t][j])));
-        }
-      }
-    EXPECT_EQ(differ, 0) << "of " << all;
-    EXPECT_LE(worst_score, 1e-5);
-    EXPECT_LE(worst_weight, 1e-5);
-    EXPECT_EQ(plain.replayed(), 0);
-    EXPECT_GT(graphs.replayed(), 300);
-  }
-}
-
-// ---- models
-
-// HEED_TEST_STEPS: no training has more. For a sanitizer, under which a step takes seconds, and
-// which learns nothing from the hundredth.
+// HEED_TEST_STEPS: no training has more, and searches are brief. For a sanitizer, under which a
+// step takes seconds, and which learns nothing from the hundredth.
 const int kMostSteps = [] {
   const char* most = std::getenv("HEED_TEST_STEPS");
   return most ? std::max(2, std::atoi(most)) : 1000;
 }();
+
+std::vector<ModelConfig> searched() {
+  std::vector<ModelConfig> out;
+  for (const char* score : {"additive", "bilinear"})
+    for (const char* cell : {"gru", "lstm"})
+      out.push_back({.family = "rnn",
+                     .size = 32,
+                     .decoder_layers = score[0] == 'a' ? 1 : 2,
+                     .score = score,
+                     .cell = cell,
+                     .wiring = score[0] == 'a' ? "before" : "after",
+                     .input_feeding = score[0] != 'a'});
+  for (const char* position : {"sinusoidal", "learned", "rotary"})
+    for (const char* weigh : {"soft", "sparsemax"})
+      out.push_back({.family = "transformer",
+                     .size = 32,
+                     .encoder_layers = 2,
+                     .decoder_layers = 2,
+                     .score = "scaled_dot",
+                     .weigh = weigh,
+                     .heads = 4,
+                     .inner = 64,
+                     .position = position});
+  return out;
+}
+
+class Searches : public OnGpu, public testing::WithParamInterface<size_t> {};
+INSTANTIATE_TEST_SUITE_P(OnGpu, Searches, testing::Range(size_t{0}, searched().size()));
+
+// The words of a search whose steps are graphs are those of one whose kernels are launched one by
+// one, over batches of several sizes, all of which come back. Beams of any length end at different
+// times, and the third batch's outgrow the first room of caches.
+TEST_P(Searches, OfGraphsAreThoseOfKernels) {
+  const UseDevice use(Device::cuda);
+  const ModelConfig config = searched()[GetParam()];
+  SCOPED_TRACE(to_json(config));
+  const bool brief = kMostSteps < 100;
+  const Params params(3);
+  const auto model = make_model(params, config, {.source = 44, .target = 44});
+  Decoder graphs(*model), plain(*model, Decoder::Steps::plain);
+  int64_t differ = 0, all = 0;
+  double worst_score = 0, worst_weight = 0;
+  for (const int count : brief ? std::vector{5, 12} : std::vector{30, 5, 12, 30, 5, 12})
+    for (const int64_t beam : {1, 4}) {
+      const Source source = source_of(some_sentences(count, static_cast<uint64_t>(count)));
+      SearchOptions o;
+      o.beam = o.best = beam, o.max_extra = count == 12 && !brief ? 60 : 10;
+      o.want_weights = count == 5;
+      const auto one = search(plain, source, o), two = search(graphs, source, o);
+      for (size_t b = 0; b < one.size(); ++b) {
+        ASSERT_EQ(one[b].size(), two[b].size());
+        ++all, differ += one[b][0].ids != two[b][0].ids;
+        if (one[b][0].ids != two[b][0].ids) continue;
+        const double per_word = double(one[b][0].ids.size() + 1);
+        worst_score =
+            std::max(worst_score,
+                     std::abs(one[b][0].log_probability - two[b][0].log_probability) / per_word);
+        for (size_t t = 0; t < one[b][0].weights.size(); ++t)
+          for (size_t j = 0; j < one[b][0].weights[t].size(); ++j)
+            worst_weight = std::max(
+                worst_weight, double(std::abs(one[b][0].weights[t][j] - two[b][0].weights[t][j])));
+      }
+    }
+  EXPECT_EQ(differ, 0) << "of " << all;
+  EXPECT_LE(worst_score, 1e-5);
+  EXPECT_LE(worst_weight, 1e-5);
+  EXPECT_EQ(plain.replayed(), 0);
+  EXPECT_GT(graphs.replayed(), brief ? 10 : 300);
+}
+
+// ---- models
 
 struct Trained {
   std::vector<double> losses;
