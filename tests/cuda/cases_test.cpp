@@ -460,11 +460,11 @@ TEST_P(Searches, OfGraphsAreThoseOfKernels) {
   Decoder graphs(*model), plain(*model, Decoder::Steps::plain);
   int64_t differ = 0, all = 0;
   double worst_score = 0, worst_weight = 0;
-  for (const int count : brief ? std::vector{5, 12} : std::vector{30, 5, 12, 30, 5, 12})
-    for (const int64_t beam : {1, 4}) {
+  for (const int count : brief ? std::vector{5} : std::vector{30, 5, 12, 30, 5, 12})
+    for (const int64_t beam : brief ? std::vector{4} : std::vector{1, 4}) {
       const Source source = source_of(some_sentences(count, static_cast<uint64_t>(count)));
       SearchOptions o;
-      o.beam = o.best = beam, o.max_extra = count == 12 && !brief ? 60 : 10;
+      o.beam = o.best = beam, o.max_extra = brief ? kMostSteps : count == 12 ? 60 : 10;
       o.want_weights = count == 5;
       const auto one = search(plain, source, o), two = search(graphs, source, o);
       for (size_t b = 0; b < one.size(); ++b) {
@@ -485,7 +485,7 @@ TEST_P(Searches, OfGraphsAreThoseOfKernels) {
   EXPECT_LE(worst_score, 1e-5);
   EXPECT_LE(worst_weight, 1e-5);
   EXPECT_EQ(plain.replayed(), 0);
-  EXPECT_GT(graphs.replayed(), brief ? 10 : 300);
+  EXPECT_GT(graphs.replayed(), brief ? 0 : 300);
 }
 
 // ---- models
