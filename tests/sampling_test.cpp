@@ -243,6 +243,15 @@ TEST(Sampling, NothingBecomesTooLong) {
   }
 }
 
+TEST(Sampling, WantsOneKindForBothSides) {
+  const auto bpe = grammar_files(300, "bpe"), unigram = grammar_files(300, "unigram");
+  EXPECT_TRUE(has(
+      message([&] {
+        Corpus(bpe->names, {bpe->tokenizers.source, unigram->tokenizers.target}, {.sampling = 0.1});
+      }),
+      "the source's vocabulary is bpe, the target's unigram"));
+}
+
 TEST(Sampling, WantsSubwords) {
   const Folder folder;
   const CorpusFiles files{.source = folder.put("s", "a b\n"), .target = folder.put("t", "b a\n")};

@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heed/base/id.h"
@@ -35,6 +36,8 @@ struct DrawnPieces {
 class PieceSampler {
  public:
   virtual ~PieceSampler() = default;
+
+  virtual std::string_view kind() const = 0;  // "bpe", "unigram"
 
   // `plain` is a text as Tokenizer::encode() gives it; what is drawn decodes to the same text.
   virtual DrawnPieces draw(std::span<const Id> plain, Random& random) const = 0;
