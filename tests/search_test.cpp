@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tests/folder.h"
+#include "tests/search_kinds.h"
 #include "tests/sources.h"
 
 namespace heed {
@@ -671,6 +672,29 @@ TEST(Search, StepsOfFewSizesFindTheSame) {
           }
         }
       }
+  }
+}
+
+TEST(Search, StepsOfFewSizesFindTheSameInEveryKindOfSearch) {
+  const std::vector<Words> rows = some_sentences(9);
+  for (const Small& small : small_models()) {
+    Params params(3);
+    const auto model = make_model(params, small.config, {19, 17});
+    Decoder as_graphs(*model, Decoder::Steps::as_graphs), plain(*model, Decoder::Steps::plain);
+    for (const SearchKind& kind : search_kinds(std::ssize(rows), 5)) {
+      SCOPED_TRACE(std::string(small.name) + ", " + kind.name);
+      const auto one = search(plain, source_of(rows), kind.options),
+                 two = search(as_graphs, source_of(rows), kind.options);
+      ASSERT_EQ(one.size(), two.size());
+      for (size_t b = 0; b < one.size(); ++b) {
+        ASSERT_EQ(one[b].size(), two[b].size());
+        for (size_t i = 0; i < one[b].size(); ++i) {
+          EXPECT_EQ(one[b][i].ids, two[b][i].ids);
+          EXPECT_EQ(one[b][i].log_probability, two[b][i].log_probability);
+          EXPECT_EQ(one[b][i].weights, two[b][i].weights);
+        }
+      }
+    }
   }
 }
 
