@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "bench/bench.h"
 #include "heed/models/model.h"
@@ -16,7 +17,7 @@ namespace heed::bench {
 namespace {
 
 struct Size {
-  const char* name;
+  std::string name;
   int64_t words, batch, length;
   ModelConfig config;
 };
@@ -33,12 +34,21 @@ ModelConfig transformer(int64_t size, int64_t heads, int64_t layers, int64_t inn
           .inner = inner};
 }
 
+// Each Transformer twice: as heed's presets have it, and with dropout of weights and inside the
+// feed-forward layers too, which is what PyTorch's drops.
 std::vector<Size> sizes() {
-  return {{"tiny", 10000, 256, 16, transformer(128, 4, 4, 256)},
-          {"iwslt", 10000, 160, 25, transformer(512, 4, 6, 1024)},
-          {"base", 32000, 400, 32, transformer(512, 8, 6, 2048)},
-          {"big", 32000, 200, 32, transformer(1024, 16, 6, 4096)},
-          {"recurrent", 10000, 128, 25, {.family = "rnn", .size = 512, .dropout = 0}}};
+  std::vector<Size> out{{"tiny", 10000, 256, 16, transformer(128, 4, 4, 256)},
+                        {"iwslt", 10000, 160, 25, transformer(512, 4, 6, 1024)},
+                        {"base", 32000, 400, 32, transformer(512, 8, 6, 2048)},
+                        {"big", 32000, 200, 32, transformer(1024, 16, 6, 4096)}};
+  for (size_t i = 0; i < 4; ++i) {
+    Size all = out[i];
+    all.name += "/dropouts";
+    all.config.attention_dropout = all.config.inner_dropout = all.config.dropout;
+    out.push_back(all);
+  }
+  out.push_back({"recurrent", 10000, 128, 25, {.family = "rnn", .size = 512, .dropout = 0}});
+  return out;
 }
 
 Batch full_batch(const Size& s) {
@@ -60,7 +70,7 @@ std::vector<CudaResult> cuda_training(const std::string& only) {
   const UseDevice use(Device::cuda);
   std::vector<CudaResult> out;
   for (const Size& s : sizes()) {
-    if (std::string(s.name).find(only) == std::string::npos) continue;
+    if (s.name.find(only) == std::string::npos) continue;
     const Params params(1);
     const auto model = make_model(params, s.config,
                                   {.source = s.words, .target = s.words, .shared = s.config.tied});

@@ -366,9 +366,16 @@ TEST(Models, EveryParameterHasItsRightGradient) {
 }
 
 TEST(Models, DropoutIsForTrainingAlone) {
-  for (Named n : {Named{"rnn", small_rnn()}, Named{"transformer", small_transformer()}}) {
+  std::vector<Named> models;
+  for (const Named& n : {Named{"rnn", small_rnn()}, Named{"transformer", small_transformer()}})
+    for (double ModelConfig::*of : {&ModelConfig::dropout, &ModelConfig::attention_dropout}) {
+      models.push_back(n);
+      models.back().config.dropout = 0, models.back().config.*of = 0.5;
+    }
+  models.push_back({"transformer, inner", small_transformer()});
+  models.back().config.dropout = 0, models.back().config.inner_dropout = 0.5;
+  for (const Named& n : models) {
     SCOPED_TRACE(n.name);
-    n.config.dropout = 0.5, n.config.attention_dropout = 0.5;
     const Made made = make(n);
     const Batch batch = batch_of({4, 2}, {3, 4});
     const auto loss = [&] { return batch_loss(*made.model, batch, {}).cross_entropy.item(); };
@@ -425,7 +432,7 @@ TEST(ModelConfig, EveryFieldGoesToJsonAndBack) {
   c.dropout = 0.25, c.tied = true, c.score = "bilinear", c.weigh = "entmax", c.temperature = 1.5;
   c.heads = 6, c.key_heads = 3, c.rank = 2, c.positions = 77, c.attention_dropout = 0.125;
   c.cell = "lstm", c.bidirectional = false, c.wiring = "after", c.input_feeding = true;
-  c.inner = 99, c.norm = "post", c.position = "rotary", c.reads = "lines";
+  c.inner = 99, c.inner_dropout = 0.5, c.norm = "post", c.position = "rotary", c.reads = "lines";
   const ModelConfig back = model_config(to_json(c), "here");
   ModelConfig defaults;
   std::vector<std::string> same_as_default;

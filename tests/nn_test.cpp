@@ -67,7 +67,7 @@ TEST(Layers, PositionsAreSinesAndCosines) {
 
 TEST(Layers, FeedForwardAndNormsHaveRightGradients) {
   const Params params(2, Type::f64);
-  const FeedForward ff(params / "ff", 4, 6, Activation::gelu);
+  const FeedForward ff(params / "ff", 4, 6, 0, Activation::gelu);
   const LayerNorm norm(params / "norm", 4);
   const RmsNorm rms(params / "rms", 4);
   Random random(1);

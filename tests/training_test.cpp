@@ -405,7 +405,7 @@ TrainConfig eventful(int64_t average_last = 0) {
   return c;
 }
 ModelConfig with_dropout(ModelConfig c) {
-  c.size = 16, c.inner = 24, c.dropout = 0.2, c.attention_dropout = 0.1;
+  c.size = 16, c.inner = 24, c.dropout = 0.2, c.attention_dropout = c.inner_dropout = 0.1;
   return c;
 }
 

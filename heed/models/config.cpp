@@ -143,9 +143,8 @@ void check(const ModelConfig& c) {
           " heads cannot share ", c.key_heads, " key heads evenly");
   require(c.embedding == 0 || c.family == "rnn",
           "config: embedding is for rnn; a transformer's is size");
-  require(c.dropout >= 0 && c.dropout < 1 && c.attention_dropout >= 0 && c.attention_dropout < 1,
-          "config: dropout wants a share in [0, 1), given ", c.dropout, " and ",
-          c.attention_dropout);
+  for (const double p : {c.dropout, c.attention_dropout, c.inner_dropout})
+    require(p >= 0 && p < 1, "config: dropout wants a share in [0, 1), given ", p);
   require(c.temperature > 0, "config: temperature wants a number above 0, given ", c.temperature);
   if (!is_language_model(c) || c.family != "rnn") return;
   require(

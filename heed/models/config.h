@@ -30,6 +30,7 @@ struct ModelConfig {
   bool input_feeding = false;
   // transformer
   int64_t inner = 1024;
+  double inner_dropout = 0;
   std::string norm = "pre";
   std::string position = "sinusoidal";
   // language models
@@ -64,6 +65,8 @@ void fields(Config& c, F&& f) {
   f("wiring", c.wiring, "rnn: attention before the state (Bahdanau) or after it (Luong)");
   f("input_feeding", c.input_feeding, "rnn, wiring after: what was read goes into the next step");
   f("inner", c.inner, "transformer: size inside the feed-forward layers");
+  f("inner_dropout", c.inner_dropout,
+    "transformer: share of activations dropped inside the feed-forward layers in training");
   f("norm", c.norm, "transformer: pre or post");
   f("position", c.position, "transformer: sinusoidal, learned or rotary");
   f("reads", c.reads, "language models: a stream, or lines that each end");

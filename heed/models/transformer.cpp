@@ -19,7 +19,7 @@ Transformer::Block Transformer::block(const Params& params, Cross cross) const {
   Block b{.self_norm = {params / "self_norm", c.size},
           .inner_norm = {params / "inner_norm", c.size},
           .self = {params / "self", sizes},
-          .inner = {params / "feed_forward", c.size, c.inner},
+          .inner = {params / "feed_forward", c.size, c.inner, c.inner_dropout},
           .cross_norm = {},
           .cross = {}};
   if (cross == Cross::yes) {

@@ -32,9 +32,11 @@ LayerNorm::LayerNorm(const Params& params, int64_t size)
 RmsNorm::RmsNorm(const Params& params, int64_t size)
     : gain_(params.add("gain", {size}, constant(1))) {}
 
-FeedForward::FeedForward(const Params& params, int64_t size, int64_t inner, Activation f)
+FeedForward::FeedForward(const Params& params, int64_t size, int64_t inner, double dropout,
+                         Activation f)
     : inner_(params / "inner", size, inner),
       outer_(params / "outer", inner, size),
+      dropout_(dropout),
       activation_(f) {}
 
 Tensor sinusoidal_positions(int64_t length, int64_t size, int64_t first, Type type) {

@@ -58,14 +58,19 @@ class RmsNorm {
   Tensor gain_;
 };
 
-// Two linear maps with an activation between (Vaswani et al., 2017, eq. 2).
+// Two linear maps with an activation between (Vaswani et al., 2017, eq. 2), and in training dropout
+// of what it gives.
 class FeedForward {
  public:
-  FeedForward(const Params& params, int64_t size, int64_t inner, Activation f = Activation::relu);
-  Tensor operator()(const Tensor& x) const { return outer_(inner_(x, activation_)); }
+  FeedForward(const Params& params, int64_t size, int64_t inner, double dropout = 0,
+              Activation f = Activation::relu);
+  Tensor operator()(const Tensor& x) const {
+    return outer_(dropout(inner_(x, activation_), dropout_));
+  }
 
  private:
   Linear inner_, outer_;
+  double dropout_;
   Activation activation_;
 };
 

@@ -577,6 +577,7 @@ std::vector<ModelConfig> models() {
                    .heads = 4,
                    .attention_dropout = 0.1,
                    .inner = 64,
+                   .inner_dropout = 0.1,
                    .position = position});
   return out;
 }
