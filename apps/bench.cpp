@@ -171,7 +171,7 @@ void add_bench(CLI::App& app) {
   bench->add_option("--threads", options->most_threads, "at most so many threads (default: all)")
       ->check(CLI::Range(1, 1024));
   bench->add_option("--seconds", options->seconds, "time for each row and side")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(0.001, 3600.0));
   bench->add_option("--device", options->device, "cpu, or cuda: training steps on the GPU")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   bench->callback([options] { run(*options); });

@@ -34,6 +34,27 @@ void use(const Machine& machine) {
   static const UseDevice from_now_on(Device::cuda);
 }
 
+namespace {
+template <class Holds>
+CLI::Validator number(const std::string& wanted, Holds holds) {
+  return CLI::Validator(
+      [=](const std::string& text) -> std::string {
+        double value = 0;
+        const bool read = CLI::detail::lexical_cast(text, value);
+        return read && std::isfinite(value) && holds(value) ? ""
+                                                            : "wants " + wanted + ", given " + text;
+      },
+      "");
+}
+}  // namespace
+
+CLI::Validator above_zero() {
+  return number("a number above 0", [](double x) { return x > 0; });
+}
+CLI::Validator not_negative() {
+  return number("a number of at least 0", [](double x) { return x >= 0; });
+}
+
 void want(bool holds, const std::string& words) {
   if (!holds) throw CLI::ValidationError(words);
 }

@@ -78,6 +78,10 @@ void add_machine_flags(CLI::App& app, Machine& machine);
 // Throws Error if the device is not there.
 void use(const Machine& machine);
 
+// What a flag's number may be. CLI11's own PositiveNumber tells it in 309 digits.
+CLI::Validator above_zero();
+CLI::Validator not_negative();
+
 // Throws what is told as a mistake in the arguments, unless `holds`.
 void want(bool holds, const std::string& words);
 

@@ -19,7 +19,7 @@ struct TrainOptions {
   std::string text, valid_text, folder, preset = "lm-transformer", log, tensorboard, vocabulary;
   double valid_share = 0;
   int64_t context = 0, sample_length = 200;
-  bool resume = false;
+  bool resume = false, preset_given = false;
   TokenizerOptions tokenizer{.kind = "characters"};
   Machine machine;
 };
@@ -39,13 +39,16 @@ Parts parts_of(const TrainOptions& o) {
   return {train, valid};
 }
 
-void check_usage(const TrainOptions& o, const ModelConfig& config, const TrainConfig& training) {
+void check_usage(const TrainOptions& o, const ModelConfig& config, const TrainConfig& training,
+                 const std::set<std::string>& given) {
   want(!o.text.empty(), "--text is required, a file to learn from");
   want(!o.folder.empty(), "--model is required, the folder to write to");
   want(o.valid_text.empty() || o.valid_share == 0,
        "--valid-text and --valid-share are two ways to say the same; give one");
   want(o.valid_share >= 0 && o.valid_share < 1, "--valid-share wants a share in [0, 1)");
   want(o.context >= 0, "--context wants a number above 0");
+  want(o.context == 0 || !given.contains("positions"),
+       "--context and --positions are two names for the same; give one");
   want(is_language_model(config), "a language model has no encoder; leave --encoder-layers out");
   want(o.resume || training.patience == 0 || !o.valid_text.empty() || o.valid_share > 0,
        "--patience wants --valid-text or --valid-share");
@@ -55,7 +58,7 @@ void check_usage(const TrainOptions& o, const ModelConfig& config, const TrainCo
   if (std::find(kinds.begin(), kinds.end(), o.tokenizer.kind) == kinds.end())
     want(false, unknown_name("tokenizer", o.tokenizer.kind, kinds));
   try {
-    check(config);
+    if (!o.resume) check(config);  // what is resumed has its own
     check(training);
   } catch (const Error& error) {
     want(false, error.what());
@@ -118,11 +121,18 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
     else
       training.patience = 5;
   }
-  check_usage(o, config, training);
+  check_usage(o, config, training, model_flags.given());
   use(o.machine);
   const Parts parts = parts_of(o);
   ModelFolder model = model_for(o, config, training, parts);
   if (o.resume) {
+    std::set<std::string> model_given = model_flags.given();
+    if (o.context > 0) model_given.insert("positions");
+    check_resumed(model, {.preset = o.preset_given ? o.preset : "",
+                          .model = config,
+                          .model_given = model_given,
+                          .training = training,
+                          .training_given = train_flags.given()});
     training = model.training;
     train_flags.apply(training);
     check(training);
@@ -165,7 +175,8 @@ void add_lm_train(CLI::App& lm) {
   command->add_option("--valid-share", o->valid_share,
                       "instead: the last share of --text, which is not learnt from");
   command->add_option("--model", o->folder, "the folder to write to");
-  command->add_option("--preset", o->preset, "what flags change: lm-transformer, lm-rnn, elmo");
+  CLI::Option* preset =
+      command->add_option("--preset", o->preset, "what flags change: lm-transformer, lm-rnn, elmo");
   command->add_option("--context", o->context, "pieces that are read together (as --positions)");
   command->add_option("--tokens", o->tokenizer.kind, "characters, words, bpe or unigram");
   command->add_option("--vocabulary", o->tokenizer.size, "its size at most");
@@ -181,7 +192,10 @@ void add_lm_train(CLI::App& lm) {
   add_machine_flags(*command, o->machine);
   auto model_flags = std::make_shared<Flags<ModelConfig>>(*command, "Model (beside --preset)");
   auto train_flags = std::make_shared<Flags<TrainConfig>>(*command, "Training");
-  command->callback([=] { train(*o, *model_flags, *train_flags); });
+  command->callback([=] {
+    o->preset_given = preset->count() > 0;
+    train(*o, *model_flags, *train_flags);
+  });
 }
 
 // ---- score
@@ -272,11 +286,11 @@ void add_lm_score(CLI::App& lm) {
   command->add_option("--text", o->text, "the text (plain or gzip); -: standard input");
   command->add_option("--last", o->last, "only this share, from the end");
   command->add_option("--batch", o->score.batch, "rows at a time; changes no result")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command
       ->add_option("--stride", o->score.stride,
                    "of a stream: new pieces a row, the rest is past; 0: half the context")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_flag("--json", o->json, "one JSON object");
   command->add_flag("--by-piece", o->by_piece,
                     "a JSON object a line of text: each piece's log-probability, and the weights "
@@ -321,13 +335,12 @@ void add_lm_generate(CLI::App& lm) {
   SearchOptions& s = o->generate.search;
   command->add_option("--model", o->folder, "the model's folder");
   command->add_option("--prompt", o->prompt, "what the text begins with");
-  command->add_option("--length", o->generate.length, "new pieces at most")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--count", o->generate.count, "texts")->check(CLI::PositiveNumber);
+  command->add_option("--length", o->generate.length, "new pieces at most")->check(above_zero());
+  command->add_option("--count", o->generate.count, "texts")->check(above_zero());
   command->add_option("--temperature", s.temperature, "of drawing; towards 0: the likeliest")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_option("--top-k", s.top_k, "draw from the likeliest so many pieces")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--top-p", s.top_p, "draw from pieces that make up this probability")
       ->check(CLI::Range(0.0, 1.0));
   command->add_option("--seed", s.seed, "of drawing");

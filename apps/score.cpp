@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/flags.h"
 #include "heed/base/check.h"
 #include "heed/base/unicode.h"
 #include "heed/files/lines.h"
@@ -349,7 +350,7 @@ void add_metric_options(CLI::App& score, Options& options) {
   score.add_option("--smooth", options.smoothing, "BLEU: none, floor, add-k, exp")
       ->check(one_of("smoothing", kSmoothings));
   score.add_option("--smooth-value", options.bleu.smooth_value, "BLEU: of floor (0.1), add-k (1)")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   score.add_option("--chrf-char-order", options.chrf.char_order, "chrF: longest n-gram, default 6")
       ->check(CLI::Range(1, 100));
   score.add_option("--chrf-word-order", options.chrf.word_order, "chrF: words; 2 is chrF++")

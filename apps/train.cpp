@@ -170,41 +170,12 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
   want(!(train_given.contains("average") && train_given.contains("average_last")),
        "--average-last takes the place of --average's mean; give one of them");
   try {
-    check(config);
+    if (!o.resume) check(config);  // what is resumed has its own
     check(training);
     make_bleu({.tokenizer = o.tokenize});
   } catch (const Error& error) {
     want(false, error.what());
   }
-}
-
-// Where in the corpus a run is, is counted in batches of the seed's order and pieces; and a
-// checkpoint has the mean that was asked for.
-const std::set<std::string> kFixed = {"seed", "batch_tokens", "sampling", "average",
-                                      "average_last"};
-
-// A run that is resumed has these fields as they are stored.
-template <class Config>
-void check_same(const Options& o, const Config& stored, const Config& asked,
-                const std::set<std::string>& names, const std::set<std::string>& given) {
-  const std::map<std::string, std::string> was = field_values(stored), now = field_values(asked);
-  for (const std::string& name : names)
-    want(was.at(name) == now.at(name),
-         flag_of(name) + " is " + was.at(name) + " in " + o.folder + ", given " + now.at(name) +
-             (given.contains(name) ? "" : " by --preset " + o.preset) +
-             "; what is resumed stays as it was: leave the flag out, or train another model");
-}
-
-void check_resumed(const Options& o, const ModelFolder& model, const ModelConfig& config,
-                   const std::set<std::string>& model_given, const TrainConfig& training,
-                   const std::set<std::string>& train_given) {
-  std::set<std::string> names = model_given, fixed;
-  if (o.preset_given)
-    for (const auto& [name, value] : field_values(config)) names.insert(name);
-  check_same(o, model.config, config, names, model_given);
-  std::set_intersection(train_given.begin(), train_given.end(), kFixed.begin(), kFixed.end(),
-                        std::inserter(fixed, fixed.end()));
-  check_same(o, model.training, training, fixed, train_given);
 }
 
 void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConfig>& train_flags) {
@@ -225,7 +196,11 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   use(o.machine);
   ModelFolder model = model_for(o, config, training);
   if (o.resume) {
-    check_resumed(o, model, config, model_flags.given(), training, train_flags.given());
+    check_resumed(model, {.preset = o.preset_given ? o.preset : "",
+                          .model = config,
+                          .model_given = model_flags.given(),
+                          .training = training,
+                          .training_given = train_flags.given()});
     training = model.training;
     train_flags.apply(training);
     check(training);
@@ -234,8 +209,8 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   }
   if (const std::optional<int64_t> most = longest_sentence(model.config))
     o.cleaning.max_length = std::min(o.cleaning.max_length, *most);
+  if (o.cut) o.cleaning.surplus = CorpusOptions::Surplus::cut;
   CorpusOptions cleaning = o.cleaning;
-  if (o.cut) cleaning.surplus = CorpusOptions::Surplus::cut;
   cleaning.sampling = training.sampling, cleaning.seed = training.seed;
   auto corpus = std::make_shared<Corpus>(o.corpus, model.tokenizers, cleaning);
   std::fprintf(stderr, "%s", corpus->report().text().c_str());

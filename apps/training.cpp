@@ -86,6 +86,28 @@ ModelFolder resumed_model(const std::string& folder) {
   return open_model(folder, Parameters::leave);
 }
 
+void check_resumed(const ModelFolder& model, const Asked& asked) {
+  const auto check_same = [&](const auto& stored, const auto& wanted,
+                              const std::set<std::string>& names,
+                              const std::set<std::string>& given) {
+    const auto was = field_values(stored), now = field_values(wanted);
+    for (const std::string& name : names)
+      want(was.at(name) == now.at(name),
+           flag_of(name) + " is " + was.at(name) + " in " + model.path.string() + ", given " +
+               now.at(name) + (given.contains(name) ? "" : " by --preset " + asked.preset) +
+               "; what is resumed stays as it was: leave the flag out, or train another model");
+  };
+  std::set<std::string> names = asked.model_given, fixed;
+  if (!asked.preset.empty())
+    for (const auto& [name, value] : field_values(asked.model)) names.insert(name);
+  check_same(model.config, asked.model, names, asked.model_given);
+  // Where in the corpus a run is, is counted in batches of the seed's order and pieces; and a
+  // checkpoint has the mean that was asked for.
+  for (const char* name : {"seed", "batch_tokens", "sampling", "average", "average_last"})
+    if (asked.training_given.contains(name)) fixed.insert(name);
+  check_same(model.training, asked.training, fixed, asked.training_given);
+}
+
 void want_no_model(const std::string& folder) {
   require(!has_checkpoint(folder) &&
               !std::filesystem::exists(std::filesystem::path(folder) / "model.safetensors"),

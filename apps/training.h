@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "heed/files/events.h"
@@ -17,6 +18,17 @@ ModelConfig chosen_preset(const std::string& name, ModelKind kind);
 
 // The model of a run that is to go on.
 ModelFolder resumed_model(const std::string& folder);
+// What the flags of a run that is resumed ask for.
+struct Asked {
+  std::string preset;  // if one was given
+  ModelConfig model;
+  std::set<std::string> model_given;  // fields that flags were given for
+  TrainConfig training;
+  std::set<std::string> training_given;
+};
+// Throws what is told as a mistake in the arguments if it is not what the model has, where that
+// cannot change.
+void check_resumed(const ModelFolder& model, const Asked& asked);
 // Throws Error if there is a model in the folder already.
 void want_no_model(const std::string& folder);
 

@@ -8,6 +8,7 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "heed/base/check.h"
+#include "heed/base/unicode.h"
 #include "heed/data/alignment.h"
 #include "heed/files/lines.h"
 #include "heed/translation/choose_head.h"
@@ -106,6 +107,11 @@ void prepare(const Options& o) {
        "--best cannot be more than --beam");
   want(!o.translate.search.sample || o.translate.search.best == 1,
        "--sample draws one translation of a line; --best is for searches");
+  try {
+    check(o.translate.search);
+  } catch (const Error& error) {
+    want(false, error.what());
+  }
   use(o.machine);
 }
 
@@ -129,9 +135,15 @@ void translate(Options o) {
     }
     if (prefixes) {
       o.translate.search.prefixes.clear();
-      for (size_t i = 0; i < lines.size(); ++i)
+      for (size_t i = 0; i < lines.size(); ++i) {
+        const std::optional<std::string> prefix = prefixes->next();
+        const int64_t number = before + static_cast<int64_t>(i) + 1;
+        require(prefix.has_value(), o.prefixes, ": ends before line ", number,
+                ", which the text has; it wants a line for each, which may be empty");
+        require(is_utf8(*prefix), o.prefixes, ": line ", number, " is not UTF-8");
         o.translate.search.prefixes.push_back(
-            translator.model().tokenizers.target->encode(prefixes->next().value_or("")).ids);
+            translator.model().tokenizers.target->encode(*prefix).ids);
+      }
     }
     o.translate.progress = [&](int64_t done) {
       status.show(std::to_string(before + done) + " lines translated");
@@ -144,6 +156,8 @@ void translate(Options o) {
     std::fflush(stdout);
     before += static_cast<int64_t>(lines.size());
   }
+  require(!prefixes || !prefixes->next(), o.prefixes, ": has more lines than the text, which has ",
+          before);
 }
 
 void choose_head(const Options& o, const Translator& translator,
@@ -190,13 +204,13 @@ void align(Options o) {
 void add_common(CLI::App& command, const std::shared_ptr<Options>& o) {
   command.add_option("--model", o->folder, "the model's folder");
   command.add_option("--batch", o->translate.batch, "sentences at a time; changes no result")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command.add_option("--layer", o->translate.search.layer,
                      "whose weights align (-1: the last; default: as 'align --choose' chose)");
   command.add_option("--head", o->translate.search.head,
                      "whose weights align (-1: the mean of all; default: as chosen)");
   command.add_option("--max-length", o->translate.max_length, "longer sources are cut (pieces)")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command.add_flag("--json", o->json, "a JSON object a line: pieces, weights, scores");
   command.add_flag("--scores", o->scores, "the log-probability behind a tab");
   add_machine_flags(command, o->machine);

@@ -105,6 +105,7 @@ void view_language_model(const Options& o, const LanguageModel& model) {
                                 .layers = page_layers(r.weights, T, T),
                                 .note = line});
   }
+  require(!first, "view: no sentence to show; standard input has no line with words");
   if (!o.html.empty()) write_file(o.html, draw_html(page));
 }
 
@@ -152,6 +153,7 @@ void view(Options o) {
     first = false;
     if (!o.html.empty()) page.sentences.push_back(page_sentence(model, t));
   }
+  require(!first, "view: no sentence to show; standard input has no line with words");
   if (!o.html.empty()) write_file(o.html, draw_html(page));
 }
 

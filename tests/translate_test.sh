@@ -77,7 +77,7 @@ train --model part --resume --steps 12 --valid-source v.en --valid-target v.fr -
 grep -q 'going on from step 5' err || wrong "resume: $(cat err)"
 [ "$(ls twice | wc -l)" = 2 ] || wrong "a resumed run's event files: $(ls twice)"
 expect 0 "done after 13 steps" train --source corpus/train.en --target corpus/train.fr --model part --resume \
-  --score additive --batch-tokens 400 --steps 13 --rate 0.0001
+  --valid-source v.en --valid-target v.fr --score additive --batch-tokens 400 --steps 13 --rate 0.0001
 # The plain mean.
 train --model mean --steps 12 --validate-every 3 --average-last 3 2>err || wrong "--average-last: $(cat err)"
 [ "$(ls mean/checkpoint | tr '\n' ' ')" = "last.safetensors step-12.safetensors step-6.safetensors step-9.safetensors " ] ||
@@ -294,6 +294,37 @@ refuse 1 "a.en has 20 lines, ten has 10" align --model m --source a.en --target 
 refuse 2 "--source and --target" align --model m --source a.en
 expect 0 "" translate --model m --input empty
 [ -s out ] && wrong "an empty file has a translation"
+# What would lose the best model, or go on in another corpus.
+cp m/model.safetensors best
+expect 1 "give the sentences to validate on again" train $files --model m --resume --steps 20
+same best m/model.safetensors "the best model after a resume without validation"
+expect 1 "give the files and limits of before" train --source v.en --target v.fr --model part --resume --steps 20
+expect 1 "give the files and limits of before" train $files --model part --resume --steps 20 --max-length 5
+# Validation files of different lengths.
+head -30 v.fr >short.fr
+expect 1 "surplus cut (--cut)" train $files --valid-source v.en --valid-target short.fr --model cut --tokens words --steps 1
+expect 0 "done after 1 steps" train $files --valid-source v.en --valid-target short.fr --model cut2 --tokens words --size 16 \
+  --steps 1 --cut
+for bad in "--max-ratio nan" "--max-ratio 1e30" "--normalize -5" "--coverage nan" "--no-repeat -1" "--top-p 2" "--temperature 0"; do
+  refuse 2 "wants a number" translate --model m --input text $bad
+done
+refuse 2 "--batch: wants a number above 0, given 0" translate --model m --input text --batch 0
+head -1 text >prefix
+expect 1 "prefix: ends before line 2" translate --model m --input text --prefix prefix
+refuse 1 "no sentence to show" view --model m
+# Nothing but an empty line is a translation of one.
+printf '\n\n' >no.en
+printf 'le\n\n' >no.fr
+expect 0 "" align --model m --source no.en --target no.fr --scores
+[ "$(tr '\t\n' '_,' <out)" = "_-inf,_0.000000," ] || wrong "align of empty lines: $(cat out)"
+# A model whose numbers are none.
+cp -r m nan
+python3 -c 'import struct
+b = open("nan/model.safetensors", "rb").read()
+n = 8 + struct.unpack("<Q", b[:8])[0]
+open("nan/model.safetensors", "wb").write(b[:n] + b"\0\0\xc0\x7f" * ((len(b) - n) // 4))'
+refuse 1 "its parameters are broken" translate --model nan --input text
+refuse 1 "its parameters are broken" translate --model nan --input text --sample
 # A disk that is full: nothing can be written to standard output, or files end after 20 blocks.
 if [ -c /dev/full ]; then
   "$heed" translate --model m --input text >/dev/full 2>err && wrong "a full disk: exit code 0"

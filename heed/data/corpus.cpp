@@ -11,6 +11,7 @@
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
 #include "heed/base/unicode.h"
+#include "heed/data/piece_hash.h"
 #include "heed/data/stream.h"
 #include "heed/data/text.h"
 
@@ -270,10 +271,23 @@ void Corpus::compare_lengths() {
   if (most->lines == lines_) return;
   require(options_.surplus == CorpusOptions::Surplus::cut, most->path, " has ",
           grouped(most->lines), " lines and ", fewest->path, " ", grouped(lines_),
-          ": they are no translations of each other line by line; mend the files, or ask for the ",
-          "surplus to be cut");
+          ": they are no translations of each other line by line; mend the files, or have the ",
+          "surplus cut (--cut)");
   require(lines_ > 0, fewest->path, ": empty; one sentence a line was wanted");
   report_.add(Flaw::surplus, lines_ + 1, most->lines - lines_);
+}
+
+// Of a corpus that is streamed the pieces are not known yet.
+std::string Corpus::identity() const {
+  std::ostringstream out;
+  out << lines_ << " lines of at most " << options_.max_length << " pieces, ratio "
+      << options_.max_ratio;
+  if (!only_) return out.str();
+  PieceHash hash;
+  for (int64_t i = 0; i < only_->size(); ++i)
+    hash.add((*only_)[i].source), hash.add((*only_)[i].target);
+  out << ", " << only_->size() << " kept, " << hash.text();
+  return out.str();
 }
 
 std::shared_ptr<const CorpusWindow> Corpus::window(int64_t n, const std::atomic<bool>& stop) {

@@ -147,6 +147,9 @@ class Examples {
   virtual bool has_links() const { return false; }
   // What was read and what was left out, for people.
   virtual std::string summary() const = 0;
+  // The same for the same lines, pieces and limits: a place in the examples (DataPosition) is one
+  // in examples of this identity.
+  virtual std::string identity() const = 0;
 };
 
 class Corpus final : public Examples {
@@ -168,6 +171,7 @@ class Corpus final : public Examples {
   // What was found so far. Windows that were not read yet, or out of turn, are not in it.
   CleaningReport report() const;
   std::string summary() const override { return report().text(); }
+  std::string identity() const override;
 
   const TokenizerPair& tokenizers() const override { return tokenizers_; }
   int64_t longest() const override { return options_.max_length; }

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <sstream>
 
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
 #include "heed/base/random.h"
 #include "heed/base/unicode.h"
+#include "heed/data/piece_hash.h"
 #include "heed/data/text.h"
 
 namespace heed {
@@ -178,6 +180,17 @@ std::shared_ptr<const CorpusWindow> TextCorpus::cut(const Encoded& text, int64_t
     add(begin, end, text.numbers[line]);
   }
   return window;
+}
+
+std::string TextCorpus::identity() const {
+  std::ostringstream out;
+  out << lines_ << " lines" << (options_.lines ? "" : " in a stream") << ", context of "
+      << options_.context;
+  if (!only_) return out.str();
+  PieceHash hash;
+  hash.add(only_->ids);
+  out << ", " << only_->ids.size() << " pieces, " << hash.text();
+  return out.str();
 }
 
 std::string TextCorpus::summary() const {

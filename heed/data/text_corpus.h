@@ -51,6 +51,7 @@ class TextCorpus final : public Examples {
   const TokenizerPair& tokenizers() const override { return tokenizers_; }
   int64_t longest() const override { return options_.context; }
   std::string summary() const override;
+  std::string identity() const override;
 
  private:
   // The lines of a window as ids, one behind the other.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <numeric>
 
 #include "heed/ops/cache.h"
@@ -44,6 +45,14 @@ std::span<const T> row_of(const Tensor& x, int64_t row) {
   return {x.data<T>() + row * x.size(1), static_cast<size_t>(x.size(1))};
 }
 
+// One score that is none makes none of a row's log-probabilities a number, and top_k() passes over
+// those.
+std::span<const float> numbers(std::span<const float> scores) {
+  require(scores.empty() || std::ranges::any_of(scores, [](float x) { return std::isfinite(x); }),
+          "search: the model's scores are not numbers; its parameters are broken");
+  return scores;
+}
+
 }  // namespace
 
 Decoding::Decoding(Decoder& decoder, const Source& source, const SearchOptions& options)
@@ -64,7 +73,7 @@ Decoding::Decoding(Decoder& decoder, const Source& source, const SearchOptions& 
 // ---- what came of a step
 
 Decoding::Likeliest Decoding::likeliest(int64_t i, int64_t k) const {
-  return {row_of<float>(found_.likeliest->values, row(i, k)),
+  return {numbers(row_of<float>(found_.likeliest->values, row(i, k))),
           row_of<Id>(found_.likeliest->indices, row(i, k))};
 }
 
@@ -74,7 +83,7 @@ std::span<const float> Decoding::weights(int64_t i, int64_t k) const {
 
 std::span<const float> Decoding::log_probabilities(int64_t i, int64_t k) {
   if (!all_) all_ = to(found_.log_probabilities, Device::cpu);
-  return row_of<float>(*all_, row(i, k));
+  return numbers(row_of<float>(*all_, row(i, k)));
 }
 
 // ---- a step

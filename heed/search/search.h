@@ -53,6 +53,9 @@ struct SearchOptions {
   std::function<void(int64_t sentence, std::vector<SearchNode>)> record = {};
 };
 
+// Throws Error that names the first option that cannot be.
+void check(const SearchOptions& options);
+
 struct Hypothesis {
   std::vector<Id> ids;         // without begin and end
   double log_probability = 0;  // of ids and end

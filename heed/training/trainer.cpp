@@ -270,6 +270,9 @@ bool Trainer::out_of_patience() const {
 Trainer::End Trainer::run(const Hooks& hooks) {
   require(hooks.validate || config_.steps > 0 || config_.epochs > 0 || config_.minutes > 0,
           "training: nothing would end it; patience wants sentences to validate on");
+  require(hooks.validate || !std::isfinite(state_.best), "training: the model in ",
+          folder_.string(), " is the best of this run's validations, and ",
+          "without one the last would take its place; give the sentences to validate on again");
   std::error_code error;
   std::filesystem::create_directories(folder_ / "checkpoint", error);
   require(!error, (folder_ / "checkpoint").string(), ": cannot be made: ", error.message());
@@ -366,6 +369,7 @@ void Trainer::save() const {
       {"validated", state_.validated},
       {"recent", state_.recent},
       {"rate_factor", state_.rate_factor},
+      {"examples", examples_->identity()},
       {"seconds", state_.seconds}};
   save_tensors(checkpoint_tensors(), checkpoint_path(), {{"state", state.dump()}});
   forget_old();
@@ -379,6 +383,10 @@ bool Trainer::resume() {
   const auto state =
       nlohmann::json::parse(found == metadata.end() ? "" : found->second, nullptr, false);
   require(state.is_object(), checkpoint_path().string(), ": no state of a training run in it");
+  const std::string now = examples_->identity(), then = state.value("examples", now);
+  require(then == now, checkpoint_path().string(),
+          ": where a run is in its corpus means nothing in ", "another: it was [", then,
+          "], this is [", now, "]; give the files and limits of before, or train another model");
   try {
     state_.step = state.at("step");
     adam_.set_steps(state.at("adam_steps"));

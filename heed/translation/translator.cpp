@@ -1,6 +1,7 @@
 #include "heed/translation/translator.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "heed/base/check.h"
@@ -141,9 +142,13 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
         out[numbers[static_cast<size_t>(b)]].tree = std::move(tree);
       };
     auto found = search(*decoder_, source_of(rows, tokenizers.source->special()), search_options);
-    for (size_t b = 0; b < numbers.size(); ++b)
-      for (Hypothesis& h : found[b])
-        out[numbers[b]].candidates.push_back(candidate(*tokenizers.target, std::move(h)));
+    for (size_t b = 0; b < numbers.size(); ++b) {
+      std::vector<Translation::Candidate>& all = out[numbers[b]].candidates;
+      for (Hypothesis& h : found[b]) all.push_back(candidate(*tokenizers.target, std::move(h)));
+      // Where options contradict each other no translation is possible.
+      constexpr double kNever = -std::numeric_limits<double>::infinity();
+      if (all.empty()) all.emplace_back().log_probability = all.back().score = kNever;
+    }
     done += static_cast<int64_t>(numbers.size());
     if (o.progress) o.progress(done);
   });
@@ -165,7 +170,14 @@ std::vector<Translation> Translator::score(const std::vector<std::string>& sourc
     given.push_back(encoded(*tokenizers.target, targets[i], line));
     out[i].cut = shorten(out[i].source, longest(o));
     out[i].cut = shorten(given[i], longest(o)) || out[i].cut;
-    if (out[i].source.ids.empty()) out[i].candidates.emplace_back();
+    if (!out[i].source.ids.empty()) continue;
+    // As translate() has it: an empty line's translation is an empty line, and nothing else.
+    const double surely = given[i].ids.empty() ? 0 : -std::numeric_limits<double>::infinity();
+    out[i].candidates.push_back({.target = given[i],
+                                 .text = given[i].text,
+                                 .log_probability = surely,
+                                 .score = surely,
+                                 .weights = {}});
   }
   int64_t done = 0;
   by_length(out, o.batch, [&](const std::vector<size_t>& numbers) {
