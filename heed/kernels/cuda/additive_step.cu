@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step
 #pragma unroll 1
   for (int key = seen.begin; key < seen.end; key += turn) {
     const int count = min(turn, seen.end - key), next = key + count;
-    wait_copies<1>();  // keys; the values may still be on their way
+    copies_wait<1>();  // keys; the values may still be on their way
     __syncwarp();
     const auto add = [&]<int N>(int, int x, const float(&k)[N][kVector], float(&s)[N]) {
       float a[kVector], w[kVector];
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step
       const float z = drop.on ? drop.factor(drop.words(number, key + u), key + u) : 1.0f;
       weight[u] = exp2f(score[u] - from) * z;
     }
-    wait_copies<1>();  // values; the next keys may still be on their way
+    copies_wait<1>();  // values; the next keys may still be on their way
     __syncthreads();
     add_rows(units, values, count, weight, factor, sums);
     __syncthreads();  // values and weights are read, sums are written
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Sl
 #pragma unroll 1
   for (int key = seen.begin; key < seen.end; key += turn) {
     const int count = min(turn, seen.end - key), next = key + count;
-    wait_copies<1>();  // keys; the values may still be on their way
+    copies_wait<1>();  // keys; the values may still be on their way
     __syncwarp();
     const auto add = [&]<int N>(int u, int x, const float(&k)[N][kVector], float(&s)[N]) {
       float a[kVector], w[kVector], bend[kVector];
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Sl
       }
     };
     sum_all_rows(keys, count, slope, add);
-    wait_copies<0>();
+    copies_wait<0>();
     __syncwarp();
     const auto add_dot = [&]<int N>(int, int c, const float(&x)[N][kVector], float(&s)[N]) {
       float d[kVector];
