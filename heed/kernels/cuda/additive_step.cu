@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step
   const Early<1, T> query(row_at(a.q, b, h, i), n);
   const Early<1, float> v_row(a.v + h * n, n);
   const Extra extra = extra_of(a, b, h, i);
-  const Drop drop = drop_of(a);
+  const RowDrop drop = drop_of(a);
   const Seen seen = seen_by(a, b, h, i);
   const Rows<T> keys{row_at(a.k, b, g, 0), a.k.row, n, p.packed_keys, room};
   const Rows<T> values{row_at(a.value, b, g, 0), a.value.row, m, p.packed_values, more};
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Sl
   const Early<2, T> back(row_at(p.dcontext, b, h, 0), m), context(row_at(a.context, b, h, 0), m);
   const float log_sum = a.log_sum[number], from = log_sum == -INFINITY ? 0.0f : log_sum;
   const Extra extra = extra_of(a, b, h, 0);
-  const Drop drop = drop_of(a);
+  const RowDrop drop = drop_of(a);
   const Seen seen = seen_by(a, b, h, 0);
   const Rows<T> keys{row_at(a.k, b, h, 0), a.k.row, n, p.packed_keys, room};
   const Rows<T> values{row_at(a.value, b, h, 0), a.value.row, m, p.packed_values, more};
