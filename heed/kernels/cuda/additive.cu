@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads, 2) attend(const __grid_constant__ Gi
   take_v(a.v + h * a.size, n, p.width, v);
   const Side own{p.e + number0 * p.width, p.e_most + number0, rows};
   const float own_top = warp_max(seen.none() ? 0.0f : own.most[lane]);
-  const Drop drop = drop_of(a);
+  const RowDrop drop = drop_of(a);
 
   // For the softmax 16 lanes have a row, and of it the keys of one call of Philox.
   const int call = lane % 16;

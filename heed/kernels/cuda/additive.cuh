@@ -2,7 +2,7 @@
 // added to scores, which weights are dropped. Included by .cu files alone.
 #pragma once
 
-#include "heed/kernels/cuda/device.cuh"
+#include "heed/kernels/cuda/dropout.cuh"
 
 namespace heed::kernels {
 
@@ -72,29 +72,24 @@ __device__ Extra extra_of(const Attention<T>& a, int64_t b, int64_t h, int64_t i
           a.place ? a.place[(b * a.heads + h) * a.queries + i] : 0.0f, a.falloff * kLog2E};
 }
 
-// Dropout of weights: of the 128 keys from a multiple of 128 on, key j has word j / 16 % 4, half
-// j / 64, of call j % 16.
-struct Drop {
+// Dropout of a row's weights.
+struct RowDrop {
   bool on;
-  uint32_t threshold;
-  float keep;
+  Drop by;
   uint64_t key;
-  __device__ uint4 words(int64_t row, int j) const {
-    return philox_at(make_uint4(static_cast<uint32_t>(j / 128 * 16 + j % 16),
-                                static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), 1),
-                     key);
-  }
+  __device__ uint4 words(int64_t row, int j) const { return drop_call(key, row, j); }
   __device__ float factor(const uint4& w, int j) const {
-    const int at = j / 16 % 4;
-    const uint32_t word = at == 0 ? w.x : at == 1 ? w.y : at == 2 ? w.z : w.w;
-    return (j % 128 < 64 ? word & 0xFFFF : word >> 16) >= threshold ? keep : 0.0f;
+    const uint32_t word = word_of(w, j / 16 % 4);
+    return (j % 128 < 64 ? word & 0xFFFF : word >> 16) >= by.threshold ? by.keep : 0.0f;
   }
 };
 template <class T>
-__device__ Drop drop_of(const Attention<T>& a) {
-  if (!(a.dropout > 0)) return {false, 0, 1.0f, 0};
-  return {true, static_cast<uint32_t>(lround(static_cast<double>(a.dropout) * 65536)),
-          1.0f / (1.0f - a.dropout), key_of(a.seed)};
+__device__ RowDrop drop_of(const Attention<T>& a) {
+  if (!(a.dropout > 0)) return {false, {0, 1.0f}, 0};
+  return {true,
+          {static_cast<uint32_t>(lround(static_cast<double>(a.dropout) * 65536)),
+           1.0f / (1.0f - a.dropout)},
+          key_of(a.seed)};
 }
 
 }  // namespace heed::kernels

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Ba
   const int64_t key_row0 = (b * a.key_heads + g) * a.keys + key;
   const Side own{given.f + key_row0 * given.width, given.f_most + key_row0, rows};
   const float own_top = warp_max(lane < rows ? own.most[lane] : 0.0f);
-  const Drop drop = drop_of(a);
+  const RowDrop drop = drop_of(a);
   const int column0 = blockIdx.z * columns, width = min(columns, given.value_width - column0);
   const Place at = place();
   clear_sums(sums, columns);

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step
   const Early<1, T> query(row_at(a.q, b, h, i), n);
   const Early<1, float> v_row(a.v + h * n, n);
   const Extra extra = extra_of(a, b, h, i);
-  const Drop drop = drop_of(a);
+  const RowDrop drop = drop_of(a);
   const Seen seen = seen_by(a, b, h, i);
   const Rows<T> keys{row_at(a.k, b, g, 0), a.k.row, n, p.packed_keys, room};
   const Rows<T> values{row_at(a.value, b, g, 0), a.value.row, m, p.packed_values, more};
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step
 #pragma unroll 1
   for (int key = seen.begin; key < seen.end; key += turn) {
     const int count = min(turn, seen.end - key), next = key + count;
-    wait_copies<1>();  // keys; the values may still be on their way
+    copies_wait<1>();  // keys; the values may still be on their way
     __syncwarp();
     const auto add = [&]<int N>(int, int x, const float(&k)[N][kVector], float(&s)[N]) {
       float a[kVector], w[kVector];
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step
       const float z = drop.on ? drop.factor(drop.words(number, key + u), key + u) : 1.0f;
       weight[u] = exp2f(score[u] - from) * z;
     }
-    wait_copies<1>();  // values; the next keys may still be on their way
+    copies_wait<1>();  // values; the next keys may still be on their way
     __syncthreads();
     add_rows(units, values, count, weight, factor, sums);
     __syncthreads();  // values and weights are read, sums are written
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Sl
   const Early<2, T> back(row_at(p.dcontext, b, h, 0), m), context(row_at(a.context, b, h, 0), m);
   const float log_sum = a.log_sum[number], from = log_sum == -INFINITY ? 0.0f : log_sum;
   const Extra extra = extra_of(a, b, h, 0);
-  const Drop drop = drop_of(a);
+  const RowDrop drop = drop_of(a);
   const Seen seen = seen_by(a, b, h, 0);
   const Rows<T> keys{row_at(a.k, b, h, 0), a.k.row, n, p.packed_keys, room};
   const Rows<T> values{row_at(a.value, b, h, 0), a.value.row, m, p.packed_values, more};
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Sl
 #pragma unroll 1
   for (int key = seen.begin; key < seen.end; key += turn) {
     const int count = min(turn, seen.end - key), next = key + count;
-    wait_copies<1>();  // keys; the values may still be on their way
+    copies_wait<1>();  // keys; the values may still be on their way
     __syncwarp();
     const auto add = [&]<int N>(int u, int x, const float(&k)[N][kVector], float(&s)[N]) {
       float a[kVector], w[kVector], bend[kVector];
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Sl
       }
     };
     sum_all_rows(keys, count, slope, add);
-    wait_copies<0>();
+    copies_wait<0>();
     __syncwarp();
     const auto add_dot = [&]<int N>(int, int c, const float(&x)[N][kVector], float(&s)[N]) {
       float d[kVector];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "heed/kernels/cuda/additive.cuh"
+#include "heed/kernels/cuda/instructions.cuh"
 
 namespace heed::kernels {
 namespace {
@@ -16,21 +17,6 @@ inline constexpr int kVector = 4;  // numbers that a thread reads from shared me
 __host__ __device__ inline int padded(int64_t n) { return static_cast<int>((n + 7) / 8 * 8); }
 
 // ---- copies into shared memory
-
-template <class T>
-__device__ inline void copy_pack(const T* from, T* to) {  // 16 bytes, not through L1
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(__cvta_generic_to_global(from))
-               : "memory");
-}
-__device__ inline void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until all but the last N closed groups of this thread's copies have arrived. Others see them
-// behind a barrier.
-template <int N>
-__device__ inline void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
 
 // Rows `first`, `first` + 1 .. of keys or values, of which a warp has every kWarps-th.
 template <class T>
@@ -56,7 +42,7 @@ struct Rows {
         for (int x = lane; x < padded(n); x += kWarp) target[x] = x < n ? source[x] : narrow<T>(0);
       }
     }
-    close_copies();
+    copies_end();
   }
   __device__ T* at(int u) const { return to + u * padded(n); }
 };

@@ -25,12 +25,12 @@
 #include <type_traits>
 
 #include "heed/kernels/cuda/additive.cuh"
+#include "heed/kernels/cuda/instructions.cuh"
 
 namespace heed::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr size_t kMostShared = 225 << 10;   // of a block
 constexpr float kFit = 86, kPairsFit = 43;  // what |2q| + |2k| may be
 constexpr float kLimit = 9e18f;             // beyond e^43; its square is a float
 
@@ -48,17 +48,6 @@ static_assert(kPass % kProduct == 0 && kProduct * kColumns <= kStage);
 
 // ---- memory
 
-__device__ inline void copy16(float* to, const float* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from), "r"(valid ? 16 : 0)
-               : "memory");
-}
-__device__ inline void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-__device__ inline void copies_wait_but_last() {
-  asm volatile("cp.async.wait_group 1;" ::: "memory");
-}
-
 // fetch(c, stage) and then use(c, stage) for c in [first, last), each fetched while the one before
 // is used. Begins and ends with all threads done with the stages.
 template <class Fetch, class Use>
@@ -70,7 +59,7 @@ __device__ inline void in_turn(int first, int last, float* stages, int stage_siz
     const int now = (c - first) % 2;
     if (c + 1 < last) fetch(c + 1, stages + (1 - now) * stage_size);
     copies_end();
-    copies_wait_but_last();
+    copies_wait<1>();
     __syncthreads();
     use(c, stages + now * stage_size);
     __syncthreads();

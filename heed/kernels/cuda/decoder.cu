@@ -58,26 +58,6 @@ __device__ inline int by_column(int k, int eight) {
   return k * kTileColumns + ((eight ^ (k >> 1 & 3)) << 3);
 }
 
-__device__ inline void read_matrices(const bf16* at, uint32_t (&r)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(at)))
-               : "memory");
-}
-__device__ inline void read_turned_matrices(const bf16* at, uint32_t (&r)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(at)))
-               : "memory");
-}
-__device__ inline void mma(float4& c, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c.x), "+f"(c.y), "+f"(c.z), "+f"(c.w)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 template <bool turned>
 __global__ void __launch_bounds__(kProductThreads, 1)
     product(const __grid_constant__ SlicedProduct p) {
@@ -116,7 +96,7 @@ __global__ void __launch_bounds__(kProductThreads, 1)
                   left + by_row(row, eight));
       }
     }
-    if (chunk % kTogether == kTogether - 1) close_copies();
+    if (chunk % kTogether == kTogether - 1) copies_end();
   }
   const int row = warp / 2 * 16, column = warp % 2 * 16;  // of the tile
   // Neighbouring steps along k have sums of their own: one waits less for the other.
@@ -126,10 +106,10 @@ __global__ void __launch_bounds__(kProductThreads, 1)
     if (chunk % kTogether == 0) {
       constexpr int kGroups = kMostChunks / kTogether;
       static_assert(kGroups == 4);
-      if (chunk == 0) wait_copies<3>();
-      if (chunk == kTogether) wait_copies<2>();
-      if (chunk == 2 * kTogether) wait_copies<1>();
-      if (chunk == 3 * kTogether) wait_copies<0>();
+      if (chunk == 0) copies_wait<3>();
+      if (chunk == kTogether) copies_wait<2>();
+      if (chunk == 2 * kTogether) copies_wait<1>();
+      if (chunk == 3 * kTogether) copies_wait<0>();
       __syncthreads();
     }
     if (chunk >= chunks) continue;
@@ -138,11 +118,12 @@ __global__ void __launch_bounds__(kProductThreads, 1)
 #pragma unroll
     for (int k = 0; k < kChunk; k += 16) {
       uint32_t a[4], b[4];
-      read_matrices(left + by_row(row + lane % 16, k / 8 + lane / 16), a);
+      load_matrices(a, shared_address(left + by_row(row + lane % 16, k / 8 + lane / 16)));
       if constexpr (turned)
-        read_matrices(right + by_row(column + lane / 16 * 8 + lane % 8, k / 8 + lane / 8 % 2), b);
+        load_matrices(b, shared_address(right + by_row(column + lane / 16 * 8 + lane % 8,
+                                                       k / 8 + lane / 8 % 2)));
       else
-        read_turned_matrices(right + by_column(k + lane % 16, column / 8 + lane / 16), b);
+        load_turned(b, shared_address(right + by_column(k + lane % 16, column / 8 + lane / 16)));
       float4(&to)[2] = sum[k / 16 % 2];
       mma(to[0], a, b[0], b[1]);
       mma(to[1], a, b[2], b[3]);
@@ -250,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 1
   for (int key = seen.begin; key < seen.end; key += turn) {
     const int count = min(turn, seen.end - key), next = key + count;
-    wait_copies<1>();  // keys; the values may still be on their way
+    copies_wait<1>();  // keys; the values may still be on their way
     __syncwarp();
     const auto add = [&]<int N>(int, int x, const float(&k)[N][kVector], float(&to)[N]) {
       float y[kVector], w[kVector];
@@ -276,7 +257,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     most = now;
 #pragma unroll 1
     for (int u = own; u < count; u += kThreads) weight[u] = exp2f(score[u] - from);
-    wait_copies<1>();  // values; the next keys may still be on their way
+    copies_wait<1>();  // values; the next keys may still be on their way
     __syncthreads();
     add_rows(units, values, count, weight, factor, sums);
     __syncthreads();  // values and weights are read, sums are written
@@ -378,9 +359,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int key = seen.begin; key < seen.end; key += turn) {
     const int count = min(turn, seen.end - key), next = key + count;
     if (key == seen.begin)
-      wait_copies<1>();  // the keys may still be on their way
+      copies_wait<1>();  // the keys may still be on their way
     else
-      wait_copies<0>();
+      copies_wait<0>();
     __syncwarp();
     const auto add = [&]<int N>(int, int x, const float(&y)[N][kVector], float(&to)[N]) {
       float d[kVector];
@@ -411,7 +392,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 1
   for (int key = seen.begin; key < seen.end; key += turn) {
     const int count = min(turn, seen.end - key), next = key + count;
-    wait_copies<0>();
+    copies_wait<0>();
     __syncthreads();  // slopes and keys are there
 #pragma unroll 1
     for (int unit = warp; unit < units.tiles * units.groups; unit += kWarps) {

@@ -9,8 +9,8 @@
 
 #include <cmath>
 
-#include "heed/kernels/cuda/device.cuh"
 #include "heed/kernels/cuda/dot.h"
+#include "heed/kernels/cuda/dropout.cuh"
 
 namespace heed::kernels {
 
@@ -231,28 +231,15 @@ __device__ float score_of(const Attention<T>& a, float product, const float* bia
   return s;
 }
 
-// ---- dropout of weights: the CPU's numbers (drop_factors() in cpu/attention.cpp)
+// ---- dropout of weights
 
-struct Drop {
-  uint32_t threshold;  // 0: no dropout
-  float keep;
-};
 template <class T>
 Drop drop_of(const Attention<T>& a) {
   if (!(a.dropout > 0)) return {0, 1};
   return {static_cast<uint32_t>(std::lround(double{a.dropout} * 65536)), 1.0f / (1.0f - a.dropout)};
 }
-
-// Of 128 keys, key j has word j / 16 % 4, half j / 64, of call j % 16.
-__device__ inline uint4 drop_call(uint64_t seed, int64_t row, int key) {
-  const auto call = static_cast<uint32_t>(key / 128 * 16 + key % 16);
-  return philox_at(make_uint4(call, static_cast<uint32_t>(row),
-                              static_cast<uint32_t>(static_cast<uint64_t>(row) >> 32), 1),
-                   seed);
-}
 __device__ inline float drop_factor(const Drop& drop, uint4 call, int key) {
-  const int word = key / 16 % 4;
-  const uint32_t x = word == 0 ? call.x : word == 1 ? call.y : word == 2 ? call.z : call.w;
+  const uint32_t x = word_of(call, key / 16 % 4);
   return (key / 64 % 2 ? x >> 16 : x & 0xFFFF) >= drop.threshold ? drop.keep : 0.0f;
 }
 // The factors of a thread's four keys of a tile that begins at `key`.

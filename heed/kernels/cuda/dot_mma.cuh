@@ -8,50 +8,12 @@
 #pragma once
 
 #include "heed/kernels/cuda/dot.cuh"
+#include "heed/kernels/cuda/instructions.cuh"
 
 namespace heed::kernels {
 
 inline constexpr int kMmaWarps = 4, kMmaThreads = kMmaWarps * kWarp;
 
-__device__ inline uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-// 16 or 4 bytes from memory, or zeros.
-__device__ inline void copy16(uint32_t to, const void* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(there ? 16 : 0)
-               : "memory");
-}
-__device__ inline void copy4(uint32_t to, const void* from, bool there) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
-               "r"(there ? 4 : 0)
-               : "memory");
-}
-__device__ inline void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int kLater>  // all but the last kLater groups are there, for this thread
-__device__ void copies_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
-}
-
-__device__ inline void load_matrices(uint32_t (&x)[4], uint32_t at) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-               : "r"(at)
-               : "memory");
-}
-__device__ inline void load_turned(uint32_t (&x)[4], uint32_t at) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-               : "r"(at)
-               : "memory");
-}
-__device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 // 2^x within 2^-22, far below a rounding of bf16; numbers below the normal ones are 0.
 __device__ inline float power_of_2(float x) {
   float y;

@@ -39,8 +39,6 @@ __device__ inline int warp_number() {
 __device__ inline void group_barrier(int group) {
   asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(kGroupThreads) : "memory");
 }
-// What this thread copies is there.
-__device__ inline void copies_finish() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // Before the barrier behind which wgmma reads what this thread wrote into shared memory.
 __device__ inline void written_for_wgmma() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "heed/kernels/cuda/device.cuh"
+#include "heed/kernels/cuda/dropout.cuh"
 #include "heed/kernels/cuda/parts.cuh"
 
 namespace heed::kernels {
@@ -462,6 +462,7 @@ constexpr int kGroup = 1024, kGroupThreads = kGroup / 8;
 template <bool packed, class T>
 __global__ void __launch_bounds__(kThreads)
     dropout(const __grid_constant__ Dropout<T> k, uint32_t threshold, float keep) {
+  const Drop drop{threshold, keep};
   const uint64_t key = key_of(k.seed);
   const int64_t step = int64_t{gridDim.x} * (kThreads / kGroupThreads);
   const uint32_t j = threadIdx.x % kGroupThreads;
@@ -493,10 +494,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int w = 0; w < 4; ++w) {
       const int64_t at = place(w);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const uint32_t number = i ? word[w] >> 16 : word[w] & 0xFFFF;
-        x[w][i] = (number >= threshold ? x[w][i] * keep : 0) + residual[w][i];
-      }
+      for (int i = 0; i < 2; ++i)
+        x[w][i] = drop(x[w][i], i ? word[w] >> 16 : word[w]) + residual[w][i];
       if (packed && at + 2 <= k.n) {
         store<2>(x[w], k.y + at);
       } else {

@@ -1,6 +1,7 @@
 // Layer norm and RMS norm on a GPU.
 #include <algorithm>
 
+#include "heed/kernels/cuda/dropout.cuh"
 #include "heed/kernels/cuda/rows.cuh"
 
 namespace heed::kernels {
@@ -8,30 +9,25 @@ namespace {
 
 // ---- dropout of what a row is the sum of: the numbers of kernels::Dropout
 
-// What a number is multiplied by, by its 16 bits.
-struct Drop {
+struct SumDrop {
   uint64_t key;
-  uint32_t threshold;  // 0: nothing is dropped
-  float keep;
+  Drop by;
 
   template <class T>
-  __device__ explicit Drop(const NormOfSum<T>& of)
+  __device__ explicit SumDrop(const NormOfSum<T>& of)
       : key(key_of(of.seed)),
-        threshold(static_cast<uint32_t>(roundf(of.p * 65536.0f))),
-        keep(1.0f / (1.0f - of.p)) {}
-  __device__ float operator()(float x, uint32_t bits) const {
-    return (bits & 0xFFFF) >= threshold ? x * keep : 0.0f;
-  }
+        by{static_cast<uint32_t>(roundf(of.p * 65536.0f)), 1.0f / (1.0f - of.p)} {}
+  __device__ float operator()(float x, uint32_t bits) const { return by(x, bits); }
 };
 // Items i, i + 1 have the two halves of a word; a call gives the words of items 256 apart.
-__device__ uint4 draw(const Drop& drop, uint64_t call) {
+__device__ uint4 draw(const SumDrop& drop, uint64_t call) {
   return philox_at(make_uint4(static_cast<uint32_t>(call), static_cast<uint32_t>(call >> 32), 0, 0),
                    drop.key);
 }
 // V items from i on, i a multiple of V.
 template <int V>
-__device__ void drop_items(const Drop& drop, int64_t i, float (&v)[V]) {
-  if (drop.threshold == 0) return;
+__device__ void drop_items(const SumDrop& drop, int64_t i, float (&v)[V]) {
+  if (drop.by.threshold == 0) return;
 #pragma unroll
   for (int u = 0; u < V; u += 2) {
     const auto item = static_cast<uint64_t>(i + u);
@@ -48,7 +44,7 @@ __device__ void drop_items(const Drop& drop, int64_t i, float (&v)[V]) {
 }
 // The rows of a block's warps, n items each, hold whole calls where n is a multiple of 128: the
 // block draws each once, and finds the word of items i, i + 1 at words[i / 2].
-__device__ void draw_rows(const Drop& drop, int64_t first_row, int n, uint32_t* words) {
+__device__ void draw_rows(const SumDrop& drop, int64_t first_row, int n, uint32_t* words) {
   static_assert(kWarps * 128 == 1024);
   for (int c = static_cast<int>(threadIdx.x); c < n; c += kThreads) {
     const uint4 call = draw(drop, static_cast<uint64_t>(first_row * n) / 8 + c);
@@ -58,7 +54,7 @@ __device__ void draw_rows(const Drop& drop, int64_t first_row, int n, uint32_t* 
 }
 // A row of n in the registers of a warp; `words`, if there are, of the block's rows.
 template <int V, int P>
-__device__ void drop_row(const Drop& drop, int64_t row, int n, const uint32_t* words,
+__device__ void drop_row(const SumDrop& drop, int64_t row, int n, const uint32_t* words,
                          float (&v)[P][V]) {
 #pragma unroll
   for (int p = 0; p < P; ++p) {
@@ -97,8 +93,8 @@ __global__ void __launch_bounds__(kThreads, P* V > 16 ? 2 : 4)
   const int64_t first_row = int64_t{blockIdx.x} * kWarps;
   const int64_t row = first_row + warp();
   const int n = static_cast<int>(k.n);
-  const Drop drop(k.of);
-  const bool drawn = V == 4 && n % 128 == 0 && k.of.more && drop.threshold != 0;
+  const SumDrop drop(k.of);
+  const bool drawn = V == 4 && n % 128 == 0 && k.of.more && drop.by.threshold != 0;
   if (drawn) {
     draw_rows(drop, first_row, n, words);
     __syncthreads();
@@ -152,7 +148,7 @@ __global__ void __launch_bounds__(1024) norm_block(const __grid_constant__ Norm<
   const T* x = k.x + blockIdx.x * k.n;
   T* y = k.y + blockIdx.x * k.n;
   if (k.of.more) {  // each thread reads again what it wrote itself
-    const Drop drop(k.of);
+    const SumDrop drop(k.of);
     const int64_t first = blockIdx.x * k.n;
     for_columns<V>(x, k.n, [&](int64_t j, float(&v)[V]) {
       float more[V];
@@ -213,8 +209,8 @@ __global__ void __launch_bounds__(kThreads, P* V > 16 ? 1 : 2)
     norm_grad_warp(const __grid_constant__ NormGrad<T> k, float* partial) {
   __shared__ alignas(8) float room[kWarps][kWarp * V * P];
   const int n = static_cast<int>(k.n);
-  const Drop drop(k.of);
-  const bool drawn = V == 4 && n % 128 == 0 && k.of.sum && drop.threshold != 0;
+  const SumDrop drop(k.of);
+  const bool drawn = V == 4 && n % 128 == 0 && k.of.sum && drop.by.threshold != 0;
   auto* words = reinterpret_cast<uint32_t*>(room);
   float gain[P][V], dgain[P][V] = {}, dbias[P][V] = {};
   load_row(k.gain, n, 0, gain);
@@ -327,7 +323,7 @@ __global__ void __launch_bounds__(1024)
       store<V>(v, dx + j);
       if (!k.of.sum) return;
       round_to<T>(v);
-      drop_items(Drop(k.of), row * k.n + j, v);
+      drop_items(SumDrop(k.of), row * k.n + j, v);
       store<V>(v, k.of.sum + row * k.n + j);
     });
   }

@@ -17,6 +17,7 @@
 #include <initializer_list>
 
 #include "heed/kernels/cuda/device.cuh"
+#include "heed/kernels/cuda/instructions.cuh"
 
 namespace heed::kernels {
 namespace {
@@ -81,12 +82,9 @@ __device__ void mma8(float4& c, float a0, float a1, float a2, float a3, float b0
         "r"(__float_as_uint(a3)), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
 }
 __device__ void mma16(float4& c, float a0, float a1, float a2, float a3, float b0, float b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c.x), "+f"(c.y), "+f"(c.z), "+f"(c.w)
-      : "r"(__float_as_uint(a0)), "r"(__float_as_uint(a1)), "r"(__float_as_uint(a2)),
-        "r"(__float_as_uint(a3)), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+  const uint32_t a[4] = {__float_as_uint(a0), __float_as_uint(a1), __float_as_uint(a2),
+                         __float_as_uint(a3)};
+  mma(c, a, __float_as_uint(b0), __float_as_uint(b1));
 }
 // c += a b over a chunk, with rows g and g + 8 of a. Of bf16, a float is two neighbours.
 template <class T>
