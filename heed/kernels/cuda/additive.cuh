@@ -7,12 +7,6 @@
 namespace heed::kernels {
 
 constexpr size_t kMostShared = 225 << 10;  // what a kernel asks for at most
-template <class Kernel>
-void allow_shared(Kernel kernel, size_t bytes) {
-  if (bytes > 48 << 10)
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(bytes));
-}
 
 template <class T>
 __device__ inline T* row_at(const Heads<T>& x, int64_t b, int64_t h, int64_t t) {

@@ -23,6 +23,16 @@ inline void launched(const char* kernel) {
     fail(kernel, ": cannot be launched on the GPU: ", cudaGetErrorString(error));
 }
 
+// Blocks with more than 48 KiB of shared memory, what a kernel itself declares counted, must be
+// asked for.
+template <class Kernel>
+void allow_shared(Kernel* kernel, size_t bytes) {
+  if (const cudaError_t e = cudaFuncSetAttribute(
+          kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+      e != cudaSuccess)
+    fail("attention: ", bytes, " bytes of shared memory: ", cudaGetErrorString(e));
+}
+
 inline constexpr int kWarp = 32;
 inline constexpr float kLog2E = 1.44269504088896340736f;
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -256,15 +256,6 @@ __device__ void drop_factors(const Drop& drop, uint64_t seed, int64_t row, int k
 
 // ---- launching
 
-// Blocks with more than 48 KiB of shared memory must be asked for.
-template <class Kernel>
-void allow_shared(Kernel* kernel, size_t bytes) {
-  if (const cudaError_t e = cudaFuncSetAttribute(
-          kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-      e != cudaSuccess)
-    fail("attention: ", bytes, " bytes of shared memory: ", cudaGetErrorString(e));
-}
-
 // Calls f with the size of a tile's rows, 32, 64, 128 or 256, as a constant.
 template <class F>
 void with_width(int64_t n, F f) {
