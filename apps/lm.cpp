@@ -124,6 +124,7 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
   check_usage(o, config, training, model_flags.given());
   use(o.machine);
   const Parts parts = parts_of(o);
+  const FolderLock lock(o.folder);
   ModelFolder model = model_for(o, config, training, parts);
   if (o.resume) {
     std::set<std::string> model_given = model_flags.given();

@@ -194,6 +194,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   }
   check_usage(o, config, training, train_flags.given());
   use(o.machine);
+  const FolderLock lock(o.folder);
   ModelFolder model = model_for(o, config, training);
   if (o.resume) {
     check_resumed(model, {.preset = o.preset_given ? o.preset : "",

@@ -1,8 +1,14 @@
 #include "apps/training.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "apps/flags.h"
@@ -78,6 +84,24 @@ ModelConfig chosen_preset(const std::string& name, ModelKind kind) {
   if (std::find(names.begin(), names.end(), name) == names.end())
     want(false, unknown_name("preset", name, names));
   return preset(name);
+}
+
+FolderLock::FolderLock(const std::string& folder) : folder_(folder) {
+  std::error_code error;
+  made_ = std::filesystem::create_directories(folder, error);
+  require(!error, folder, ": the model's folder cannot be made: ", error.message());
+  file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  require(file_ >= 0, folder, ": cannot be opened: ", std::strerror(errno));
+  // A file system without locks is no reason not to train.
+  if (::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(file_);
+  fail(folder, ": another training writes into it; wait for its end, or choose another folder");
+}
+
+FolderLock::~FolderLock() {
+  std::error_code error;
+  if (made_) std::filesystem::remove(folder_, error);  // only if it is empty
+  ::close(file_);
 }
 
 ModelFolder resumed_model(const std::string& folder) {

@@ -16,6 +16,21 @@ namespace heed::apps {
 // Throws what is told as a mistake in the arguments if there is no such preset of this kind.
 ModelConfig chosen_preset(const std::string& name, ModelKind kind);
 
+// One run at a time writes into a folder. It is made where it is not there, and taken away again if
+// nothing came into it.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder);  // throws Error if another run has it
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  std::string folder_;
+  bool made_ = false;
+  int file_ = -1;
+};
+
 // The model of a run that is to go on.
 ModelFolder resumed_model(const std::string& folder);
 // What the flags of a run that is resumed ask for.

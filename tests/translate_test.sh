@@ -88,6 +88,7 @@ train --model mean --steps 12 --validate-every 3 --average-last 3 2>err || wrong
 pid=$!
 tries=0
 until [ -d asked/checkpoint ] || [ $((tries += 1)) -gt 100 ]; do sleep 0.2; done
+refuse 1 "asked: another training writes into it" train --source v.en --target v.fr --tokens words --model asked --steps 1
 kill -TERM $pid
 wait $pid || wrong "SIGTERM: exit code $?"
 grep -q 'the checkpoint is saved' err || wrong "SIGTERM: $(cat err)"
@@ -300,6 +301,8 @@ expect 1 "give the sentences to validate on again" train $files --model m --resu
 same best m/model.safetensors "the best model after a resume without validation"
 expect 1 "give the files and limits of before" train --source v.en --target v.fr --model part --resume --steps 20
 expect 1 "give the files and limits of before" train $files --model part --resume --steps 20 --max-length 5
+refuse 1 "nosuch: cannot be read" train --source nosuch --target v.fr --model unmade
+[ -e unmade ] && wrong "a run that failed at once left a folder"
 # Validation files of different lengths.
 head -30 v.fr >short.fr
 expect 1 "surplus cut (--cut)" train $files --valid-source v.en --valid-target short.fr --model cut --tokens words --steps 1
