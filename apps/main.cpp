@@ -77,6 +77,10 @@ int main(int argc, char** argv) {
     heed::require(std::cout.flush() && std::fflush(stdout) == 0 && !std::ferror(stdout),
                   "standard output cannot be written to: ", std::strerror(errno));
   } catch (const CLI::Success& e) {  // --help, --version
+    if (argv[1][0] != '-' && app.get_subcommands().empty()) {
+      std::cerr << usage_error(app, CLI::RequiredError("command"), {argv + 1, argv + argc});
+      return 2;
+    }
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
     std::cerr << usage_error(app, e, {argv + 1, argv + argc});

@@ -473,6 +473,7 @@ TEST(ModelConfig, WhatIsNotKnownGetsTheNearest) {
   EXPECT_TRUE(has(said(R"({"norm": "prae"})"), "did you mean 'pre'"));
   EXPECT_TRUE(has(said(R"({"position": "rotation"})"), "unknown position"));
   EXPECT_TRUE(has(said(R"({"size": "large"})"), "config.json: 'size' cannot be \"large\""));
+  EXPECT_TRUE(has(said(R"({"size": 12.5})"), "config.json: 'size' cannot be 12.5"));
   EXPECT_TRUE(has(said("[1]"), "config.json: not a JSON object"));
   EXPECT_TRUE(has(said("{"), "config.json: not a JSON object"));
 }

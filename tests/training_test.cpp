@@ -135,7 +135,9 @@ TEST(TrainConfig, WhatMakesNoSenseIsRefused) {
   EXPECT_TRUE(has(said(R"({"steps": 1, "sampling": 2})"), "sampling wants a number in [0, 1]"));
   EXPECT_TRUE(has(said(R"({"steps": 1, "average": 1})"), "average wants a factor"));
   EXPECT_TRUE(has(said(R"({"steps": 1, "average_last": -1})"), "average_last wants a number"));
-  EXPECT_TRUE(has(said(R"({"steps": 1, "accumulate": 0})"), "want numbers above 0"));
+  EXPECT_TRUE(has(said(R"({"steps": 1, "accumulate": 0})"),
+                  "accumulate wants a number of at least 1, given 0"));
+  EXPECT_TRUE(has(said(R"({"steps": 1, "minutes": -1})"), "minutes wants a number of at least 0"));
   EXPECT_TRUE(has(said(R"({"steps": 9, "schedule": "cosine"})"), "beyond the warm-up's 1000"));
   TrainConfig c;
   c.steps = 7, c.seed = 1ull << 63, c.rate = 1.25e-3;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "heed/base/check.h"
@@ -29,6 +30,10 @@ Config config_from_json(const std::string& text, const std::string& where) {
     const auto found = given.find(name);
     if (found == given.end()) return;
     try {
+      // The library would cut a fraction off.
+      require(!std::is_integral_v<std::remove_reference_t<decltype(value)>> ||
+                  !found->is_number_float(),
+              where, ": '", name, "' cannot be ", found->dump());
       found->get_to(value);
     } catch (const nlohmann::json::exception&) {
       fail(where, ": '", name, "' cannot be ", found->dump());

@@ -46,10 +46,15 @@ void check(const TrainConfig& c) {
   if (c.precision != "auto" && c.precision != "f32" && c.precision != "bf16")
     fail(unknown_name("precision", c.precision, {"auto", "f32", "bf16"}));
   require(c.rate > 0, "training: the rate wants a number above 0, given ", c.rate);
-  require(
-      c.batch_tokens > 0 && c.accumulate > 0 && c.validate_every > 0 && c.save_every >= 0,
-      "training: batch_tokens, accumulate and validate_every want numbers above 0, save_every 0 "
-      "or more");
+  const auto at_least = [](const char* name, auto value, auto least) {
+    require(value >= least && std::isfinite(double(value)), "training: ", name,
+            " wants a number of at least ", least, ", given ", value);
+  };
+  at_least("batch_tokens", c.batch_tokens, 1), at_least("accumulate", c.accumulate, 1);
+  at_least("validate_every", c.validate_every, 1), at_least("save_every", c.save_every, 0);
+  at_least("steps", c.steps, 0), at_least("epochs", c.epochs, 0), at_least("minutes", c.minutes, 0);
+  at_least("patience", c.patience, 0), at_least("warmup", c.warmup, 0);
+  at_least("clip", c.clip, 0), at_least("decay", c.decay, 0), at_least("guided", c.guided, 0);
   require(c.smoothing >= 0 && c.smoothing < 1,
           "training: smoothing wants a share in [0, 1), given ", c.smoothing);
   require(c.sampling >= 0 && c.sampling <= 1, "training: sampling wants a number in [0, 1], given ",
