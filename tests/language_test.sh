@@ -52,7 +52,7 @@ expect 0 "going on from step 5" lm train --text text --valid-share 0.2 --model p
 same m/model.safetensors part/model.safetensors "stopped and resumed"
 expect 2 "--positions is " lm train --text text --valid-share 0.2 --model part --resume --steps 20 --context 7
 expect 2 "--seed is 1 in part, given 9" lm train --text text --valid-share 0.2 --model part --resume --steps 20 --seed 9
-expect 1 "give the files and limits of before" lm train --text text --valid-share 0.3 --model part --resume --steps 20
+expect 1 "give the corpus of before" lm train --text text --valid-share 0.3 --model part --resume --steps 20
 for tokens in words bpe unigram; do
   expect 0 "done" lm train --text lines --model $tokens $small --tokens $tokens --vocabulary 40 --steps 2
 done

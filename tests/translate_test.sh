@@ -299,8 +299,10 @@ expect 0 "" translate --model m --input empty
 cp m/model.safetensors best
 expect 1 "give the sentences to validate on again" train $files --model m --resume --steps 20
 same best m/model.safetensors "the best model after a resume without validation"
-expect 1 "give the files and limits of before" train --source v.en --target v.fr --model part --resume --steps 20
-expect 1 "give the files and limits of before" train $files --model part --resume --steps 20 --max-length 5
+expect 1 "give the corpus of before" train --source v.en --target v.fr --model part --resume --steps 20
+expect 1 "give the corpus of before" train $files --model part --resume --steps 20 --max-length 5
+expect 0 "done after 14 steps" train $files --model part --resume --steps 14 --max-length 100 \
+  --valid-source v.en --valid-target v.fr
 refuse 1 "nosuch: cannot be read" train --source nosuch --target v.fr --model unmade
 [ -e unmade ] && wrong "a run that failed at once left a folder"
 # Validation files of different lengths.

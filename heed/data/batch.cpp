@@ -36,7 +36,8 @@ struct Keyed {
 // would differ wildly within a batch; so the pairs are cut into strips by source, and each strip is
 // sorted by target, up and down in turn. As many strips as there are batches in one give both
 // sides the same share. Pairs of equal lengths stay as they were shuffled; the row of lengths is a
-// function of the pool alone, so that a corpus of one pool has the same shapes in every epoch.
+// function of the pool alone, so that a corpus of one pool has the same shapes in every epoch
+// (unless its pieces are drawn anew).
 void sort_by_length(std::span<int64_t> pairs, const CorpusWindow& window,
                     const BatchOptions& options) {
   std::vector<Keyed> keyed;

@@ -277,16 +277,20 @@ void Corpus::compare_lengths() {
   report_.add(Flaw::surplus, lines_ + 1, most->lines - lines_);
 }
 
-// Of a corpus that is streamed the pieces are not known yet.
+// Of a corpus that is streamed the pieces are not known yet: what is told apart are the limits.
 std::string Corpus::identity() const {
   std::ostringstream out;
-  out << lines_ << " lines of at most " << options_.max_length << " pieces, ratio "
-      << options_.max_ratio;
-  if (!only_) return out.str();
-  PieceHash hash;
-  for (int64_t i = 0; i < only_->size(); ++i)
-    hash.add((*only_)[i].source), hash.add((*only_)[i].target);
-  out << ", " << only_->size() << " kept, " << hash.text();
+  out << lines_ << " lines";
+  if (only_) {
+    PieceHash hash;
+    for (int64_t i = 0; i < only_->size(); ++i)
+      hash.add((*only_)[i].source), hash.add((*only_)[i].target);
+    out << ", " << only_->size() << " kept, " << hash.text();
+    if (options_.sampling > 0) out << ", drawn up to " << options_.max_length << " pieces";
+  } else {
+    out << " of at most " << options_.max_length << " pieces, ratio " << options_.max_ratio
+        << ", in windows of " << options_.window;
+  }
   return out.str();
 }
 

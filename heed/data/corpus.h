@@ -147,8 +147,8 @@ class Examples {
   virtual bool has_links() const { return false; }
   // What was read and what was left out, for people.
   virtual std::string summary() const = 0;
-  // The same for the same lines, pieces and limits: a place in the examples (DataPosition) is one
-  // in examples of this identity.
+  // A place in the examples (DataPosition) is one in examples of this identity: the same number of
+  // lines, and the same pieces, or where those are streamed the same limits.
   virtual std::string identity() const = 0;
 };
 

@@ -13,9 +13,10 @@ namespace heed {
 class PieceHash {
  public:
   void add(std::span<const Id> row) {
-    mix(row.size());
-    for (const Id id : row) mix(static_cast<uint64_t>(id));
+    add(row.size());
+    for (const Id id : row) add(static_cast<uint64_t>(id));
   }
+  void add(uint64_t number) { hash_ = (hash_ ^ number) * 0x100000001B3; }
   std::string text() const {
     char out[17];
     std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(hash_));
@@ -23,7 +24,6 @@ class PieceHash {
   }
 
  private:
-  void mix(uint64_t number) { hash_ = (hash_ ^ number) * 0x100000001B3; }
   uint64_t hash_ = 0xCBF29CE484222325;
 };
 

@@ -189,6 +189,8 @@ std::string TextCorpus::identity() const {
   if (!only_) return out.str();
   PieceHash hash;
   hash.add(only_->ids);
+  if (options_.lines)
+    for (const size_t end : only_->ends) hash.add(end);
   out << ", " << only_->ids.size() << " pieces, " << hash.text();
   return out.str();
 }

@@ -149,6 +149,10 @@ std::vector<SearchNode> recorded(const Tree& tree) {
 }  // namespace
 
 void check(const SearchOptions& o) {
+  require(o.beam > 0 && o.best > 0, "search: wants a beam and a number of results above 0, given ",
+          o.beam, " and ", o.best);
+  require(o.best <= o.beam || o.sample, "search: a beam of ", o.beam, " cannot give ", o.best,
+          " results; widen the beam");
   const auto within = [](const char* name, auto value, double least, double most) {
     require(double(value) >= least && double(value) <= most, "search: ", name,
             " wants a number from ", least, " to ", most, ", given ", value);
@@ -156,11 +160,10 @@ void check(const SearchOptions& o) {
   within("normalize", o.normalize, 0, 100), within("coverage", o.coverage, 0, 1e6);
   within("min_length", o.min_length, 0, 1e6), within("max_length", o.max_length, 0, 1e6);
   within("max_ratio", o.max_ratio, 0, 1000), within("max_extra", o.max_extra, 0, 1e6);
-  within("no_repeat", o.no_repeat, 0, 1e6), within("top_k", o.top_k, 0, 1e9);
+  within("no_repeat", o.no_repeat, 0, 1e6), within("top_k", o.top_k, 0, 1e18);
   require(o.temperature > 0 && std::isfinite(o.temperature),
           "search: temperature wants a number above 0, given ", o.temperature);
-  require(o.top_p > 0 && o.top_p <= 1, "search: top_p wants a number above 0 and at most 1, given ",
-          o.top_p);
+  within("top_p", o.top_p, 0, 1);
 }
 
 Tensor chosen_weights(const std::vector<Weights>& all, const SearchOptions& o) {
@@ -188,10 +191,6 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& so
 std::vector<std::vector<Hypothesis>> search(Decoder& decoder, const Source& source,
                                             const SearchOptions& given) {
   SearchOptions o = given;
-  require(o.beam > 0 && o.best > 0, "search: wants a beam and a number of results above 0, given ",
-          o.beam, " and ", o.best);
-  require(o.best <= o.beam || o.sample, "search: a beam of ", o.beam, " cannot give ", o.best,
-          " results; widen the beam");
   check(o);
   const int64_t B = source.ids.size(0);
   require(o.prefixes.empty() || static_cast<int64_t>(o.prefixes.size()) == B,

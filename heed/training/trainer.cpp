@@ -94,6 +94,7 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> ex
     : model_((check(config), model)),
       params_(std::move(params)),
       examples_(std::move(examples)),
+      identity_(examples_->identity()),
       config_(config),
       folder_(std::move(folder)),
       adam_(params_, {.decay = config.decay, .clip_norm = config.clip}),
@@ -374,7 +375,7 @@ void Trainer::save() const {
       {"validated", state_.validated},
       {"recent", state_.recent},
       {"rate_factor", state_.rate_factor},
-      {"examples", examples_->identity()},
+      {"examples", identity_},
       {"seconds", state_.seconds}};
   save_tensors(checkpoint_tensors(), checkpoint_path(), {{"state", state.dump()}});
   forget_old();
@@ -388,14 +389,17 @@ bool Trainer::resume() {
   const auto state =
       nlohmann::json::parse(found == metadata.end() ? "" : found->second, nullptr, false);
   require(state.is_object(), checkpoint_path().string(), ": no state of a training run in it");
-  const std::string now = examples_->identity(), then = state.value("examples", now);
-  require(then == now, checkpoint_path().string(),
-          ": where a run is in its corpus means nothing in ", "another: it was [", then,
-          "], this is [", now, "]; give the files and limits of before, or train another model");
   try {
+    const bool knows = state.contains("examples");
+    const std::string then = knows ? state.at("examples").get<std::string>() : identity_;
+    require(then == identity_, checkpoint_path().string(),
+            ": where a run is in its corpus means nothing in another: it was [", then,
+            "], this is [", identity_, "]; give the corpus of before, or train another model");
     state_.step = state.at("step");
     adam_.set_steps(state.at("adam_steps"));
-    state_.position = {state.at("epoch"), state.at("window"), state.at("batch")};
+    // Before checkpoints knew their corpus, epochs had other batches: this one begins anew.
+    const int64_t batch = knows ? state.at("batch").get<int64_t>() : 0;
+    state_.position = {state.at("epoch"), state.at("window"), batch};
     if (!state.at("best").is_null()) state_.best = state.at("best");
     state_.since_best = state.at("since_best");
     state_.validated = state.at("validated");

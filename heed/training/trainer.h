@@ -172,6 +172,7 @@ class Trainer {
   const Model& model_;
   Params params_;
   std::shared_ptr<Examples> examples_;
+  std::string identity_;  // theirs
   TrainConfig config_;
   std::filesystem::path folder_;
   Adam adam_;

@@ -145,9 +145,10 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
     for (size_t b = 0; b < numbers.size(); ++b) {
       std::vector<Translation::Candidate>& all = out[numbers[b]].candidates;
       for (Hypothesis& h : found[b]) all.push_back(candidate(*tokenizers.target, std::move(h)));
-      // Where options contradict each other no translation is possible.
-      constexpr double kNever = -std::numeric_limits<double>::infinity();
-      if (all.empty()) all.emplace_back().log_probability = all.back().score = kNever;
+      if (!all.empty()) continue;
+      // None is possible, such as behind a prefix of probability 0.
+      Translation::Candidate& none = all.emplace_back();
+      none.log_probability = none.score = -std::numeric_limits<double>::infinity();
     }
     done += static_cast<int64_t>(numbers.size());
     if (o.progress) o.progress(done);

@@ -458,6 +458,7 @@ class TwoSearches {
     const auto one = search(plain_, source, o), two = search(graphs_, source, o);
     for (size_t b = 0; b < one.size(); ++b) {
       ASSERT_EQ(one[b].size(), two[b].size());
+      ASSERT_FALSE(one[b].empty());
       const Hypothesis &x = one[b][0], &y = two[b][0];
       EXPECT_EQ(x.ids, y.ids) << "sentence " << b;
       if (x.ids != y.ids) continue;
@@ -515,6 +516,7 @@ TEST_P(Searches, OfEveryKindAreThoseOfKernels) {
     const bool weighs = kind.options.want_weights || kind.options.coverage > 0;
     if (!weighs || !is_language_model(config_)) two.compare(sentences, kind.options);
   }
+  EXPECT_GT(two.replayed(), 0);
 }
 
 // ---- models

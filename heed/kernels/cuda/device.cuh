@@ -30,7 +30,7 @@ void allow_shared(Kernel* kernel, size_t bytes) {
   if (const cudaError_t e = cudaFuncSetAttribute(
           kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
       e != cudaSuccess)
-    fail("attention: ", bytes, " bytes of shared memory: ", cudaGetErrorString(e));
+    fail("kernel: ", bytes, " bytes of shared memory cannot be had: ", cudaGetErrorString(e));
 }
 
 inline constexpr int kWarp = 32;

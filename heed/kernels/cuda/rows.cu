@@ -677,9 +677,7 @@ void run(Cuda device, const TopK<float>& k) {
     top_k_slow<<<static_cast<unsigned>(k.rows), row_threads(k.n), 0, stream_of(device)>>>(k);
   } else {
     const auto kernel = packed ? top_k<4> : top_k<1>;
-    if (bytes > 40 << 10)
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(bytes));
+    allow_shared(kernel, static_cast<size_t>(bytes));
     kernel<<<static_cast<unsigned>(k.rows), kTopThreads, static_cast<size_t>(bytes),
              stream_of(device)>>>(k);
   }
