@@ -125,6 +125,7 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
   use(o.machine);
   const Parts parts = parts_of(o);
   const FolderLock lock(o.folder);
+  TrainingLog log(o.log, o.tensorboard);
   ModelFolder model = model_for(o, config, training, parts);
   if (o.resume) {
     std::set<std::string> model_given = model_flags.given();
@@ -149,7 +150,6 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
     TextCorpus held_out(*parts.valid, model.tokenizers.target, text);
     valid = batches_once(held_out, {.tokens = std::max<int64_t>(2048, text.context + 1)});
   }
-  TrainingLog log(o.log, o.tensorboard);
   std::fprintf(stderr,
                "%s language model with %s attention: %.1f million parameters; vocabulary of %d\n",
                model.config.family.c_str(), model.config.score.c_str(),

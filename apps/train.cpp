@@ -117,7 +117,9 @@ void print_tables() {
   for (const ScoreRow& row : score_table()) std::printf("  %-16s %s\n", row.name, row.formula);
   std::printf("  %-16s %s\n", "none", "no attention (rnn only)");
   std::printf("weigh:\n");
-  for (const WeighRow& row : weigh_table()) std::printf("  %-16s %s\n", row.name, row.formula);
+  for (const WeighRow& row : weigh_table())
+    if (row.kind != Weigh::Kind::reinforce)  // wants a reward, which there is none of here
+      std::printf("  %-16s %s\n", row.name, row.formula);
   std::printf("presets:\n");
   for (const std::string& name : preset_names(ModelKind::translator))
     std::printf("  %s\n", name.c_str());
@@ -160,6 +162,13 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
   want(o.resume || training.patience == 0 || !o.valid.source.empty(),
        "--patience wants --valid-source and --valid-target");
   want(o.samples >= 0, "--samples wants a number of at least 0");
+  want(o.cleaning.max_length > 0, "--max-length wants a number above 0");
+  want(o.cleaning.max_ratio >= 1, "--max-ratio wants a number of at least 1");
+  const int64_t longest =
+      std::min(o.cleaning.max_length, longest_sentence(config).value_or(INT64_MAX));
+  want(o.resume || training.batch_tokens > longest,
+       "--batch-tokens " + std::to_string(training.batch_tokens) + " does not hold a sentence of " +
+           std::to_string(longest) + " pieces (--max-length) and its end");
   const std::vector<std::string> kinds = tokenizer_kinds();
   if (std::find(kinds.begin(), kinds.end(), o.tokenizer.kind) == kinds.end())
     want(false, unknown_name("tokenizer", o.tokenizer.kind, kinds));
@@ -195,6 +204,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   check_usage(o, config, training, train_flags.given());
   use(o.machine);
   const FolderLock lock(o.folder);
+  TrainingLog log(o.log, o.tensorboard);
   ModelFolder model = model_for(o, config, training);
   if (o.resume) {
     check_resumed(model, {.preset = o.preset_given ? o.preset : "",
@@ -217,7 +227,6 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   std::fprintf(stderr, "%s", corpus->report().text().c_str());
   std::optional<ValidSet> valid;
   if (!o.valid.source.empty()) valid = read_valid(o, model.tokenizers);
-  TrainingLog log(o.log, o.tensorboard);
   std::fprintf(stderr, "%s with %s attention: %.1f million parameters; vocabularies of %d and %d\n",
                model.config.family.c_str(), model.config.score.c_str(),
                double(model.params.count()) / 1e6, model.tokenizers.source->size(),

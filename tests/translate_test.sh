@@ -313,6 +313,9 @@ expect 0 "done after 1 steps" train $files --valid-source v.en --valid-target sh
 for bad in "--max-ratio nan" "--max-ratio 1e30" "--normalize -5" "--coverage nan" "--no-repeat -1" "--top-p 2" "--temperature 0"; do
   refuse 2 "wants a number" translate --model m --input text $bad
 done
+refuse 2 "does not hold a sentence of 256 pieces (--max-length)" train $files --model y --batch-tokens 5
+refuse 2 "--max-length wants a number above 0" train $files --model y --max-length 0
+refuse 1 "nosuch/log: cannot be written to" train $files --model y --tokens words --steps 1 --log nosuch/log
 refuse 2 "--batch: wants a number above 0, given 0" translate --model m --input text --batch 0
 head -1 text >prefix
 expect 1 "prefix: ends before line 2" translate --model m --input text --prefix prefix
