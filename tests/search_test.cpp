@@ -608,6 +608,16 @@ TEST(Search, ReportsTheScoresOfForcedDecoding) {
   }
 }
 
+// Bit for bit.
+void expect_same(const std::vector<Hypothesis>& a, const std::vector<Hypothesis>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].ids, b[i].ids);
+    EXPECT_EQ(a[i].log_probability, b[i].log_probability);
+    EXPECT_EQ(a[i].weights, b[i].weights);
+  }
+}
+
 TEST(Search, AResultDependsOnItsSentenceAlone) {
   for (const Small& small : small_models()) {
     SCOPED_TRACE(small.name);
@@ -627,14 +637,6 @@ TEST(Search, AResultDependsOnItsSentenceAlone) {
       const auto all = chosen_ones({0, 1, 2, 3, 4, 5, 6, 7, 8});
       const std::vector<size_t> order{7, 2, 8, 0, 5};
       const auto some = chosen_ones(order);
-      const auto expect_same = [](const std::vector<Hypothesis>& a,
-                                  const std::vector<Hypothesis>& b) {
-        ASSERT_EQ(a.size(), b.size());
-        for (size_t i = 0; i < a.size(); ++i) {
-          EXPECT_EQ(a[i].ids, b[i].ids);
-          EXPECT_EQ(a[i].log_probability, b[i].log_probability);
-        }
-      };
       for (size_t i = 0; i < order.size(); ++i) expect_same(some[i], all[order[i]]);
       for (size_t i = 0; i < rows.size(); ++i) expect_same(chosen_ones({i})[0], all[i]);
     }
@@ -663,14 +665,7 @@ TEST(Search, StepsOfFewSizesFindTheSame) {
         o.beam = o.best = beam, o.max_extra = count == 17 ? 70 : 5, o.want_weights = count == 9;
         const auto one = search(plain, source_of(rows), o),
                    two = search(as_graphs, source_of(rows), o);
-        for (size_t b = 0; b < rows.size(); ++b) {
-          ASSERT_EQ(one[b].size(), two[b].size());
-          for (size_t i = 0; i < one[b].size(); ++i) {
-            EXPECT_EQ(one[b][i].ids, two[b][i].ids);
-            EXPECT_EQ(one[b][i].log_probability, two[b][i].log_probability);
-            EXPECT_EQ(one[b][i].weights, two[b][i].weights);
-          }
-        }
+        for (size_t b = 0; b < rows.size(); ++b) expect_same(one[b], two[b]);
       }
   }
 }
@@ -686,14 +681,7 @@ TEST(Search, StepsOfFewSizesFindTheSameInEveryKindOfSearch) {
       const auto one = search(plain, source_of(rows), kind.options),
                  two = search(as_graphs, source_of(rows), kind.options);
       ASSERT_EQ(one.size(), two.size());
-      for (size_t b = 0; b < one.size(); ++b) {
-        ASSERT_EQ(one[b].size(), two[b].size());
-        for (size_t i = 0; i < one[b].size(); ++i) {
-          EXPECT_EQ(one[b][i].ids, two[b][i].ids);
-          EXPECT_EQ(one[b][i].log_probability, two[b][i].log_probability);
-          EXPECT_EQ(one[b][i].weights, two[b][i].weights);
-        }
-      }
+      for (size_t b = 0; b < one.size(); ++b) expect_same(one[b], two[b]);
     }
   }
 }
