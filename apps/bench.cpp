@@ -86,16 +86,16 @@ nlohmann::json to_json(const Result& r) {
 
 void run_on_gpu(const Options& options) {
   nlohmann::json all = nlohmann::json::array();
-  for (const CudaResult& r : cuda_training(options.only)) {
-    std::printf("gpu/train/%-14s %8.3f ms  %10.0f words/s  %8.0f MB  norm %.3f\n", r.name.c_str(),
+  cuda_training(options.only, [&](const CudaResult& r) {
+    std::printf("%-24s %8.3f ms  %10.0f words/s  %8.0f MB  norm %.3f\n", r.name.c_str(),
                 r.seconds * 1e3, r.words_a_second, r.megabytes, r.gradient_norm);
     std::fflush(stdout);
-    all.push_back({{"name", "gpu/train/" + r.name},
+    all.push_back({{"name", r.name},
                    {"ours", r.seconds * 1e3},
                    {"unit", "ms"},
                    {"words_a_second", r.words_a_second},
                    {"megabytes", r.megabytes}});
-  }
+  });
   if (!options.json.empty()) write_file(options.json, all.dump(1) + "\n");
 }
 

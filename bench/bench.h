@@ -39,14 +39,14 @@ std::vector<Row> train_rows();
 int64_t transformer_peak_bytes();
 int64_t additive_peak_bytes();
 
-// Whole training steps on the GPU.
+// Whole training steps on the GPU: rows whose name has `only` in it, each as soon as it is known.
 struct CudaResult {
   std::string name;
   double seconds = 0, words_a_second = 0;  // of the target
   double megabytes = 0;                    // of memory a step needs beside parameters
   double gradient_norm = 0;                // of the last step: it is a number
 };
-std::vector<CudaResult> cuda_training(const std::string& only);
+void cuda_training(const std::string& only, const std::function<void(const CudaResult&)>& found);
 
 struct Result {
   std::string name;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bench/bench.h"
+#include "heed/base/check.h"
 #include "heed/models/model.h"
 #include "heed/tensor/cuda.h"
 #include "heed/tensor/graph.h"
@@ -66,11 +67,14 @@ Batch full_batch(const Size& s) {
 
 }  // namespace
 
-std::vector<CudaResult> cuda_training(const std::string& only) {
+void cuda_training(const std::string& only, const std::function<void(const CudaResult&)>& found) {
+  std::vector<Size> wanted = sizes();
+  std::vector<std::string> names;
+  for (Size& s : wanted) names.push_back(s.name.insert(0, "gpu/train/"));
+  std::erase_if(wanted, [&](const Size& s) { return s.name.find(only) == std::string::npos; });
+  require(!wanted.empty(), unknown_name("row", only, names));
   const UseDevice use(Device::cuda);
-  std::vector<CudaResult> out;
-  for (const Size& s : sizes()) {
-    if (s.name.find(only) == std::string::npos) continue;
+  for (const Size& s : wanted) {
     const Params params(1);
     const auto model = make_model(params, s.config,
                                   {.source = s.words, .target = s.words, .shared = s.config.tied});
@@ -108,10 +112,9 @@ std::vector<CudaResult> cuda_training(const std::string& only) {
       times.push_back(seconds() / steps);
     }
     std::sort(times.begin(), times.end());
-    out.push_back({s.name, times[2], double(s.batch * s.length) / times[2],
-                   double(arena->peak()) / 1e6, adam.gradient_norm()});
+    found({s.name, times[2], double(s.batch * s.length) / times[2], double(arena->peak()) / 1e6,
+           adam.gradient_norm()});
   }
-  return out;
 }
 
 }  // namespace heed::bench

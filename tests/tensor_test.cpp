@@ -126,6 +126,10 @@ TEST(Ops, MessagesNameTheOpWhatWasGivenAndWhatWasWanted) {
               dropout(a, 1.0, {3, nullptr});
             }),
             "dropout: p must be in [0, 1), given 1");
+  EXPECT_EQ(message_of([&] {
+              linear_dropout(a, transpose(a, 0, 1), std::nullopt, Activation::relu, 1.0, {});
+            }),
+            "linear_dropout: p must be in [0, 1), given 1");
   EXPECT_EQ(message_of([&] { top_k(a, 65); }), "top_k: wanted 65 of rows of 64");
   EXPECT_EQ(message_of([&] { tanh(ids(std::vector<Id>{1}, {1})); }),
             "tanh: wants numbers, given i32");

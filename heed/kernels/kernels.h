@@ -37,8 +37,8 @@ struct Map {
 };
 HEED_KERNEL(Map);
 
-// dx = dy * f'(x). What the derivative is made from: x for negate, log, square, relu, gelu, swish;
-// y = f(x) for exp, sqrt, tanh, sigmoid. dx may be dy.
+// dx = scale * dy * f'(x). What the derivative is made from: x for negate, log, square, relu, gelu,
+// swish; y = f(x) for exp, sqrt, tanh, sigmoid. dx may be dy.
 template <class T>
 struct MapGrad {
   Unary f;
@@ -46,6 +46,7 @@ struct MapGrad {
   const T* x_or_y;
   const T* dy;
   T* dx;
+  Wide<T> scale = 1;
 };
 HEED_KERNEL(MapGrad);
 bool gradient_reads_result(Unary f);  // true: MapGrad wants y

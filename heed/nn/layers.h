@@ -65,7 +65,7 @@ class FeedForward {
   FeedForward(const Params& params, int64_t size, int64_t inner, double dropout = 0,
               Activation f = Activation::relu);
   Tensor operator()(const Tensor& x) const {
-    return outer_(dropout(inner_(x, activation_), dropout_));
+    return outer_(linear_dropout(x, inner_.weight(), inner_.bias(), activation_, dropout_));
   }
 
  private:

@@ -139,14 +139,16 @@ Shape linear_shape(const Tensor& x, const Tensor& w) {
   return shape;
 }
 
-// The way back of y = f(input w + bias); `kept`: what f's derivative is made from.
+// The way back of y = f(input w + bias); `kept`: what f's derivative is made from. Of relu that may
+// be what dropout left of y, of which a share of p is 0.
 Tensor recorded_linear(const Tensor& input, const Tensor& w, const std::optional<Tensor>& bias,
-                       Activation f, const WeightUse& used, const Tensor& kept, const Tensor& y) {
+                       Activation f, const WeightUse& used, const Tensor& kept, const Tensor& y,
+                       double p = 0) {
   const bool dx = tracked(input), dw = tracked(w), dbias = bias && tracked(*bias);
   return record(
       "linear", {&input, &w, bias ? &*bias : nullptr}, reshape(y, linear_shape(input, w)),
       [x = as_rows(input.detached()), to = Destination(input), shape = input.shape(), use = used,
-       kept, f, dx, dw, dbias](Tensor dy) mutable {
+       kept, f, p, dx, dw, dbias](Tensor dy) mutable {
         dy = as_rows(contiguous(dy));
         if (f != Activation::none) {
           constexpr kernels::Unary unary[] = {kernels::Unary::copy, kernels::Unary::relu,
@@ -154,11 +156,13 @@ Tensor recorded_linear(const Tensor& input, const Tensor& w, const std::optional
                                               kernels::Unary::sigmoid};
           Tensor through = reusable(dy);
           launch("linear", dy, [&]<class T>() {
-            return kernels::MapGrad<T>{.f = unary[static_cast<size_t>(f)],
-                                       .n = dy.count(),
-                                       .x_or_y = kept.data<T>(),
-                                       .dy = dy.data<T>(),
-                                       .dx = through.data<T>()};
+            return kernels::MapGrad<T>{
+                .f = unary[static_cast<size_t>(f)],
+                .n = dy.count(),
+                .x_or_y = kept.data<T>(),
+                .dy = dy.data<T>(),
+                .dx = through.data<T>(),
+                .scale = 1 / (1 - static_cast<kernels::Wide<T>>(static_cast<float>(p)))};
           });
           dy = through;
         }
@@ -190,10 +194,14 @@ std::optional<int64_t> even_step(std::span<const Tensor> x) {
   return step > 0 && step % size == 0 ? std::optional<int64_t>(step / size) : std::nullopt;
 }
 
-}  // namespace
+// What linear_dropout() drops, if anything.
+struct Dropped {
+  double p = 0;
+  kernels::Seed seed{};
+};
 
-Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>& bias,
-              Activation f) {
+Tensor linear_of(const Tensor& given, const Tensor& w, const std::optional<Tensor>& bias,
+                 Activation f, const Dropped& dropped) {
   check_linear(given, w, bias);
   const Tensor input = contiguous(given), x = as_rows(input.detached());
   const bool activated = f != Activation::none;
@@ -207,13 +215,36 @@ Tensor linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>&
                      {.bias = bias,
                       .activation = needs_input ? Activation::none : f,
                       .packed_b = use.packed(rows)});
+  if (dropped.p > 0) {
+    const NoTape off;
+    y = dropout(y, dropped.p, dropped.seed);
+  }
   Tensor kept;
   if (activated) kept = y;
   if (needs_input) {
     const NoTape off;
     y = gelu(y);
   }
-  return recorded_linear(input, w, bias, f, use, kept, y);
+  return recorded_linear(input, w, bias, f, use, kept, y, dropped.p);
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias, Activation f) {
+  return linear_of(x, w, bias, f, {});
+}
+
+Tensor linear_dropout(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
+                      Activation f, double p, kernels::Seed seed) {
+  if (f != Activation::relu) return dropout(linear(x, w, bias, f), p, seed);
+  require(p >= 0 && p < 1, "linear_dropout: p must be in [0, 1), given ", p);
+  return linear_of(x, w, bias, f, {p, seed});
+}
+
+Tensor linear_dropout(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
+                      Activation f, double p) {
+  Tape* const tape = Tape::current();
+  return tape && p != 0 ? linear_dropout(x, w, bias, f, p, tape->draw()) : linear(x, w, bias, f);
 }
 
 std::vector<Tensor> linear_each(const Tensor& given, std::span<const Tensor> w,

@@ -429,6 +429,21 @@ Case dropout_case(int64_t n) {
       });
 }
 
+// Of relu the way back is one pass, from the result alone; of others two.
+Case linear_dropout_case(Activation f, const char* label) {
+  const Case map = linear_case(f, label, true), drop = dropout_case(9 * 37);
+  Case c{std::string("linear_dropout ") + label,
+         map.inputs,
+         [f](const std::vector<Tensor>& x) {
+           return linear_dropout(x[0], x[1], x[2], f, 0.3, {0x123456789abcdef0, nullptr});
+         },
+         {},
+         {}};
+  c.truth = [=](const Arrays<double>& in) { return drop.truth({map.truth(in)}); };
+  c.plain = [=](const Arrays<float>& in) { return drop.plain({map.plain(in)}); };
+  return c;
+}
+
 // Where a way around a part begins: its two ends are one pass.
 Case add_dropout_case(int64_t n) {
   const Case alone = dropout_case(n);
@@ -678,6 +693,8 @@ std::vector<Case> ops() {
   all.push_back(linear_case(Activation::tanh, "tanh", true));
   all.push_back(linear_case(Activation::sigmoid, "sigmoid", true));
   all.push_back(linear_case(Activation::gelu, "gelu", true));
+  all.push_back(linear_dropout_case(Activation::relu, "relu"));
+  all.push_back(linear_dropout_case(Activation::tanh, "tanh"));
   // Whole vectors, whose rows stay in registers.
   for (const int64_t n : {2, 4, 8, 16, 32, 64, 128}) all.push_back(softmax_case(3, n, false));
   for (const int64_t n : {1, 5, 67}) {

@@ -499,11 +499,16 @@ TEST_P(Searches, OfGraphsAreThoseOfKernels) {
   for (const int count : brief_ ? std::vector{5} : std::vector{30, 5, 12, 30, 5, 12})
     for (const int64_t beam : brief_ ? std::vector{4} : std::vector{1, 4}) {
       SearchOptions o;
-      o.beam = o.best = beam, o.max_extra = brief_ ? kMostSteps : count == 12 ? 60 : 10;
+      o.beam = o.best = beam, o.max_extra = count == 12 ? 60 : 10;
+      if (brief_) o.max_length = 4;  // steps: one runs, one is captured, two are replayed
       o.want_weights = count == 5 && !is_language_model(config_);
       two.compare(some_sentences(count, static_cast<uint64_t>(count)), o);
     }
-  EXPECT_GT(two.replayed(), brief_ ? 0 : 300);
+  // A recurrent language model at first has nothing to attend to: its steps are not captured.
+  if (is_language_model(config_) && config_.family == "rnn")
+    EXPECT_EQ(two.replayed(), 0);
+  else
+    EXPECT_GT(two.replayed(), brief_ ? 0 : 300);
 }
 
 TEST_P(Searches, OfEveryKindAreThoseOfKernels) {

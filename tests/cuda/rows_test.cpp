@@ -686,8 +686,9 @@ void conversions() {
         Array x = in(n, 100);
         if (n > 10)
           x.pattern[1] = kInf, x.pattern[2] = -kInf, x.pattern[3] = 1 + 0x1p-8, x.pattern[4] = 3e38;
-        OnGpu<float> wide({x, out(n)}, shift);
-        OnGpu<bf16> half({out(n)}, shift);
+        const std::vector<Array> wides{x, out(n)}, halves{out(n)};
+        OnGpu<float> wide(wides, shift);
+        OnGpu<bf16> half(halves, shift);
         const ToBf16 to{n, wide.t(0), half.t(0)};
         const FromBf16 from{n, half.t(0), wide.t(1)};
         run(Cuda{stream}, to);
@@ -697,8 +698,8 @@ void conversions() {
         bool good = half.guarded(0, there) && wide.guarded(1, back);
         for (int64_t i = 0; i < n; ++i) {
           const double want = rounded<bf16>(static_cast<float>(x.at(i)));
-          good = good && half.value({out(n)}, 0, there, i) == want &&
-                 wide.value({x, out(n)}, 1, back, i) == want;
+          good = good && half.value(halves, 0, there, i) == want &&
+                 wide.value(wides, 1, back, i) == want;
         }
         report(good, title);
         if (timing && n > 10000 && !shift)

@@ -67,7 +67,11 @@ void apply(const MapGrad<T>& k) {
   using V = Vec<T>;
   const Tag<T> d;
   const auto one = hn::Set(d, T(1));
-  const auto map = [&](auto f) { map_array<T>(k.n, f, k.dx, k.x_or_y, k.dy); };
+  const auto scale = hn::Set(d, k.scale);
+  const auto map = [&](auto f) {
+    const auto scaled = [f, scale](V x, V dy) { return f(x, hn::Mul(scale, dy)); };
+    map_array<T>(k.n, scaled, k.dx, k.x_or_y, k.dy);
+  };
   switch (k.f) {
     case Unary::copy: return map([](V, V dy) { return dy; });
     case Unary::negate: return map([](V, V dy) { return hn::Neg(dy); });

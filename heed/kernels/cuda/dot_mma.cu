@@ -31,9 +31,9 @@ struct Tile {
   Span span[C::kWarps], all;
 };
 
-template <int D, class C>
+template <int D, class C, bool kDrop>
 __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
-    attend_mma(const __grid_constant__ Attention<bf16> a, int tiles, int heads) {
+    attend_mma(const __grid_constant__ Attention<bf16> a, int tiles, int heads, Drop drop) {
   using S = Swizzled<D>;
   constexpr int kRowTiles = C::kRowTiles, kRows = C::kRows, kKeys = C::kKeys;
   constexpr int kSteps = D / 16;      // of a product over columns
@@ -49,6 +49,7 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
   const int row0 = (tiles - 1 - static_cast<int>(blockIdx.x % tiles)) * kRows;
   const int own = warp * 16 * kRowTiles;  // this warp's rows of the tile
   const int keys = static_cast<int>(a.keys);
+  const uint64_t seed = kDrop ? key_of(a.seed) : 0;
 
   const uint32_t q_tile = shared_address(tile.q);
   {
@@ -202,6 +203,15 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
               added += s[i][j][e];
             }
           sum[i][h] = fmaf(sum[i][h], factor, added);
+          if constexpr (kDrop) {  // what is kept is multiplied by 1 / (1 - p) at the end
+            const int row = row0 + own + i * 16 + h * 8 + lane / 4;
+            const uint32_t kept = kept_keys<kScores>(drop, seed, unit.number(a, row), key);
+#pragma unroll
+            for (int j = 0; j < kScores; ++j)
+#pragma unroll
+              for (int e = 0; e < 2; ++e)
+                if (!(kept >> (2 * j + e) & 1)) s[i][j][2 * h + e] = 0;
+          }
 #pragma unroll
           for (int c = 0; c < kColumns; ++c)
 #pragma unroll
@@ -279,7 +289,7 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
       total += __shfl_xor_sync(~0u, total, 1);
       total += __shfl_xor_sync(~0u, total, 2);
       const bool none = most[i][h] == -INFINITY;
-      const float share = none ? 0.0f : 1 / total;
+      const float share = none ? 0.0f : (kDrop ? drop.keep : 1.0f) / total;
       const int r = own + i * 16 + h * 8 + lane / 4;
       if (lane % 4 == 0 && row0 + r < unit.rows)
         a.log_sum[unit.number(a, row0 + r)] =
@@ -302,15 +312,21 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
   }
 }
 
-template <int D, class C>
+template <int D, class C, bool kDrop>
 void launch(Cuda device, const Attention<bf16>& a, int heads) {
   constexpr size_t bytes = sizeof(Tile<D, C>);
   const int64_t rows = heads * a.queries;
   const auto tiles = static_cast<int>(ceil_div(rows, C::kRows));
   const auto blocks = static_cast<unsigned>(a.batch * (a.heads / heads) * tiles);
-  allow_shared(attend_mma<D, C>, bytes);
-  attend_mma<D, C><<<blocks, C::kThreads, bytes, stream_of(device)>>>(a, tiles, heads);
+  allow_shared(attend_mma<D, C, kDrop>, bytes);
+  attend_mma<D, C, kDrop>
+      <<<blocks, C::kThreads, bytes, stream_of(device)>>>(a, tiles, heads, drop_of(a));
   launched("attention");
+}
+template <int D, class C>
+void launch(Cuda device, const Attention<bf16>& a, int heads) {
+  return drop_of(a).threshold ? launch<D, C, true>(device, a, heads)
+                              : launch<D, C, false>(device, a, heads);
 }
 template <int D>
 void launch(Cuda device, const Attention<bf16>& a, int heads) {
@@ -323,8 +339,8 @@ void launch(Cuda device, const Attention<bf16>& a, int heads) {
 }  // namespace
 
 bool mma_takes(const Attention<bf16>& a) {
-  const bool plain = a.form == ScoreForm::dot && !a.bias.data && !a.place && !a.weights.data &&
-                     !(a.dropout > 0) && a.scale > 0;
+  const bool plain =
+      a.form == ScoreForm::dot && !a.bias.data && !a.place && !a.weights.data && a.scale > 0;
   const bool sizes = (a.size == 32 || a.size == 64 || a.size == 128) && a.value_size == a.size &&
                      a.keys > 0 && a.batch > 0 && a.heads / a.key_heads * a.queries >= 8;
   return plain && sizes && by_pieces(a.q) && by_pieces(a.k) && by_pieces(a.value) &&
@@ -334,9 +350,9 @@ bool mma_takes(const Attention<bf16>& a) {
 void mma_attention(Cuda device, const Attention<bf16>& a) {
   // Of 64 columns, fewer rows are sooner done by smaller tiles.
   const bool many = a.queries > (a.size == 64 ? 256 : 64) && a.keys > 64;
-  if (many && a.size >= 64) return wgmma_attention(device, a);
+  if (many && a.size >= 64 && !(a.dropout > 0)) return wgmma_attention(device, a);
   // What is left: 32 columns, 64 with few rows; few keys; few queries, or those of a group of heads
-  // together.
+  // together; dropout.
   const auto group = static_cast<int>(a.heads / a.key_heads);
   const int heads = a.queries >= 64 ? 1 : group;  // of a unit
   if (a.size == 32) return launch<32>(device, a, heads);

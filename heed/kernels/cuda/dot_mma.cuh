@@ -181,6 +181,47 @@ __device__ void add_product(const float (&x)[kLeft][kTiles][4], uint32_t right, 
   }
 }
 
+// ---- dropout of weights
+
+// Which of a row's weights for kTiles times 8 keys from `key` on, a multiple of as many, are kept:
+// bit 2 j + e is that of this lane's number e of tile j. A lane has keys 2 t and 2 t + 1 of eight,
+// so no two lanes make the same call.
+template <int kTiles>
+__device__ uint32_t kept_keys(const Drop& drop, uint64_t seed, int64_t row, int key) {
+  static_assert(kTiles == 4 || kTiles == 8);
+  uint32_t kept = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {  // number i % 2 of even or odd tiles
+    const uint4 call =
+        drop_call(seed, row, key + i / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2);
+#pragma unroll
+    for (int j = 0; j < kTiles / 2; ++j) {
+      const uint32_t word =
+          kTiles == 8 || key / 32 % 2 == 0 ? word_of(call, j) : word_of(call, 2 + j % 2);
+      const uint32_t bits = key / 64 % 2 ? word >> 16 : word & 0xFFFF;
+      kept |= static_cast<uint32_t>(bits >= drop.threshold) << (4 * j + i);
+    }
+  }
+  return kept;
+}
+
+// The same where keys are rows of the tiles and queries columns: bit 2 i + h, for keys 16 i + 8 h
+// + g from `key` on, a multiple of 16, of the weights of one query.
+template <int kTiles>
+__device__ uint32_t kept_rows(const Drop& drop, uint64_t seed, int64_t row, int key) {
+  uint32_t kept = 0;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int at = key + h * 8 + static_cast<int>(threadIdx.x) % kWarp / 4;
+    // All of them are keys of the same 128.
+    const uint4 call = drop_call(seed, row, at);
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i)
+      kept |= static_cast<uint32_t>(drop_factor(drop, call, at + 16 * i) != 0) << (2 * i + h);
+  }
+  return kept;
+}
+
 // A lane's piece of a row of context; null, for a row that sees nothing: zeros.
 template <class S>
 __device__ uint4 piece_of(const bf16* context) {

@@ -20,6 +20,7 @@ struct Plan {
   int heads;    // of a unit
   int units;    // of a sentence
   int steps;    // of a unit
+  Drop drop;
 };
 
 // ---- dq
@@ -37,7 +38,7 @@ struct RowsTile {  // of shared memory
   Span span[kMmaWarps], all;
 };
 
-template <int D, int kRowTiles>
+template <int D, int kRowTiles, bool kDrop>
 __global__ void __launch_bounds__(kMmaThreads, 2)
     grad_rows(const __grid_constant__ AttentionGrad<bf16> k, const Plan plan, int tiles) {
   using S = Swizzled<D>;
@@ -54,6 +55,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   const int row0 = (tiles - 1 - static_cast<int>(blockIdx.x % tiles)) * kRows;
   const int own = warp * 16 * kRowTiles;  // this warp's rows of the tile
   const int keys = static_cast<int>(a.keys);
+  const uint64_t seed = kDrop ? key_of(a.seed) : 0;
 
   Span span = Span::none(keys);
 #pragma unroll
@@ -164,12 +166,15 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
         for (int h = 0; h < 2; ++h) {
           const int2 range =
               all_see ? make_int2(0, keys) : tile.range[own + i * 16 + h * 8 + lane / 4];
+          const int64_t number = unit.number(a, row0 + own + i * 16 + h * 8 + lane / 4);
+          const uint32_t kept = kDrop ? kept_keys<kChunk>(plan.drop, seed, number, key + j0) : ~0u;
 #pragma unroll
           for (int j = 0; j < kChunk; ++j)
 #pragma unroll
             for (int e = 2 * h; e < 2 * h + 2; ++e) {
               const float w = power_of_2(fmaf(s[i][j][e], scale, -log_sum[i][h]));
-              slope[i][j][e] = w * (slope[i][j][e] - mean[i][h]);
+              const float z = !kDrop ? 1.0f : kept >> (2 * j + e % 2) & 1 ? plan.drop.keep : 0.0f;
+              slope[i][j][e] = w * (slope[i][j][e] * z - mean[i][h]);
               const int at = key + j0 + j * 8 + lane % 4 * 2 + e % 2;
               if (!all_see && (at < range.x || at >= range.y)) slope[i][j][e] = 0;
             }
@@ -201,7 +206,7 @@ struct KeysTile {  // of shared memory
   alignas(16) int2 range[2][kRowStep];
 };
 
-template <int D, int kKeyTiles>
+template <int D, int kKeyTiles, bool kDrop>
 __global__ void __launch_bounds__(kMmaThreads, 2)
     grad_keys(const __grid_constant__ AttentionGrad<bf16> k, const Plan plan, int tiles) {
   using S = Swizzled<D>;
@@ -220,6 +225,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   const int units = plan.units / static_cast<int>(a.key_heads);  // of this group
   const int64_t unit0 = b * plan.units + g * units;
   const int steps = units * plan.steps;
+  const uint64_t seed = kDrop ? key_of(a.seed) : 0;
 
   S::template take<kKeys>(shared_address(tile.k), row_at(a.k, b, g, key), a.k.row, 0, count);
   S::template take<kKeys>(shared_address(tile.value), row_at(a.value, b, g, key), a.value.row, 0,
@@ -286,6 +292,9 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     const uint32_t q_begin = S::right(q_tile), g_begin = S::right(g_tile),
                    q_turned = S::right_turned(q_tile), g_turned = S::right_turned(g_tile);
     const bool all_see = span_at(step).all_see(key, kKeys);
+    // The number of the first row of this step, for dropout.
+    const int64_t number0 =
+        Unit(a, unit0 + step / plan.steps, plan.heads).number(a, step % plan.steps * kRowStep);
 #pragma unroll 1
     for (int j0 = 0; j0 < kRowStep; j0 += 8 * kChunk) {
       // Scores of keys (rows of these tiles) by queries (columns).
@@ -296,13 +305,20 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
         const int column = j0 + j * 8 + lane % 4 * 2;
         const float2 log_sum = *reinterpret_cast<const float2*>(&tile.log_sum[stage][column]);
         const float2 mean = *reinterpret_cast<const float2*>(&tile.mean[stage][column]);
+        uint32_t kept[2] = {~0u, ~0u};
+        if constexpr (kDrop)
+          for (int e = 0; e < 2; ++e)
+            kept[e] = kept_rows<kKeyTiles>(plan.drop, seed, number0 + column + e, key + own);
 #pragma unroll
         for (int i = 0; i < kKeyTiles; ++i)
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             const float w = power_of_2(fmaf(s[i][j][e], scale, -(e % 2 ? log_sum.y : log_sum.x)));
-            slope[i][j][e] = w * (slope[i][j][e] - (e % 2 ? mean.y : mean.x));
-            s[i][j][e] = w;
+            const float z = !kDrop                               ? 1.0f
+                            : kept[e % 2] >> (2 * i + e / 2) & 1 ? plan.drop.keep
+                                                                 : 0.0f;
+            slope[i][j][e] = w * (slope[i][j][e] * z - (e % 2 ? mean.y : mean.x));
+            s[i][j][e] = w * z;
           }
       }
       if (!all_see) {
@@ -337,22 +353,29 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     }
 }
 
-template <int D, int kRowTiles, int kKeyTiles>
+template <int D, int kRowTiles, int kKeyTiles, bool kDrop>
 void launch(Cuda device, const AttentionGrad<bf16>& k, const Plan& plan) {
   const Attention<bf16>& a = k.forward;
   constexpr size_t rows_bytes = sizeof(RowsTile<D, kRowTiles>),
                    keys_bytes = sizeof(KeysTile<D, kKeyTiles>);
   const auto row_tiles =
       static_cast<int>(ceil_div(plan.heads * a.queries, RowsTile<D, kRowTiles>::kRows));
-  allow_shared(grad_rows<D, kRowTiles>, rows_bytes);
-  grad_rows<D, kRowTiles><<<static_cast<unsigned>(a.batch * plan.units * row_tiles), kMmaThreads,
-                            rows_bytes, stream_of(device)>>>(k, plan, row_tiles);
+  allow_shared(grad_rows<D, kRowTiles, kDrop>, rows_bytes);
+  grad_rows<D, kRowTiles, kDrop>
+      <<<static_cast<unsigned>(a.batch * plan.units * row_tiles), kMmaThreads, rows_bytes,
+         stream_of(device)>>>(k, plan, row_tiles);
   launched("attention, the way back: queries");
   const auto key_tiles = static_cast<int>(ceil_div(a.keys, KeysTile<D, kKeyTiles>::kKeys));
-  allow_shared(grad_keys<D, kKeyTiles>, keys_bytes);
-  grad_keys<D, kKeyTiles><<<static_cast<unsigned>(a.batch * a.key_heads * key_tiles), kMmaThreads,
-                            keys_bytes, stream_of(device)>>>(k, plan, key_tiles);
+  allow_shared(grad_keys<D, kKeyTiles, kDrop>, keys_bytes);
+  grad_keys<D, kKeyTiles, kDrop>
+      <<<static_cast<unsigned>(a.batch * a.key_heads * key_tiles), kMmaThreads, keys_bytes,
+         stream_of(device)>>>(k, plan, key_tiles);
   launched("attention, the way back: keys");
+}
+template <int D, int kRowTiles, int kKeyTiles>
+void launch(Cuda device, const AttentionGrad<bf16>& k, const Plan& plan) {
+  return plan.drop.threshold ? launch<D, kRowTiles, kKeyTiles, true>(device, k, plan)
+                             : launch<D, kRowTiles, kKeyTiles, false>(device, k, plan);
 }
 
 }  // namespace
@@ -365,9 +388,10 @@ bool mma_takes(const AttentionGrad<bf16>& k) {
 void mma_attention_grad(Cuda device, const AttentionGrad<bf16>& k) {
   const Attention<bf16>& a = k.forward;
   if (a.keys <= 64) return mma_attention_grad_short(device, k);
-  if (a.queries > 64 && a.size >= 64) return wgmma_attention_grad(device, k);
-  // What is left: 32 columns; few queries, or those of a group of heads together.
+  if (a.queries > 64 && a.size >= 64 && !(a.dropout > 0)) return wgmma_attention_grad(device, k);
+  // What is left: 32 columns; few queries, or those of a group of heads together; dropout.
   Plan plan{};
+  plan.drop = drop_of(a);
   plan.heads = a.queries >= 64 ? 1 : static_cast<int>(a.heads / a.key_heads);
   plan.units = static_cast<int>(a.heads / plan.heads);
   plan.steps = static_cast<int>(ceil_div(plan.heads * a.queries, kRowStep));

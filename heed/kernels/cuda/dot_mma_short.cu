@@ -38,9 +38,9 @@ template <int D, bool kOne, int kStep>
 constexpr int kBlocks =  // on a multiprocessor, by what fits into its memory or registers
     D == 128 ? (kStep == 32 ? 6 : 2) : (kOne ? 4 : 3) * (64 / kStep);
 
-template <int D, bool kOne, int kStep>
+template <int D, bool kOne, int kStep, bool kDrop>
 __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
-    grad_short(const __grid_constant__ AttentionGrad<bf16> k) {
+    grad_short(const __grid_constant__ AttentionGrad<bf16> k, Drop drop) {
   using S = Swizzled<D>;
   constexpr int kThreads = kStep * 2;  // a warp for each 16 rows
   constexpr int kChunk = 4;            // tiles of eight keys that are worked on at once
@@ -51,6 +51,7 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
   const Unit unit(a, blockIdx.x, static_cast<int>(a.heads / a.key_heads));
   const int keys = static_cast<int>(a.keys);
   const int own = warp * 16;  // this warp's rows, and its keys
+  const uint64_t seed = kDrop ? key_of(a.seed) : 0;
 
   S::template take<kStep, kThreads>(shared_address(tile.k), row_at(a.k, unit.b, unit.g, 0), a.k.row,
                                     0, keys);
@@ -171,6 +172,8 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
           const int r = own + h * 8 + lane / 4;
           const int2 range = tile.range[r];
           const float mean = tile.mean[r], log_sum = log_sums[h];
+          const uint32_t kept =
+              kDrop ? kept_keys<kChunk>(drop, seed, unit.number(a, row0 + r), j0) : ~0u;
 #pragma unroll
           for (int j = 0; j < kChunk; ++j)
 #pragma unroll
@@ -178,8 +181,9 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
               const int at = j0 + j * 8 + lane % 4 * 2 + e % 2;
               const bool seen = at >= range.x && at < range.y;
               const float w = power_of_2(fmaf(s[0][j][e], scale, -log_sum));
-              slope[0][j][e] = seen ? w * (slope[0][j][e] - mean) : 0.0f;
-              s[0][j][e] = seen ? w : 0.0f;
+              const float z = !kDrop ? 1.0f : kept >> (2 * j + e % 2) & 1 ? drop.keep : 0.0f;
+              slope[0][j][e] = seen ? w * (slope[0][j][e] * z - mean) : 0.0f;
+              s[0][j][e] = seen ? w * z : 0.0f;
             }
         }
         put_sums<kStep>(s, tile.weight, own, j0);
@@ -207,13 +211,19 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
   put(dk, k.dk, a.scale);
 }
 
-template <int D, bool kOne, int kStep>
+template <int D, bool kOne, int kStep, bool kDrop>
 void launch(Cuda device, const AttentionGrad<bf16>& k) {
   constexpr size_t bytes = sizeof(Tile<D, kStep>);
   const auto blocks = static_cast<unsigned>(k.forward.batch * k.forward.key_heads);
-  allow_shared(grad_short<D, kOne, kStep>, bytes);
-  grad_short<D, kOne, kStep><<<blocks, kStep * 2, bytes, stream_of(device)>>>(k);
+  allow_shared(grad_short<D, kOne, kStep, kDrop>, bytes);
+  grad_short<D, kOne, kStep, kDrop>
+      <<<blocks, kStep * 2, bytes, stream_of(device)>>>(k, drop_of(k.forward));
   launched("attention, the way back");
+}
+template <int D, bool kOne, int kStep>
+void launch(Cuda device, const AttentionGrad<bf16>& k) {
+  return drop_of(k.forward).threshold ? launch<D, kOne, kStep, true>(device, k)
+                                      : launch<D, kOne, kStep, false>(device, k);
 }
 template <int D>
 void launch(Cuda device, const AttentionGrad<bf16>& k) {

@@ -90,7 +90,9 @@ struct Function {
 // x is f's argument or its result, as MapGrad says.
 template <Unary f>
 struct Derivative {
-  __device__ float operator()(float x, float dy) const {
+  float scale = 1;
+  __device__ float operator()(float x, float given) const {
+    const float dy = scale * given;
     if constexpr (f == Unary::copy) return dy;
     if constexpr (f == Unary::negate) return -dy;
     if constexpr (f == Unary::exp) return dy * x;
@@ -135,7 +137,10 @@ void launch(Cuda device, const Map<T>& k) {
 }
 template <class T>
 void launch(Cuda device, const MapGrad<T>& k) {
-  with<Derivative>(k.f, [&](auto f) { map_to(device, "map_grad", k.n, f, k.dx, k.x_or_y, k.dy); });
+  with<Derivative>(k.f, [&](auto f) {
+    f.scale = k.scale;
+    map_to(device, "map_grad", k.n, f, k.dx, k.x_or_y, k.dy);
+  });
 }
 
 // ---- arithmetic of whole arrays
