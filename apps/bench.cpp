@@ -168,8 +168,9 @@ void add_bench(CLI::App& app) {
       "  heed bench --threads 1 --json b.json  one thread, figures also as JSON\n");
   bench->add_option("--only", options->only, "only rows whose name contains this");
   bench->add_option("--json", options->json, "write the rows to this file as well");
-  bench->add_option("--threads", options->most_threads, "at most so many threads (default: all)")
-      ->check(CLI::Range(1, 1024));
+  bench->add_option("--threads", options->most_threads, "at most so many threads")
+      ->check(CLI::Range(1, 1024))
+      ->default_str("all");
   bench->add_option("--seconds", options->seconds, "time for each row and side")
       ->check(CLI::Range(0.001, 3600.0));
   bench->add_option("--device", options->device, "cpu, or cuda: training steps on the GPU")

@@ -119,7 +119,8 @@ void add_embed(CLI::App& app) {
       "a number, 0 being the table, or mix (default: mix, of a translator the last)");
   command->add_option("--output", o->output, "write a matrix: a .npy or .safetensors file");
   command->add_option("--compare", o->compare, "two sentences: how near is --word in them?")
-      ->expected(2);
+      ->expected(2)
+      ->default_str("");
   command->add_option("--word", o->word, "the word to compare");
   command->add_option(
       "--senses", o->senses,

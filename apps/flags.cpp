@@ -20,8 +20,9 @@ std::string flag_of(const std::string& field) {
 }
 
 void add_machine_flags(CLI::App& app, Machine& machine) {
-  app.add_option("--threads", machine.threads, "threads to compute with (default: all)")
-      ->check(CLI::Range(1, 1024));
+  app.add_option("--threads", machine.threads, "threads to compute with")
+      ->check(CLI::Range(1, 1024))
+      ->default_str("all");
   app.add_option("--device", machine.device, "cpu, cuda or auto")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -28,21 +29,40 @@ std::map<std::string, std::string> field_values(const Config& config) {
   return out;
 }
 
+// The flags that make `config` of a plain one, and those that are `always` wanted: what a preset
+// stands for.
+template <class Config>
+std::string flags_of(const Config& config, const std::set<std::string>& always) {
+  const auto plain = field_values(Config{}), all = field_values(config);
+  std::string out;
+  fields(config, [&](const char* name, const auto&, const char*) {
+    const std::string &value = all.at(name), flag = flag_of(name);
+    if (value == plain.at(name) && !always.contains(name)) return;
+    out += out.empty() ? "" : " ";
+    out += value == "true"    ? flag
+           : value == "false" ? "--no-" + flag.substr(2)
+                              : flag + " " + value;
+  });
+  return out;
+}
+
 template <class Config>
 class Flags {
  public:
-  Flags(CLI::App& app, const std::string& group) {
-    Config defaults;
+  // `told`: what holds where a flag is not given, for --help; none where that is a preset's.
+  Flags(CLI::App& app, const std::string& group, const std::optional<Config>& told = {}) {
+    Config defaults = told.value_or(Config{});
     fields(defaults, [&](const char* name, auto& value, const char* what) {
       using T = std::remove_cvref_t<decltype(value)>;
       const std::string flag = flag_of(name);
-      auto given = std::make_shared<T>();
+      auto given = std::make_shared<T>(value);
       // What counts is whether the flag was there: CLI11 also sets a bool where it was not.
-      const CLI::Option* option = nullptr;
+      CLI::Option* option = nullptr;
       if constexpr (std::is_same_v<T, bool>)
         option = app.add_flag(flag + ",!--no-" + flag.substr(2), *given, what)->group(group);
       else
         option = app.add_option(flag, *given, what)->group(group);
+      if (!told) option->default_str("");
       given_.push_back([option, name] { return option->count() > 0 ? name : ""; });
       set_.push_back([option, given, wanted = std::string(name)](Config& config) {
         if (option->count() == 0) return;

@@ -106,21 +106,17 @@ Validation validate(const TrainOptions& o, const ModelFolder& model,
   return out;
 }
 
+// Every word counts as it is; the loss is what is read.
+TrainConfig language_training() { return {.smoothing = 0, .stop_on = "loss"}; }
+
 void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
            const Flags<TrainConfig>& train_flags) {
   ModelConfig config = chosen_preset(o.preset, ModelKind::language_model);
   model_flags.apply(config);
   if (o.context > 0) config.positions = o.context;
-  // Every word counts as it is; the loss is what is read.
-  TrainConfig training{.smoothing = 0, .stop_on = "loss"};
+  TrainConfig training = language_training();
   train_flags.apply(training);
-  if (training.steps == 0 && training.epochs == 0 && training.minutes == 0 &&
-      training.patience == 0) {
-    if (o.valid_text.empty() && o.valid_share == 0)
-      training.epochs = 20;
-    else
-      training.patience = 5;
-  }
+  end_by_itself(training, !o.valid_text.empty() || o.valid_share > 0);
   check_usage(o, config, training, model_flags.given());
   use(o.machine);
   const Parts parts = parts_of(o);
@@ -178,7 +174,8 @@ void add_lm_train(CLI::App& lm) {
   command->add_option("--model", o->folder, "the folder to write to");
   CLI::Option* preset =
       command->add_option("--preset", o->preset, "what flags change: lm-transformer, lm-rnn, elmo");
-  command->add_option("--context", o->context, "pieces that are read together (as --positions)");
+  command->add_option("--context", o->context, "pieces that are read together (as --positions)")
+      ->default_str("");
   command->add_option("--tokens", o->tokenizer.kind, "characters, words, bpe or unigram");
   command->add_option("--vocabulary", o->tokenizer.size, "its size at most");
   command->add_option("--min-count", o->tokenizer.min_count, "rarer words become unknown");
@@ -191,8 +188,10 @@ void add_lm_train(CLI::App& lm) {
   command->add_option("--tensorboard", o->tensorboard,
                       "also write progress into this folder, as TensorBoard's curves");
   add_machine_flags(*command, o->machine);
-  auto model_flags = std::make_shared<Flags<ModelConfig>>(*command, "Model (beside --preset)");
-  auto train_flags = std::make_shared<Flags<TrainConfig>>(*command, "Training");
+  auto model_flags =
+      std::make_shared<Flags<ModelConfig>>(*command, "Model (what is not given is the preset's)");
+  auto train_flags =
+      std::make_shared<Flags<TrainConfig>>(*command, kTrainingGroup, language_training());
   command->callback([=] {
     o->preset_given = preset->count() > 0;
     train(*o, *model_flags, *train_flags);

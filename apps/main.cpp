@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iostream>
 #include <optional>
+#include <sstream>
 
 #include "apps/commands.h"
 #include "heed/base/check.h"
@@ -23,6 +24,17 @@ std::string version() {
   text.pop_back();
   return text;
 }
+
+// Of a command among others the first line: its examples are in its own help.
+class Help : public CLI::Formatter {
+  std::string make_subcommand(const CLI::App* command) const override {
+    const std::string text = command->get_description();
+    std::ostringstream out;
+    CLI::detail::format_help(out, command->get_name(), text.substr(0, text.find('\n')),
+                             column_width_);
+    return out.str();
+  }
+};
 
 // What is said of the first flag that the command does not have, if there is one.
 std::optional<std::string> misspelt(const CLI::App& command) {
@@ -69,8 +81,10 @@ int main(int argc, char** argv) {
       "  heed lm train --text book.txt --model m             a language model\n"
       "  heed study --list              experiments that show why attention is as it is\n",
       "heed"};
+  app.formatter(std::make_shared<Help>());
   app.require_subcommand(1);
   app.set_version_flag("--version", version);
+  app.option_defaults()->always_capture_default();  // --help tells them
   heed::apps::add_commands(app);
   try {
     app.parse(argc, argv);

@@ -340,10 +340,11 @@ CLI::Validator one_of(const std::string& kind, const std::vector<std::string>& k
 }
 
 void add_metric_options(CLI::App& score, Options& options) {
-  score.add_option("-m,--metric", options.metrics, "bleu, chrf, chrf++, ter, aer (default: bleu)")
+  score.add_option("-m,--metric", options.metrics, "bleu, chrf, chrf++, ter, aer")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(one_of("metric", kMetrics));
+      ->check(one_of("metric", kMetrics))
+      ->default_str("bleu");
   score.add_option("--tokenize", options.bleu.tokenizer, "BLEU: 13a, none, intl, char, zh")
       ->check(one_of("tokenizer", bleu_tokenizer_names()));
   score.add_flag("--lowercase", options.lowercase, "BLEU, chrF: ignore case (TER does anyway)");
@@ -351,11 +352,11 @@ void add_metric_options(CLI::App& score, Options& options) {
       ->check(one_of("smoothing", kSmoothings));
   score.add_option("--smooth-value", options.bleu.smooth_value, "BLEU: of floor (0.1), add-k (1)")
       ->check(above_zero());
-  score.add_option("--chrf-char-order", options.chrf.char_order, "chrF: longest n-gram, default 6")
+  score.add_option("--chrf-char-order", options.chrf.char_order, "chrF: longest n-gram")
       ->check(CLI::Range(1, 100));
   score.add_option("--chrf-word-order", options.chrf.word_order, "chrF: words; 2 is chrF++")
       ->check(CLI::Range(0, 100));
-  score.add_option("--chrf-beta", options.chrf.beta, "chrF: weight of recall, default 2")
+  score.add_option("--chrf-beta", options.chrf.beta, "chrF: weight of recall")
       ->check(CLI::Range(1, 1000));
   score.add_flag("--chrf-whitespace", options.chrf.whitespace, "chrF: count white space");
   score.add_flag("--chrf-eps-smoothing", options.chrf.eps_smoothing, "chrF: as NLTK and Moses do");
@@ -379,30 +380,35 @@ void add_score(CLI::App& app) {
       "  heed score -r ref.txt old.txt new.txt --bootstrap 1000    is new better than old?\n"
       "  heed score -r ref.txt hyp.txt --sentence -m chrf -b   a number for each line\n"
       "  heed score --metric aer -r gold.txt <alignments       alignment error rate\n");
-  score->add_option("hypothesis", options->hypotheses,
-                    "translations, one sentence a line, plain or gzip (default: standard input)");
+  score
+      ->add_option("hypothesis", options->hypotheses,
+                   "translations, one sentence a line, plain or gzip (default: standard input)")
+      ->default_str("");
   score
       ->add_option("-r,--reference", options->references,
                    "what they should be; may be given several times")
       ->required()
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->default_str("");
   add_metric_options(*score, *options);
   score->add_flag("--sentence", options->sentence, "score each line, not the whole");
   CLI::Option* const bootstrap =
       score
           ->add_option("--bootstrap", options->bootstrap,
                        "draw so many samples: an interval, and for several systems p-values")
-          ->check(CLI::Range(2, 10000000));
+          ->check(CLI::Range(2, 10000000))
+          ->default_str("");
   score
       ->add_option("--randomization", options->randomization,
                    "compare systems by approximate randomization, in so many trials")
       ->check(CLI::Range(1, 10000000))
+      ->default_str("")
       ->excludes(bootstrap);
-  score->add_option("--seed", options->seed, "of what is drawn (default: 12345)");
+  score->add_option("--seed", options->seed, "of what is drawn");
   score->add_flag("--json", options->json, "sacreBLEU's JSON");
   score->add_flag("--short", options->brief, "a short signature");
   score->add_flag("-b,--score-only", options->score_only, "only the numbers");
-  score->add_option("-w,--width", options->digits, "digits behind the point (default: 1)")
+  score->add_option("-w,--width", options->digits, "digits behind the point")
       ->check(CLI::Range(0, 17));
   score->callback([options] { run(*options); });
 }

@@ -122,7 +122,10 @@ void print_tables() {
       std::printf("  %-16s %s\n", row.name, row.formula);
   std::printf("presets:\n");
   for (const std::string& name : preset_names(ModelKind::translator))
-    std::printf("  %s\n", name.c_str());
+    std::printf("  %-17s %s\n", name.c_str(),
+                flags_of(preset(name),
+                         {"family", "size", "encoder_layers", "decoder_layers", "dropout", "score"})
+                    .c_str());
 }
 
 ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainConfig& training) {
@@ -193,14 +196,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   model_flags.apply(config);
   TrainConfig training;
   train_flags.apply(training);
-  // Unless told otherwise it ends by itself.
-  if (training.steps == 0 && training.epochs == 0 && training.minutes == 0 &&
-      training.patience == 0) {
-    if (o.valid.source.empty() && o.valid_tsv.empty())
-      training.epochs = 20;
-    else
-      training.patience = 5;
-  }
+  end_by_itself(training, !o.valid.source.empty() || !o.valid_tsv.empty());
   check_usage(o, config, training, train_flags.given());
   use(o.machine);
   const FolderLock lock(o.folder);
@@ -285,8 +281,9 @@ void add_train(CLI::App& app) {
   train->add_option("--tensorboard", o->tensorboard,
                     "also write progress into this folder, as TensorBoard's curves");
   add_machine_flags(*train, o->machine);
-  auto model_flags = std::make_shared<Flags<ModelConfig>>(*train, "Model (beside --preset)");
-  auto train_flags = std::make_shared<Flags<TrainConfig>>(*train, "Training");
+  auto model_flags = std::make_shared<Flags<ModelConfig>>(
+      *train, "Model (what is not given is the preset's: heed train --list)");
+  auto train_flags = std::make_shared<Flags<TrainConfig>>(*train, kTrainingGroup, TrainConfig());
   train->callback([=] {
     o->preset_given = preset->count() > 0;
     run(*o, *model_flags, *train_flags);

@@ -79,6 +79,15 @@ void tell(const Progress& p, StatusLine& status) {
 
 }  // namespace
 
+void end_by_itself(TrainConfig& training, bool validates) {
+  if (training.steps > 0 || training.epochs > 0 || training.minutes > 0 || training.patience > 0)
+    return;
+  if (validates)
+    training.patience = 5;
+  else
+    training.epochs = 20;
+}
+
 ModelConfig chosen_preset(const std::string& name, ModelKind kind) {
   const std::vector<std::string> names = preset_names(kind);
   if (std::find(names.begin(), names.end(), name) == names.end())

@@ -16,6 +16,13 @@ namespace heed::apps {
 // Throws what is told as a mistake in the arguments if there is no such preset of this kind.
 ModelConfig chosen_preset(const std::string& name, ModelKind kind);
 
+// Where nothing says when a run ends, it ends by itself.
+void end_by_itself(TrainConfig& training, bool validates);
+// The group of its flags, for --help.
+inline constexpr const char* kTrainingGroup =
+    "Training (without --steps, --epochs, --minutes and --patience: until 5 validations bring "
+    "nothing better, or for 20 epochs)";
+
 // One run at a time writes into a folder. It is made where it is not there, and taken away again if
 // nothing came into it.
 class FolderLock {

@@ -686,6 +686,36 @@ TEST(Search, StepsOfFewSizesFindTheSameInEveryKindOfSearch) {
   }
 }
 
+// A recurrent one attends to what it read before, at first to nothing.
+TEST(Search, StepsOfFewSizesFindTheSameInLanguageModels) {
+  const std::vector<Words> nothing(9);
+  for (const char* family : {"rnn", "transformer"})
+    for (const int64_t heads : {1, 2}) {
+      const ModelConfig config{.family = family,
+                               .size = 16,
+                               .encoder_layers = 0,
+                               .dropout = 0,
+                               .score = "scaled_dot",
+                               .heads = heads,
+                               .bidirectional = false,
+                               .wiring = "after",
+                               .inner = 24};
+      Params params(3);
+      const auto model = make_model(params, config, {17, 17, true});
+      Decoder as_graphs(*model, Decoder::Steps::as_graphs), plain(*model, Decoder::Steps::plain);
+      for (const SearchKind& kind : search_kinds(std::ssize(nothing), 5)) {
+        SCOPED_TRACE(std::string(family) + " " + std::to_string(heads) + ", " + kind.name);
+        if (kind.options.want_weights || kind.options.coverage > 0) continue;
+        SearchOptions o = kind.options;
+        if (o.max_length == 0) o.max_length = 40;  // more than the first room holds
+        const auto one = search(plain, source_of(nothing), o),
+                   two = search(as_graphs, source_of(nothing), o);
+        ASSERT_EQ(one.size(), two.size());
+        for (size_t b = 0; b < one.size(); ++b) expect_same(one[b], two[b]);
+      }
+    }
+}
+
 TEST(Search, HeadsAndLayersCanBeChosen) {
   const ModelConfig config = small_models()[1].config;
   Params params(3);

@@ -101,27 +101,15 @@ Step RecurrentLanguageModel::step(State& state, std::span<const Id> last, bool w
   Step out;
   std::optional<Tensor> context;
   if (attends()) {
-    cannot_be_captured();  // at first there is nothing to see, which is a course of its own
+    if (config_.score == "static") cannot_be_captured();  // it depends on the position
     KeyValueCache& cache = state.cache.at("past");
-    const Tensor own = zeros({rows, config_.heads, 1}, s.type());  // a state does not see itself
-    if (state.steps == 0) {
-      // As a query that sees nothing: of a single head zeros, of several what their projection
-      // makes of zeros.
-      AttendOptions o = options(false);
-      o.mask = Mask::past();
-      context = read(s, remember(s), o).context;
-      if (want_weights) out.weights.push_back({0, own});
-    } else {
-      AttendOptions o = options(want_weights);
-      o.mask = cache.mask(), o.first = state.steps;
-      const Read found = read(s, cache.all(), o);
-      context = found.context;
-      if (found.weights) {
-        const Tensor& w = *found.weights;  // [rows, H, 1, steps]
-        out.weights.push_back({0, concat({reshape(w, {rows, w.size(1), w.size(3)}), own}, 2)});
-      }
-    }
     cache.append(remember(s));
+    AttendOptions o = options(want_weights);
+    o.mask = Mask::past(), o.first = state.steps;  // a state does not see itself
+    const Read found = read(s, cache.all(), o);
+    context = found.context;
+    if (const auto& w = found.weights)  // [rows, H, 1, words so far]
+      out.weights.push_back({0, reshape(*w, {rows, w->size(1), w->size(3)})});
   }
   ++state.steps;
   out.logits = linear(reshape(hidden(s, context), {rows, word_size(config_)}), output_weight());

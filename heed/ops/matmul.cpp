@@ -194,7 +194,7 @@ std::optional<int64_t> even_step(std::span<const Tensor> x) {
   return step > 0 && step % size == 0 ? std::optional<int64_t>(step / size) : std::nullopt;
 }
 
-// What linear_dropout() drops, if anything.
+// What linear_dropout() drops of relu's result, if anything.
 struct Dropped {
   double p = 0;
   kernels::Seed seed{};
@@ -236,8 +236,8 @@ Tensor linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bia
 
 Tensor linear_dropout(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                       Activation f, double p, kernels::Seed seed) {
-  if (f != Activation::relu) return dropout(linear(x, w, bias, f), p, seed);
   require(p >= 0 && p < 1, "linear_dropout: p must be in [0, 1), given ", p);
+  if (f != Activation::relu) return dropout(linear(x, w, bias, f), p, seed);
   return linear_of(x, w, bias, f, {p, seed});
 }
 

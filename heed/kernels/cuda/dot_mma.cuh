@@ -185,7 +185,8 @@ __device__ void add_product(const float (&x)[kLeft][kTiles][4], uint32_t right, 
 
 // Which of a row's weights for kTiles times 8 keys from `key` on, a multiple of as many, are kept:
 // bit 2 j + e is that of this lane's number e of tile j. A lane has keys 2 t and 2 t + 1 of eight,
-// so no two lanes make the same call.
+// so no two lanes of a warp make the same call. The word that a number has in it is a constant but
+// for a half, so that all calls stay in registers.
 template <int kTiles>
 __device__ uint32_t kept_keys(const Drop& drop, uint64_t seed, int64_t row, int key) {
   static_assert(kTiles == 4 || kTiles == 8);
@@ -206,9 +207,10 @@ __device__ uint32_t kept_keys(const Drop& drop, uint64_t seed, int64_t row, int 
 }
 
 // The same where keys are rows of the tiles and queries columns: bit 2 i + h, for keys 16 i + 8 h
-// + g from `key` on, a multiple of 16, of the weights of one query.
+// + g from `key` on, a multiple of 16 kTiles, of the weights of one query.
 template <int kTiles>
 __device__ uint32_t kept_rows(const Drop& drop, uint64_t seed, int64_t row, int key) {
+  static_assert(kTiles == 1 || kTiles == 2);
   uint32_t kept = 0;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

@@ -307,6 +307,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
         const float2 mean = *reinterpret_cast<const float2*>(&tile.mean[stage][column]);
         uint32_t kept[2] = {~0u, ~0u};
         if constexpr (kDrop)
+#pragma unroll
           for (int e = 0; e < 2; ++e)
             kept[e] = kept_rows<kKeyTiles>(plan.drop, seed, number0 + column + e, key + own);
 #pragma unroll
