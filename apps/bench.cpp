@@ -86,15 +86,18 @@ nlohmann::json to_json(const Result& r) {
 
 void run_on_gpu(const Options& options) {
   nlohmann::json all = nlohmann::json::array();
-  cuda_training(options.only, [&](const CudaResult& r) {
-    std::printf("%-24s %8.3f ms  %10.0f words/s  %8.0f MB  norm %.3f\n", r.name.c_str(),
-                r.seconds * 1e3, r.words_a_second, r.megabytes, r.gradient_norm);
+  cuda_rows(options.only, [&](const CudaResult& r) {
+    const double words = r.words / r.seconds, teraflops = r.flops / r.seconds / 1e12;
+    std::printf("%-52s %8.3f ms  %7.0f MB", r.name.c_str(), r.seconds * 1e3, r.megabytes);
+    if (r.words > 0) std::printf("  %10.0f words/s  norm %.3f", words, r.gradient_norm);
+    if (r.flops > 0) std::printf("  %10.0f TFLOP/s", teraflops);
+    std::printf("\n");
     std::fflush(stdout);
-    all.push_back({{"name", r.name},
-                   {"ours", r.seconds * 1e3},
-                   {"unit", "ms"},
-                   {"words_a_second", r.words_a_second},
-                   {"megabytes", r.megabytes}});
+    nlohmann::json row{
+        {"name", r.name}, {"ours", r.seconds * 1e3}, {"unit", "ms"}, {"megabytes", r.megabytes}};
+    if (r.words > 0) row["words_a_second"] = words;
+    if (r.flops > 0) row["teraflops"] = teraflops;
+    all.push_back(row);
   });
   if (!options.json.empty()) write_file(options.json, all.dump(1) + "\n");
 }

@@ -2,63 +2,13 @@
 // 1 x 8 heads, but 16 sentences for additive scores; one query against cached keys as a decoder has
 // it, with keys and values that no cache holds.
 #include <cmath>
-#include <memory>
 
+#include "bench/attending.h"
 #include "bench/bench.h"
-#include "heed/attention/attend.h"
 #include "heed/kernels/cpu/scratch.h"
-#include "heed/tensor/memory.h"
 
 namespace heed::bench {
 namespace {
-
-// Queries, keys, values, what a score needs, and a gradient that comes in from outside.
-struct Attending {
-  std::shared_ptr<Arena> arena = Arena::make();
-  Params params{1};
-  Tensor q, k, v, given;
-
-  Attending(int64_t batch, int64_t heads, int64_t length, int64_t size) {
-    Random random(3);
-    const Shape shape{batch, heads, length, size};
-    const auto draw = [&] { return as_parameter(normal(shape, 1, random)); };
-    q = draw(), k = draw(), v = draw(), given = normal(shape, 1, random);
-  }
-  virtual ~Attending() = default;
-  virtual Tensor context() const = 0;
-
-  void forward() const {
-    const UseArena use(*arena);
-    const NoTape off;
-    context();
-  }
-  void forward_backward() const {
-    const UseArena use(*arena);
-    Tape tape;
-    const Tensor y = context();
-    tape.backward(record("given", {&y}, zeros({}), [this](const Tensor&) { return Grads{given}; }));
-    for (const Tensor* x : {&q, &k, &v}) x->leaf()->grad = nullptr;
-    params.clear_gradients();
-  }
-};
-
-struct ScaledDot final : Attending {
-  std::unique_ptr<Score> score;
-  ScaledDot(int64_t length, int64_t size)
-      : Attending(1, 8, length, size),
-        score(make_score("scaled_dot", params, {.query = size, .key = size, .heads = 8})) {}
-  Tensor context() const override { return attend(*score, q, k, v).context; }
-};
-
-// On projected queries and keys: the projections are plain products.
-struct Additive final : Attending {
-  Tensor weights = params.add("v", {1, 256}, normal_values(0.06));
-  Additive(int64_t batch, int64_t length) : Attending(batch, 1, length, 256) {}
-  Tensor context() const override {
-    return fused_attention({.form = ScoreForm::additive, .q = q, .k = k, .value = v, .v = weights})
-        .context;
-  }
-};
 
 Row row(const std::string& name, std::function<std::shared_ptr<Attending>()> make, bool backward,
         double flops) {
@@ -107,21 +57,26 @@ std::vector<Row> attention_rows() {
         rows.push_back(row(
             "attention/scaled_dot/d" + std::to_string(size) + "/" + std::to_string(length) +
                 (backward ? "/forward_backward" : "/forward"),
-            [=] { return std::make_shared<ScaledDot>(length, size); }, backward,
-            flops * (backward ? 3.5 : 1)));
+            [=] {
+              return std::make_shared<ScaledDot>(AttendingSizes{1, 8, length, size});
+            },
+            backward, flops * (backward ? 3.5 : 1)));
       }
   for (const bool backward : {false, true})
     rows.push_back(row(
         std::string("attention/additive/16x128x128x256/") +
             (backward ? "forward_backward" : "forward"),
-        [] { return std::make_shared<Additive>(16, 128); }, backward, 0));
+        [] {
+          return std::make_shared<Additive>(AttendingSizes{16, 1, 128, 256});
+        },
+        backward, 0));
   rows.push_back({"attention/scaled_dot/d64/1000/one_query",
                   [] { return one_query("attention/scaled_dot/d64/1000/one_query"); }});
   return rows;
 }
 
 int64_t additive_peak_bytes() {
-  const Additive ready(1, 512);
+  const Additive ready({1, 1, 512, 256});
   ready.forward_backward();
   ready.arena->reset_peak();
   ready.forward_backward();

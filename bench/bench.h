@@ -39,14 +39,17 @@ std::vector<Row> train_rows();
 int64_t transformer_peak_bytes();
 int64_t additive_peak_bytes();
 
-// Whole training steps on the GPU: rows whose name has `only` in it, each as soon as it is known.
+// On the GPU, attention alone and whole training steps: rows whose name has `only` in it, each as
+// soon as it is known.
 struct CudaResult {
-  std::string name;
-  double seconds = 0, words_a_second = 0;  // of the target
-  double megabytes = 0;                    // of memory a step needs beside parameters
-  double gradient_norm = 0;                // of the last step: it is a number
+  std::string name{};
+  double seconds = 0;
+  double words = 0;          // of the target, in a step
+  double flops = 0;          // where they are counted
+  double megabytes = 0;      // beside inputs and parameters, at most
+  double gradient_norm = 0;  // of a step: it is a number
 };
-void cuda_training(const std::string& only, const std::function<void(const CudaResult&)>& found);
+void cuda_rows(const std::string& only, const std::function<void(const CudaResult&)>& found);
 
 struct Result {
   std::string name;

@@ -1,10 +1,11 @@
-// Training steps on a GPU, at the sizes at which peers are measured on the same chip
+// Attention and training steps on a GPU, at the sizes at which peers are measured on the same chip
 // (tools/gpu-check sets the two beside each other).
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
 
+#include "bench/attending.h"
 #include "bench/bench.h"
 #include "heed/base/check.h"
 #include "heed/models/model.h"
@@ -65,55 +66,111 @@ Batch full_batch(const Size& s) {
   return b;
 }
 
+// The middle of five rounds of `round` seconds, in which as in training a call is prepared while
+// the last one runs; before them, until the chip has reached its pace.
+double middle(double round, const Work& work) {
+  using Clock = std::chrono::steady_clock;
+  const auto since = [](Clock::time_point from) {
+    return std::chrono::duration<double>(Clock::now() - from).count();
+  };
+  const auto from = Clock::now();
+  for (int i = 0; i < 5 || since(from) < 4 * round; ++i) {
+    work();
+    cuda_synchronize();
+  }
+  std::vector<double> times;
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = Clock::now();
+    int calls = 0;
+    while (since(begin) < round)
+      for (int j = 0; j < 10; ++j, ++calls) work();
+    cuda_synchronize();
+    times.push_back(since(begin) / calls);
+  }
+  std::sort(times.begin(), times.end());
+  return times[2];
+}
+
+CudaResult training_step(const Size& s) {
+  const Params params(1);
+  const auto model =
+      make_model(params, s.config, {.source = s.words, .target = s.words, .shared = s.config.tied});
+  if (model->trains_in_bf16()) params.keep_working_copies();
+  Adam adam(params, {.clip_norm = 1});
+  const auto arena = Arena::make(Device::cuda);
+  const Batch batch = full_batch(s);
+  StepGraphs graphs(arena);
+  const double seconds = middle(0.25, [&] {
+    graphs.run({batch.rows, batch.source_width, batch.target_width}, [&, before = adam.steps()] {
+      adam.set_steps(before);
+      Tape tape(static_cast<uint64_t>(before));
+      tape.backward(batch_loss(*model, batch, {.smoothing = 0.1}).total);
+      adam.step(5e-4);
+    });
+  });
+  return {.seconds = seconds,
+          .words = double(s.batch * s.length),
+          .megabytes = double(arena->peak()) / 1e6,
+          .gradient_norm = adam.gradient_norm()};
+}
+
+CudaResult attention(const Attending& ready, bool backward, double flops) {
+  const double seconds =
+      middle(0.05, [&] { backward ? ready.forward_backward() : ready.forward(); });
+  const double bytes = double(ready.arena->peak()) + double(cuda_scratch_bytes());
+  return {.seconds = seconds, .flops = flops, .megabytes = bytes / 1e6};
+}
+
+struct CudaRow {
+  std::string name;
+  std::function<CudaResult()> measure;
+};
+
+// Additive attention first: kernels keep the most scratch memory that any of them wanted.
+std::vector<CudaRow> rows() {
+  std::vector<CudaRow> out;
+  const auto both = [&](const std::string& name, std::function<std::unique_ptr<Attending>()> make,
+                        double flops) {
+    for (const bool backward : {false, true})
+      out.push_back({"gpu/attention/" + name + (backward ? "/forward_backward" : "/forward"),
+                     [=] { return attention(*make(), backward, flops * (backward ? 3.5 : 1)); }});
+  };
+  for (const auto& [batch, size] : {std::pair<int64_t, int64_t>{8, 256}, {4, 512}})
+    both(
+        "additive/" + std::to_string(batch) + "x1024x1024x" + std::to_string(size),
+        [=] {
+          return std::make_unique<Additive>(AttendingSizes{batch, 1, 1024, size});
+        },
+        0);
+  for (const int64_t size : {64, 128})
+    for (const bool causal : {false, true})
+      for (const int64_t length : {512, 2048, 8192}) {
+        const AttendingSizes sizes{16384 / length, 2048 / size, length, size, Type::bf16};
+        both(
+            "scaled_dot/d" + std::to_string(size) + "/" + std::to_string(length) +
+                (causal ? "/causal" : ""),
+            [=] { return std::make_unique<ScaledDot>(sizes, causal ? Mask::causal() : Mask()); },
+            4.0 * 16384 * 2048 * double(length) * (causal ? 0.5 : 1));
+      }
+  for (const Size& s : sizes())
+    out.push_back({"gpu/train/" + s.name, [s] { return training_step(s); }});
+  return out;
+}
+
 }  // namespace
 
-void cuda_training(const std::string& only, const std::function<void(const CudaResult&)>& found) {
-  std::vector<Size> wanted = sizes();
+void cuda_rows(const std::string& only, const std::function<void(const CudaResult&)>& found) {
+  std::vector<CudaRow> wanted = rows();
   std::vector<std::string> names;
-  for (Size& s : wanted) names.push_back(s.name.insert(0, "gpu/train/"));
-  std::erase_if(wanted, [&](const Size& s) { return s.name.find(only) == std::string::npos; });
+  for (const CudaRow& row : wanted) names.push_back(row.name);
+  std::erase_if(wanted,
+                [&](const CudaRow& row) { return row.name.find(only) == std::string::npos; });
   require(!wanted.empty(), unknown_name("row", only, names));
   const UseDevice use(Device::cuda);
-  for (const Size& s : wanted) {
-    const Params params(1);
-    const auto model = make_model(params, s.config,
-                                  {.source = s.words, .target = s.words, .shared = s.config.tied});
-    if (model->trains_in_bf16()) params.keep_working_copies();
-    Adam adam(params, {.clip_norm = 1});
-    const auto arena = Arena::make(Device::cuda);
-    const Batch batch = full_batch(s);
-    StepGraphs graphs(arena);
-    const auto step = [&] {
-      graphs.run({batch.rows, batch.source_width, batch.target_width}, [&, before = adam.steps()] {
-        adam.set_steps(before);
-        Tape tape(static_cast<uint64_t>(before));
-        tape.backward(batch_loss(*model, batch, {.smoothing = 0.1}).total);
-        adam.step(5e-4);
-      });
-    };
-    // Until the graph replays, and the chip has reached its pace.
-    const auto from = std::chrono::steady_clock::now();
-    for (int i = 0; i < 5 || std::chrono::steady_clock::now() - from < std::chrono::seconds(1);
-         ++i) {
-      step();
-      cuda_synchronize();
-    }
-    // Rounds of a quarter of a second: as in training, a step is prepared while the last one runs.
-    std::vector<double> times;
-    for (int round = 0; round < 5; ++round) {
-      const auto begin = std::chrono::steady_clock::now();
-      const auto seconds = [&] {
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      };
-      int steps = 0;
-      while (seconds() < 0.25)
-        for (int i = 0; i < 10; ++i, ++steps) step();
-      cuda_synchronize();
-      times.push_back(seconds() / steps);
-    }
-    std::sort(times.begin(), times.end());
-    found({s.name, times[2], double(s.batch * s.length) / times[2], double(arena->peak()) / 1e6,
-           adam.gradient_norm()});
+  for (const CudaRow& row : wanted) {
+    CudaResult result = row.measure();
+    result.name = row.name;
+    found(result);
   }
 }
 

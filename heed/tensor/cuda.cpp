@@ -7,6 +7,7 @@
 
 #include "heed/base/check.h"
 #include "heed/kernels/cuda/gemm.h"
+#include "heed/kernels/cuda/scratch.h"
 #include "heed/tensor/graph.h"
 
 namespace heed {
@@ -72,6 +73,7 @@ void* cuda_allocate(size_t bytes) {
 }
 
 void cuda_free(void* block) { cudaFree(block); }  // nothing to be done if it fails
+size_t cuda_scratch_bytes() { return kernels::cuda_scratch_bytes(); }
 
 void copy_to_cuda(const void* host, void* device, size_t bytes) {
   if (bytes == 0) return;

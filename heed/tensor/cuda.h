@@ -26,6 +26,7 @@ void cuda_synchronize();  // waits; throws Error for what went wrong meanwhile
 
 void* cuda_allocate(size_t bytes);  // throws Error: what was wanted, what is free
 void cuda_free(void* block);
+size_t cuda_scratch_bytes();  // what kernels have for themselves
 void copy_to_cuda(const void* host, void* device, size_t bytes);    // `host` may change at once
 void copy_from_cuda(const void* device, void* host, size_t bytes);  // waits
 struct FromCuda {

@@ -17,6 +17,7 @@ void* cuda_stream() { missing(); }
 void cuda_synchronize() {}
 void* cuda_allocate(size_t) { missing(); }
 void cuda_free(void*) {}
+size_t cuda_scratch_bytes() { return 0; }
 void copy_to_cuda(const void*, void*, size_t) { missing(); }
 void copy_from_cuda(const void*, void*, size_t) { missing(); }
 void copy_from_cuda(std::span<const FromCuda>) { missing(); }

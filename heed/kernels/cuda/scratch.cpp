@@ -7,6 +7,13 @@
 #include "heed/base/check.h"
 
 namespace heed::kernels {
+namespace {
+
+size_t held = 0;  // all blocks, earlier ones too
+
+}  // namespace
+
+size_t cuda_scratch_bytes() { return held; }
 
 void* cuda_scratch(size_t bytes) {
   static void* block = nullptr;
@@ -20,6 +27,7 @@ void* cuda_scratch(size_t bytes) {
          "; a smaller --batch-tokens needs less");
   block = larger;
   size = wanted;
+  held += wanted;
   return block;
 }
 

@@ -9,5 +9,6 @@ namespace heed::kernels {
 // At least `bytes`, aligned to 256. Grows; what was given out before stays valid, since a captured
 // graph may still name it.
 void* cuda_scratch(size_t bytes);
+size_t cuda_scratch_bytes();  // all that was taken for it
 
 }  // namespace heed::kernels
