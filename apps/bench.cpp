@@ -165,7 +165,7 @@ void add_bench(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* bench = app.add_subcommand(
       "bench",
-      "time our ops and training steps\n"
+      "time our ops, attention and training steps\n"
       "Examples:\n"
       "  heed bench --only train/              the training steps alone\n"
       "  heed bench --threads 1 --json b.json  one thread, figures also as JSON\n");
@@ -176,7 +176,9 @@ void add_bench(CLI::App& app) {
       ->default_str("all");
   bench->add_option("--seconds", options->seconds, "time for each row and side")
       ->check(CLI::Range(0.001, 3600.0));
-  bench->add_option("--device", options->device, "cpu, or cuda: training steps on the GPU")
+  bench
+      ->add_option("--device", options->device,
+                   "cpu, or cuda: attention and training steps on the GPU, each for its own time")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   bench->callback([options] { run(*options); });
 }

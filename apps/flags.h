@@ -50,7 +50,9 @@ template <class Config>
 class Flags {
  public:
   // `told`: what holds where a flag is not given, for --help; none where that is a preset's.
-  Flags(CLI::App& app, const std::string& group, const std::optional<Config>& told = {}) {
+  // `hidden`: fields that are not for this command; its --help does not have them.
+  Flags(CLI::App& app, const std::string& group, const std::optional<Config>& told,
+        const std::set<std::string>& hidden) {
     Config defaults = told.value_or(Config{});
     fields(defaults, [&](const char* name, auto& value, const char* what) {
       using T = std::remove_cvref_t<decltype(value)>;
@@ -63,6 +65,7 @@ class Flags {
       else
         option = app.add_option(flag, *given, what)->group(group);
       if (!told) option->default_str("");
+      if (hidden.contains(name)) option->group("");
       given_.push_back([option, name] { return option->count() > 0 ? name : ""; });
       set_.push_back([option, given, wanted = std::string(name)](Config& config) {
         if (option->count() == 0) return;

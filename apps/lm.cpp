@@ -19,7 +19,7 @@ struct TrainOptions {
   std::string text, valid_text, folder, preset = "lm-transformer", log, tensorboard, vocabulary;
   double valid_share = 0;
   int64_t context = 0, sample_length = 200;
-  bool resume = false, preset_given = false;
+  bool resume = false, list = false, preset_given = false;
   TokenizerOptions tokenizer{.kind = "characters"};
   Machine machine;
 };
@@ -111,6 +111,7 @@ TrainConfig language_training() { return {.smoothing = 0, .stop_on = "loss"}; }
 
 void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
            const Flags<TrainConfig>& train_flags) {
+  if (o.list) return print_tables(ModelKind::language_model);
   ModelConfig config = chosen_preset(o.preset, ModelKind::language_model);
   model_flags.apply(config);
   if (o.context > 0) config.positions = o.context;
@@ -182,16 +183,18 @@ void add_lm_train(CLI::App& lm) {
   command->add_option("--tokens-file", o->vocabulary,
                       "an existing vocabulary or SentencePiece model");
   command->add_flag("--resume", o->resume, "go on from the folder's checkpoint");
+  command->add_flag("--list", o->list, "list scores, ways to weigh and presets");
   command->add_option("--sample-length", o->sample_length,
                       "pieces of a sample at each validation; 0: none");
   command->add_option("--log", o->log, "also write progress to this file, a JSON object a line");
   command->add_option("--tensorboard", o->tensorboard,
                       "also write progress into this folder, as TensorBoard's curves");
   add_machine_flags(*command, o->machine);
-  auto model_flags =
-      std::make_shared<Flags<ModelConfig>>(*command, "Model (what is not given is the preset's)");
+  auto model_flags = std::make_shared<Flags<ModelConfig>>(*command, kModelGroup, std::nullopt,
+                                                          std::set<std::string>{"encoder_layers"});
   auto train_flags =
-      std::make_shared<Flags<TrainConfig>>(*command, kTrainingGroup, language_training());
+      std::make_shared<Flags<TrainConfig>>(*command, kTrainingGroup, language_training(),
+                                           std::set<std::string>{"guided", "sampling", "stop_on"});
   command->callback([=] {
     o->preset_given = preset->count() > 0;
     train(*o, *model_flags, *train_flags);

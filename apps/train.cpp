@@ -112,22 +112,6 @@ Validation validate(const Options& o, const Translator& translator, const ValidS
   return out;
 }
 
-void print_tables() {
-  std::printf("scores:\n");
-  for (const ScoreRow& row : score_table()) std::printf("  %-16s %s\n", row.name, row.formula);
-  std::printf("  %-16s %s\n", "none", "no attention (rnn only)");
-  std::printf("weigh:\n");
-  for (const WeighRow& row : weigh_table())
-    if (row.kind != Weigh::Kind::reinforce)  // wants a reward, which there is none of here
-      std::printf("  %-16s %s\n", row.name, row.formula);
-  std::printf("presets:\n");
-  for (const std::string& name : preset_names(ModelKind::translator))
-    std::printf("  %-17s %s\n", name.c_str(),
-                flags_of(preset(name),
-                         {"family", "size", "encoder_layers", "decoder_layers", "dropout", "score"})
-                    .c_str());
-}
-
 ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainConfig& training) {
   if (o.resume) return resumed_model(o.folder);
   want_no_model(o.folder);
@@ -191,7 +175,7 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
 }
 
 void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConfig>& train_flags) {
-  if (o.list) return print_tables();
+  if (o.list) return print_tables(ModelKind::translator);
   ModelConfig config = chosen_preset(o.preset, ModelKind::translator);
   model_flags.apply(config);
   TrainConfig training;
@@ -281,9 +265,10 @@ void add_train(CLI::App& app) {
   train->add_option("--tensorboard", o->tensorboard,
                     "also write progress into this folder, as TensorBoard's curves");
   add_machine_flags(*train, o->machine);
-  auto model_flags = std::make_shared<Flags<ModelConfig>>(
-      *train, "Model (what is not given is the preset's: heed train --list)");
-  auto train_flags = std::make_shared<Flags<TrainConfig>>(*train, kTrainingGroup, TrainConfig());
+  auto model_flags = std::make_shared<Flags<ModelConfig>>(*train, kModelGroup, std::nullopt,
+                                                          std::set<std::string>{"reads"});
+  auto train_flags = std::make_shared<Flags<TrainConfig>>(*train, kTrainingGroup, TrainConfig(),
+                                                          std::set<std::string>{});
   train->callback([=] {
     o->preset_given = preset->count() > 0;
     run(*o, *model_flags, *train_flags);

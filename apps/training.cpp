@@ -79,6 +79,27 @@ void tell(const Progress& p, StatusLine& status) {
 
 }  // namespace
 
+void print_tables(ModelKind kind) {
+  const auto line = [](const std::string& name, const std::string& what) {
+    std::printf("  %-17s %s\n", name.c_str(), what.c_str());
+  };
+  std::printf("scores:\n");
+  for (const ScoreRow& row : score_table()) line(row.name, row.formula);
+  line("concat, general", "other names of additive and bilinear");
+  line("none", "no attention (rnn only)");
+  std::printf("weigh:\n");
+  for (const WeighRow& row : weigh_table())
+    if (row.kind != Weigh::Kind::reinforce)  // wants a reward, which there is none of here
+      line(row.name, row.formula);
+  std::printf("presets:\n");
+  for (const std::string& name : preset_names(kind))
+    line(name, flags_of(preset(name), {"family", "size", "encoder_layers", "decoder_layers",
+                                       "dropout", "score"}));
+  line("(otherwise)",
+       flags_of(ModelConfig{}, {"weigh", "temperature", "heads", "positions", "cell",
+                                "bidirectional", "wiring", "inner", "norm", "position"}));
+}
+
 void end_by_itself(TrainConfig& training, bool validates) {
   if (training.steps > 0 || training.epochs > 0 || training.minutes > 0 || training.patience > 0)
     return;

@@ -16,9 +16,13 @@ namespace heed::apps {
 // Throws what is told as a mistake in the arguments if there is no such preset of this kind.
 ModelConfig chosen_preset(const std::string& name, ModelKind kind);
 
+// What --list prints: scores, ways to weigh, and presets with the flags that they stand for.
+void print_tables(ModelKind kind);
+
 // Where nothing says when a run ends, it ends by itself.
 void end_by_itself(TrainConfig& training, bool validates);
-// The group of its flags, for --help.
+// The groups of flags, for --help.
+inline constexpr const char* kModelGroup = "Model (what is not given is the preset's: see --list)";
 inline constexpr const char* kTrainingGroup =
     "Training (without --steps, --epochs, --minutes and --patience: until 5 validations bring "
     "nothing better, or for 20 epochs)";

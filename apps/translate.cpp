@@ -261,7 +261,7 @@ void add_align(CLI::App& app) {
       "  heed align --model m --source a.en --target a.de --choose gold.align\n");
   command->add_option("--source", o->source, "source sentences");
   command->add_option("--target", o->target, "their translations");
-  command->add_option("--alignment", o->alignment, "pharaoh or soft");
+  command->add_option("--alignment", o->alignment, "pharaoh or soft")->default_str("pharaoh");
   command->add_option("--choose", o->gold,
                       "the pairs' true links: measure every layer and head by them, and keep the "
                       "best in the model's folder");

@@ -72,7 +72,7 @@ inline Tensor uneven_sum(const Tensor& y) {
 
 // A function's result and the gradients of all its inputs: everything that anyone can see of it.
 inline std::vector<Numbers> everything(const Function& f, const std::vector<Tensor>& inputs,
-                                uint64_t seed = 5) {
+                                       uint64_t seed = 5) {
   std::vector<Tensor> x;
   for (const Tensor& input : inputs)
     x.push_back(as_parameter(tensor(input.values(), input.shape(), input.type())));

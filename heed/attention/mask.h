@@ -30,7 +30,7 @@ class Mask {
   // local attention, monotonic).
   static Mask window(int64_t before, int64_t after);
   // Only keys at most `reach` from a predicted place [B, H, Tq] (the same, predictive): see
-  // PredictedPlace in attend.h.
+  // LocalPlace in attend.h.
   static Mask around(const Tensor& places, double reach);
 
   // What both leave. Throws Error where both say something different of the same kind.

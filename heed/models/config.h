@@ -44,7 +44,7 @@ void fields(Config& c, F&& f) {
   f("family", c.family, "rnn or transformer");
   f("size", c.size, "size of states and vectors");
   f("embedding", c.embedding, "rnn: size of a word's vector; 0: as size");
-  f("encoder_layers", c.encoder_layers, "layers of the encoder; 0: none, a language model");
+  f("encoder_layers", c.encoder_layers, "layers of the encoder");
   f("decoder_layers", c.decoder_layers, "layers of the decoder");
   f("dropout", c.dropout, "share of activations dropped in training");
   f("tied", c.tied, "the target's word vectors also score words at the output");
