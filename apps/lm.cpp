@@ -254,6 +254,7 @@ void score(ScoreCommand o) {
   want(!o.folder.empty(), "--model is required, a folder that 'heed lm train' made");
   want(o.last >= 0 && o.last < 1, "--last wants a share in [0, 1)");
   want(o.last == 0 || o.text != "-", "--last wants --text, a file");
+  want(o.last == 0 || !o.by_piece, "--by-piece reads all lines; leave --last out");
   use(o.machine);
   const LanguageModel model{std::filesystem::path(o.folder)};
   if (o.by_piece) return score_by_piece(model, o.text);
@@ -339,7 +340,7 @@ void add_lm_generate(CLI::App& lm) {
   command->add_option("--model", o->folder, "the model's folder");
   command->add_option("--prompt", o->prompt, "what the text begins with");
   command->add_option("--length", o->generate.length, "new pieces at most")->check(above_zero());
-  command->add_option("--count", o->generate.count, "texts")->check(above_zero());
+  command->add_option("--count", o->generate.count, "texts")->check(CLI::Range(1, 1000000));
   command->add_option("--temperature", s.temperature, "of drawing; towards 0: the likeliest")
       ->check(above_zero());
   command->add_option("--top-k", s.top_k, "draw from the likeliest so many pieces")
@@ -347,7 +348,8 @@ void add_lm_generate(CLI::App& lm) {
   command->add_option("--top-p", s.top_p, "draw from pieces that make up this probability")
       ->check(CLI::Range(0.0, 1.0));
   command->add_option("--seed", s.seed, "of drawing");
-  command->add_option("--beam", o->beam, "search with so many hypotheses instead; 1: greedy");
+  command->add_option("--beam", o->beam, "search with so many hypotheses instead; 1: greedy")
+      ->check(CLI::Range(0, 1000));
   command->add_option("--normalize", s.normalize,
                       "beam: scores are divided by length to this power");
   command->add_option("--no-repeat", s.no_repeat, "no n-gram of this length twice");

@@ -198,6 +198,18 @@ TEST(Vocabulary, IsSortedByFrequencyAndCut) {
   EXPECT_EQ(learn_tokenizer(stream(lines), {.kind = "words", .min_count = 2})->size(), 7);
 }
 
+// A file has an entry a line, and behind a tab what other tools write there.
+TEST(Vocabulary, EntriesThatWouldEndALineComeBack) {
+  const Folder folder;
+  const std::vector<std::string> odd{"\t", "\r", "\n", "a\tb", "<0x09>", "<0x", "<0x3C>0x", "<"};
+  Vocabulary::Counts counts;
+  for (const std::string& word : odd) counts[word] = 2;
+  Vocabulary::learn(counts, {}).save(folder.path() / "v.words");
+  const Vocabulary back = Vocabulary::load(folder.path() / "v.words");
+  EXPECT_EQ(back.size(), static_cast<int64_t>(odd.size()) + 4);
+  for (const std::string& word : odd) EXPECT_EQ(back[back.id(word)], word);
+}
+
 TEST(Vocabulary, OfAnotherToolIsTaken) {
   const Folder folder;
   const auto words = load_tokenizer("words", folder.put("v.txt", "<unk>\t0\n</s>\t0\nthe\t-3.5\n"));

@@ -164,6 +164,10 @@ refuse 2 "is one of lines" lm train --text text --model x --preset lm-rnn --bidi
 refuse 2 "unknown tokenizer 'chars'" lm train --text text --model x --tokens chars
 refuse 2 "--patience wants" lm train --text text --model x --patience 2
 refuse 2 "--sampling is for translators" lm train --text text --model x --sampling 0.1
+refuse 2 "positions (its context) of at least 2" lm train --text text --model x --context 1
+refuse 2 "temperature wants a number above 0" lm train --text text --model x --temperature inf
+refuse 2 "the rate wants a number above 0" lm train --text text --model x --rate inf
+refuse 2 "leave --last out" lm score --model x --text text --last 0.5 --by-piece
 refuse 1 "nosuch: cannot be read" lm train --text nosuch --model x
 refuse 1 "there is no text" lm train --text empty --model x
 refuse 1 "there is a model in it already" lm train --text text --model m

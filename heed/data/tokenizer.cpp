@@ -151,6 +151,7 @@ Made learn_look_up(const LookUp::Manner& manner, const TextStream& texts,
     else
       for (std::string& piece : manner.split(*line)) ++counts[std::move(piece)];
   }
+  if (!options.newlines) counts.erase(kNewline);  // a word like any other would end a line
   require(!counts.empty(), "tokenizer: there is no text to learn '", options.kind, "' from");
   return std::make_shared<LookUp>(
       Vocabulary::learn(counts, {.size = options.size, .min_count = options.min_count}), manner);

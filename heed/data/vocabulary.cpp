@@ -18,6 +18,25 @@ bool is_special(std::string_view word) {
   return std::find(kSpecial.begin(), kSpecial.end(), word) != kSpecial.end();
 }
 
+// What would end an entry of a file, and how it stands there; the last keeps what looks like it.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kInFile = {
+    {{"\t", "<0x09>"}, {"\n", "<0x0A>"}, {"\r", "<0x0D>"}, {"<0x", "<0x3C>0x"}}};
+
+std::string replaced(std::string_view text, bool for_file) {
+  std::string out;
+  while (!text.empty()) {
+    bool found = false;
+    for (const auto& [plain, escaped] : kInFile) {
+      const std::string_view from = for_file ? plain : escaped, to = for_file ? escaped : plain;
+      if (!text.starts_with(from)) continue;
+      out += to, text.remove_prefix(from.size()), found = true;
+      break;
+    }
+    if (!found) out += text.front(), text.remove_prefix(1);
+  }
+  return out;
+}
+
 }  // namespace
 
 Vocabulary::Vocabulary(std::vector<std::string> entries, const std::string& what)
@@ -68,7 +87,7 @@ Vocabulary Vocabulary::load(const std::filesystem::path& path) {
     line->resize(std::min(line->size(), line->find('\t')));
     require(!line->empty(), path.string(), ": line ", reader.position().line,
             " is empty; a vocabulary has one entry on every line");
-    entries.push_back(std::move(*line));
+    entries.push_back(replaced(*line, false));
   }
   require(!entries.empty(), path.string(), ": is empty; a vocabulary has one entry a line");
   return Vocabulary(std::move(entries), path.string());
@@ -76,7 +95,7 @@ Vocabulary Vocabulary::load(const std::filesystem::path& path) {
 
 void Vocabulary::save(const std::filesystem::path& path) const {
   std::string text;
-  for (const std::string& entry : entries_) text += entry + "\n";
+  for (const std::string& entry : entries_) text += replaced(entry, true) + "\n";
   write_file(path, text);
 }
 

@@ -1,5 +1,7 @@
 #include "heed/models/config.h"
 
+#include <cmath>
+
 #include "heed/attention/score.h"
 #include "heed/attention/weigh.h"
 #include "heed/base/check.h"
@@ -145,7 +147,11 @@ void check(const ModelConfig& c) {
           "config: embedding is for rnn; a transformer's is size");
   for (const double p : {c.dropout, c.attention_dropout, c.inner_dropout})
     require(p >= 0 && p < 1, "config: dropout wants a share in [0, 1), given ", p);
-  require(c.temperature > 0, "config: temperature wants a number above 0, given ", c.temperature);
+  require(c.temperature > 0 && std::isfinite(c.temperature),
+          "config: temperature wants a number above 0, given ", c.temperature);
+  require(!is_language_model(c) || c.positions > 1,
+          "config: a language model wants positions (its context) of at least 2, given ",
+          c.positions);
   if (!is_language_model(c) || c.family != "rnn") return;
   require(
       c.wiring == "after" && !c.input_feeding,

@@ -45,7 +45,8 @@ void check(const TrainConfig& c) {
     fail(unknown_name("stop_on", c.stop_on, {"bleu", "loss"}));
   if (c.precision != "auto" && c.precision != "f32" && c.precision != "bf16")
     fail(unknown_name("precision", c.precision, {"auto", "f32", "bf16"}));
-  require(c.rate > 0, "training: the rate wants a number above 0, given ", c.rate);
+  require(c.rate > 0 && std::isfinite(c.rate), "training: the rate wants a number above 0, given ",
+          c.rate);
   const auto at_least = [](const char* name, auto value, auto least) {
     require(value >= least && std::isfinite(double(value)), "training: ", name,
             " wants a number of at least ", least, ", given ", value);
