@@ -87,15 +87,18 @@ int main(int argc, char** argv) {
   app.option_defaults()->always_capture_default();  // --help tells them
   heed::apps::add_commands(app);
   try {
-    app.parse(argc, argv);
-    heed::require(std::cout.flush() && std::fflush(stdout) == 0 && !std::ferror(stdout),
-                  "standard output cannot be written to: ", std::strerror(errno));
-  } catch (const CLI::Success& e) {  // --help, --version
-    if (argv[1][0] != '-' && app.get_subcommands().empty()) {
-      std::cerr << usage_error(app, CLI::RequiredError("command"), {argv + 1, argv + argc});
-      return 2;
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::Success& e) {  // --help, --version
+      if (argv[1][0] != '-' && app.get_subcommands().empty()) {
+        std::cerr << usage_error(app, CLI::RequiredError("command"), {argv + 1, argv + argc});
+        return 2;
+      }
+      app.exit(e);
     }
-    return app.exit(e);
+    heed::require(std::cout.flush() && std::fflush(stdout) == 0 && !std::ferror(stdout),
+                  "standard output cannot be written to", errno ? ": " : "",
+                  errno ? std::strerror(errno) : "");
   } catch (const CLI::ParseError& e) {
     std::cerr << usage_error(app, e, {argv + 1, argv + argc});
     return 2;

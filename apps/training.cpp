@@ -178,7 +178,11 @@ TrainingLog::TrainingLog(const std::string& json, const std::string& tensorboard
 }
 
 void TrainingLog::write(const Progress& p) {
-  if (json_.is_open()) json_ << json_line(p) << std::endl;
+  if (json_.is_open() && !(json_ << json_line(p) << std::endl)) {
+    json_.close();
+    std::fprintf(stderr,
+                 "the log cannot be written to any more, and ends here; the training goes on\n");
+  }
   if (events_) events_->write(p.step, scalars(p));
 }
 

@@ -78,6 +78,12 @@ done
 [ -z "$("$heed" score -r "$work/ref" "$work/two" 2>/dev/null)" ] || { echo "talk on stdout"; failed=1; }
 # heed study
 expect 0 "Examples:" study --help
+expect 1 "give a larger test set" study bottleneck --source "$work/ref" --target "$work/ref" --test-source "$work/ref" \
+  --test-target "$work/ref" --out "$work"
+for what in --help "study --list"; do  # shellcheck disable=SC2086
+  "$heed" $what >/dev/full 2>"$work/full" && { echo "heed $what >/dev/full: exit code 0"; failed=1; }
+  grep -q "standard output cannot be written to" "$work/full" || { echo "heed $what >/dev/full: $(cat "$work/full")"; failed=1; }
+done
 expect 0 "bottleneck" study --list
 expect 0 "holds: query near a key" study dictionary --small --out "$work/new/studies"
 for file in dictionary.json dictionary.svg dictionary-weights.svg; do

@@ -101,11 +101,14 @@ Task real_text(const StudyOptions& o) {
   lesson.tokens = {.kind = "unigram", .size = 3000};
   TrainConfig& t = lesson.training;
   t.rate = 4e-3, t.warmup = 200, t.batch_tokens = 1024, t.smoothing = 0.1, t.average = 0.999;
+  const auto buckets = by_length(read_pairs(o.test), 4, 200);
+  require(!buckets.empty(), "bottleneck: ", o.test.source,
+          ": of no length are there enough sentences to test on; give a larger test set");
   return {.name = "text",
           .title = "Real text",
           .picture = "bottleneck-text",
           .corpus = o.text,
-          .buckets = by_length(read_pairs(o.test), 4, 200),
+          .buckets = buckets,
           .lesson = lesson,
           .tokenizer = "13a"};
 }
@@ -115,6 +118,9 @@ Task real_text(const StudyOptions& o) {
 Study bottleneck_study(const StudyOptions& o) {
   const TemporaryFolder work;
   Study study;
+  // Before anything is trained: its files may not be there.
+  std::optional<Task> text;
+  if (!o.text.source.empty()) text = real_text(o);
   compare(copying(o, work.path()), work.path(), o, study);
   const auto quality = [&](const char* table, const char* attention) {
     return study.table(table).numbers("BLEU", {{"attention", attention}});
@@ -126,8 +132,8 @@ Study bottleneck_study(const StudyOptions& o) {
                   {"with attention it is at least nine tenths", with.back() >= 0.9 * with.front()},
                   {"on the longest sources attention is more than twice as good",
                    with.back() > 2 * without.back()}};
-  if (o.text.source.empty()) return study;
-  compare(real_text(o), work.path(), o, study);
+  if (!text) return study;
+  compare(*text, work.path(), o, study);
   const std::vector<double> poor = quality("text", "none"), rich = quality("text", "additive");
   bool better = true;
   for (size_t i = 0; i < poor.size(); ++i) better = better && rich[i] > poor[i];
