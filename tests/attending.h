@@ -15,6 +15,7 @@
 
 #include "heed/attention/multi_head.h"
 #include "tests/cases/attention.h"
+#include "tests/folder.h"
 
 namespace heed {
 
@@ -102,15 +103,6 @@ inline AttentionSpec small(AttentionSpec s) {
 inline Tensor normal64(const Shape& shape, uint64_t seed, double deviation = 1) {
   Random random(seed);
   return normal(shape, deviation, random, Type::f64);
-}
-
-inline std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 }  // namespace heed

@@ -443,8 +443,8 @@ TEST(Attention, SaysWhatIsWrong) {
        }},
   };
   for (const Row& row : rows) {
-    const std::string message = message_of(row.f);
-    EXPECT_NE(message.find(row.want), std::string::npos) << message << "\n  wanted: " << row.want;
+    const std::string said = message(row.f);
+    EXPECT_NE(said.find(row.want), std::string::npos) << said << "\n  wanted: " << row.want;
   }
 }
 

@@ -127,13 +127,13 @@ TEST(KeyValueCache, AFixedRoomStaysWhereItIs) {
   EXPECT_EQ(seen(other.all().keys.k), grown.all().keys.k.values());
   EXPECT_EQ(seen(other.all().values), grown.all().values.values());
   EXPECT_EQ(other.emptied().length(), 0);
-  EXPECT_NE(message_of([&] { other.append(some_keys(4, 9, 1)); }).find("room for 20"),
+  EXPECT_NE(message([&] { other.append(some_keys(4, 9, 1)); }).find("room for 20"),
             std::string::npos);
 }
 
 TEST(KeyValueCache, ReordersSentences) {
   KeyValueCache cache;
-  EXPECT_NE(message_of([&] { cache.all(); }).find("nothing has been added"), std::string::npos);
+  EXPECT_NE(message([&] { cache.all(); }).find("nothing has been added"), std::string::npos);
   cache.reorder(std::vector<Id>{0});  // nothing to do yet
   const KeysValues first = some_keys(3, 5, 1), second = some_keys(4, 2, 9);
   cache.append(first);
@@ -151,18 +151,18 @@ TEST(KeyValueCache, ReordersSentences) {
               concat({of(first.values, was), of(second.values, b)}, 2).values());
   }
   const std::vector<Id> beyond{0, 4};
-  EXPECT_NE(message_of([&] { cache.reorder(beyond); }).find("sentence 4 of 4"), std::string::npos);
-  EXPECT_NE(message_of([&] { cache.append(some_keys(3, 1, 1)); }).find("key/value cache: holds"),
+  EXPECT_NE(message([&] { cache.reorder(beyond); }).find("sentence 4 of 4"), std::string::npos);
+  EXPECT_NE(message([&] { cache.append(some_keys(3, 1, 1)); }).find("key/value cache: holds"),
             std::string::npos);
   KeysValues uneven = some_keys(4, 2, 1);
   uneven.values = slice(uneven.values, 2, 0, 1);
-  EXPECT_NE(message_of([&] { cache.append(uneven); }).find("key/value cache: holds values"),
+  EXPECT_NE(message([&] { cache.append(uneven); }).find("key/value cache: holds values"),
             std::string::npos);
   EXPECT_EQ(cache.length(), 7);
   KeyValueCache shorter;
   shorter.append(some_keys(4, 2, 1));
   KeyValueCache* const both[] = {&cache, &shorter};
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(message([&] {
               KeyValueCache::reorder(both, std::vector<Id>{0, 1, 2, 3}, 1);
             }).find("they cannot be reordered together"),
             std::string::npos);

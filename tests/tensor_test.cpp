@@ -4,18 +4,10 @@
 #include "heed/ops/ops.h"
 #include "heed/tensor/memory.h"
 #include "heed/tensor/tensor.h"
+#include "tests/folder.h"
 
 namespace heed {
 namespace {
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST(Arena, TheSameRequestsGetTheSameAddresses) {
   const auto arena = Arena::make();
@@ -62,9 +54,9 @@ TEST(Arena, ATensorMayOutliveTheUseOfItsArena) {
 }
 
 TEST(Arena, TooMuchIsAnErrorThatSaysWhatWasWanted) {
-  const std::string message = message_of([] { Tensor({int64_t{1} << 45}); });
-  EXPECT_NE(message.find("arena: out of memory: wanted"), std::string::npos) << message;
-  EXPECT_EQ(message_of([] { Tensor({int64_t{1} << 62}); }),
+  const std::string said = message([] { Tensor({int64_t{1} << 45}); });
+  EXPECT_NE(said.find("arena: out of memory: wanted"), std::string::npos) << said;
+  EXPECT_EQ(message([] { Tensor({int64_t{1} << 62}); }),
             "tensor: [4611686018427387904] is more than any memory can hold");
 }
 
@@ -77,67 +69,62 @@ TEST(Tensor, ValuesOfAViewComeInItsOwnOrder) {
 }
 
 TEST(Tensor, OneThatWasNeverSetSaysSo) {
-  EXPECT_EQ(message_of([] { Tensor().values(); }),
+  EXPECT_EQ(message([] { Tensor().values(); }),
             "tensor: there is none; it was never given a value");
 }
 
 TEST(Tensor, WrongTypeAndWrongCountAreErrors) {
   const Tensor x = tensor({1, 2}, {2});
-  EXPECT_EQ(message_of([&] { x.data<double>(); }), "tensor: holds f32, asked for f64");
-  EXPECT_EQ(message_of([&] { x.item(); }), "item: wanted a tensor of one number, given shape [2]");
-  EXPECT_EQ(message_of([&] {
-              tensor({1, 2, 3}, {2});
-            }),
-            "tensor: shape [2] wants 2 numbers, given 3");
-  EXPECT_EQ(message_of([&] { Tensor({2, -1}); }), "tensor: negative size in [2, -1]");
+  EXPECT_EQ(message([&] { x.data<double>(); }), "tensor: holds f32, asked for f64");
+  EXPECT_EQ(message([&] { x.item(); }), "item: wanted a tensor of one number, given shape [2]");
+  EXPECT_EQ(message([&] { tensor({1, 2, 3}, {2}); }), "tensor: shape [2] wants 2 numbers, given 3");
+  EXPECT_EQ(message([&] { Tensor({2, -1}); }), "tensor: negative size in [2, -1]");
 }
 
 TEST(Ops, MessagesNameTheOpWhatWasGivenAndWhatWasWanted) {
   const Tensor a = zeros({8, 64}), b = zeros({32, 12}), d = zeros({8, 64}, Type::f64);
-  EXPECT_EQ(message_of([&] { matmul(a, b); }),
+  EXPECT_EQ(message([&] { matmul(a, b); }),
             "matmul: inner sizes differ: a is [8, 64], b is [32, 12]");
-  EXPECT_EQ(message_of([&] { matmul(a, d); }), "matmul: types differ: a is f32, b is f64");
-  EXPECT_EQ(message_of([&] { a + b; }),
+  EXPECT_EQ(message([&] { matmul(a, d); }), "matmul: types differ: a is f32, b is f64");
+  EXPECT_EQ(message([&] { a + b; }),
             "add: shapes cannot be broadcast: a is [8, 64], b is [32, 12]");
-  EXPECT_EQ(message_of([&] { a + d; }), "add: types differ: a is f32, b is f64");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(message([&] { a + d; }), "add: types differ: a is f32, b is f64");
+  EXPECT_EQ(message([&] {
               reshape(a, {3, -1});
             }),
             "reshape: [8, 64] has 512 numbers, [3, -1] cannot hold them");
-  EXPECT_EQ(message_of([&] { slice(a, 0, 5, 9); }),
-            "slice: items 5 to 9 of axis 0 of shape [8, 64]");
-  EXPECT_EQ(message_of([&] { transpose(a, 0, 2); }),
+  EXPECT_EQ(message([&] { slice(a, 0, 5, 9); }), "slice: items 5 to 9 of axis 0 of shape [8, 64]");
+  EXPECT_EQ(message([&] { transpose(a, 0, 2); }),
             "transpose: axis 2 of a tensor with 2 axes, shape [8, 64]");
-  EXPECT_EQ(message_of([&] { linear(a, b); }),
+  EXPECT_EQ(message([&] { linear(a, b); }),
             "linear: inner sizes differ: x is [8, 64], w is [32, 12]");
-  EXPECT_EQ(message_of([&] { layer_norm(a, zeros({3}), zeros({64})); }),
+  EXPECT_EQ(message([&] { layer_norm(a, zeros({3}), zeros({64})); }),
             "layer_norm: gain wants shape [64] and type f32, given [3] f32");
-  EXPECT_EQ(message_of([&] { add_dropout_norm(b, a, 0.1, zeros({64}), zeros({64})); }),
+  EXPECT_EQ(message([&] { add_dropout_norm(b, a, 0.1, zeros({64}), zeros({64})); }),
             "add_dropout_norm: residual and x differ: [32, 12] f32 and [8, 64] f32");
-  EXPECT_EQ(message_of([&] { embedding(a, ids(std::vector<Id>{8}, {1})); }),
+  EXPECT_EQ(message([&] { embedding(a, ids(std::vector<Id>{8}, {1})); }),
             "embedding: id 8 in a table of 8");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(message([&] {
               cross_entropy(a, ids(std::vector<Id>{1, 2}, {2}));
             }),
             "cross_entropy: 8 rows of logits, 2 targets");
-  EXPECT_EQ(message_of([&] { cross_entropy(slice(a, 0, 0, 1), ids(std::vector<Id>{64}, {1})); }),
+  EXPECT_EQ(message([&] { cross_entropy(slice(a, 0, 0, 1), ids(std::vector<Id>{64}, {1})); }),
             "cross_entropy: target 64 in a vocabulary of 64");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(message([&] {
               dropout(a, 1.0, {3, nullptr});
             }),
             "dropout: p must be in [0, 1), given 1");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(message([&] {
               linear_dropout(a, transpose(a, 0, 1), std::nullopt, Activation::relu, 1.0, {});
             }),
             "linear_dropout: p must be in [0, 1), given 1");
-  EXPECT_EQ(message_of([&] { top_k(a, 65); }), "top_k: wanted 65 of rows of 64");
-  EXPECT_EQ(message_of([&] { tanh(ids(std::vector<Id>{1}, {1})); }),
-            "tanh: wants numbers, given i32");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(message([&] { top_k(a, 65); }), "top_k: wanted 65 of rows of 64");
+  EXPECT_EQ(message([&] { tanh(ids(std::vector<Id>{1}, {1})); }), "tanh: wants numbers, given i32");
+  EXPECT_EQ(message([&] {
               concat({a, b}, 0);
             }),
             "concat: along axis 0: shapes [8, 64] and [32, 12], types f32 and f32");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(message([&] {
               recurrent({.cell = Cell::gru,
                          .x = zeros({2, 3, 12}),
                          .u = zeros({5, 15}),
@@ -166,8 +153,8 @@ TEST(Ops, IdsCanBeSlicedAndJoined) {
 
 TEST(Ops, ReshapeRefusesWhatMakesNoSense) {
   const Tensor x = zeros({2, 3});
-  EXPECT_EQ(message_of([&] { reshape(x, {-2, -3}); }), "reshape: negative size in [-2, -3]");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(message([&] { reshape(x, {-2, -3}); }), "reshape: negative size in [-2, -3]");
+  EXPECT_EQ(message([&] {
               reshape(zeros({0, 3}), {-1, 0});
             }),
             "reshape: the -1 in [-1, 0] could be anything beside a 0");
@@ -236,7 +223,7 @@ TEST(Ops, CastToBf16AndBack) {
   const Tensor x = tensor({1, -2.5f, 1.00390625f}, {3});
   EXPECT_EQ(cast(cast(x, Type::bf16), Type::f32).values(), (std::vector<double>{1, -2.5, 1}));
   EXPECT_EQ(cast(x, Type::bf16).values(), (std::vector<double>{1, -2.5, 1}));
-  EXPECT_EQ(message_of([&] { softmax(cast(x, Type::bf16)); }),
+  EXPECT_EQ(message([&] { softmax(cast(x, Type::bf16)); }),
             "softmax: no kernel for bf16 on cpu; cast to f32 first");
 }
 
@@ -247,7 +234,7 @@ TEST(Tape, NothingIsRecordedWithoutOne) {
   Tape tape;
   EXPECT_TRUE(tracked(w));
   EXPECT_FALSE(tracked(y));
-  EXPECT_NE(message_of([&] { tape.backward(y); }).find("was not recorded on this tape"),
+  EXPECT_NE(message([&] { tape.backward(y); }).find("was not recorded on this tape"),
             std::string::npos);
 }
 
@@ -316,7 +303,7 @@ TEST(Tape, OnceUsedUpItKnowsNothingOfBefore) {
   Tape tape;
   const Tensor y = w * w, loss = sum(y);
   tape.backward(loss);
-  EXPECT_NE(message_of([&] { tape.backward(loss); }).find("was not recorded on this tape"),
+  EXPECT_NE(message([&] { tape.backward(loss); }).find("was not recorded on this tape"),
             std::string::npos);
   w.leaf()->grad = nullptr;
   tape.backward(sum(w * 3.0 + y * 5.0));  // y is a number now, no function of w
@@ -340,7 +327,7 @@ TEST(Tape, AnInnerTapeDoesNotDisturbAnOuterOne) {
 TEST(Tape, LossMustBeOneNumber) {
   const Tensor w = as_parameter(tensor({1, 2}, {2}));
   Tape tape;
-  EXPECT_EQ(message_of([&] { tape.backward(w * w); }),
+  EXPECT_EQ(message([&] { tape.backward(w * w); }),
             "backward: the loss must be a single number, given shape [2]");
 }
 
