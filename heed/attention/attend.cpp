@@ -50,6 +50,9 @@ bool together(const std::vector<Runs>& unseen, int64_t keys) {
 // back there.
 Tensor without_unseen(const Tensor& x, const Tensor& range, double instead) {
   const std::vector<Runs> unseen = unseen_runs(range, x.size(0), x.size(2));
+  const bool all_seen = std::ranges::all_of(unseen, [](const Runs& runs) { return runs.empty(); });
+  // A mask that all sentences share, as causal() is, depends on sizes alone.
+  if (all_seen && range.size(0) == 1 && x.size(0) > 1) return x;
   // On a GPU as one kernel, whatever the sentences are, so that a step can be captured: seen keys
   // that lie together are an interval of a sentence's numbers.
   if (x.device() == Device::cuda && together(unseen, x.size(2))) {
@@ -64,8 +67,7 @@ Tensor without_unseen(const Tensor& x, const Tensor& range, double instead) {
     return reshape(masked(rows, ids(seen, {std::ssize(unseen), 1, 1, 2}), instead), x.shape());
   }
   cannot_be_captured();  // how many runs there are depends on the sentences
-  if (std::all_of(unseen.begin(), unseen.end(), [](const Runs& runs) { return runs.empty(); }))
-    return x;
+  if (all_seen) return x;
   const auto with = [unseen](const Tensor& given, double number) {
     Tensor y = empty_like(given);
     copy_into(given, y);

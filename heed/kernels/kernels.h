@@ -579,7 +579,7 @@ struct Limit {
   const T* x;
   T* y;
 };
-HEED_F32_KERNEL(Limit);
+HEED_KERNEL(Limit);
 
 // Sparse weights by row: sparsemax (Martins and Astudillo, 2016) or 1.5-entmax (Peters et al.,
 // 2019). A row of -inf alone gives zeros.

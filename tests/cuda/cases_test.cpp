@@ -342,6 +342,43 @@ TEST_F(OnGpu, LargerSizesAgreeToo) {
     }
 }
 
+// Keys and values in bf16 with a mask, recorded: nothing that stands at a padded place counts.
+TEST_F(OnGpu, AttentionInBf16SeesWhatItsMaskShows) {
+  const int64_t B = 3, H = 4, G = 2, T = 40;
+  const std::vector<Id> lengths{40, 13, 1};
+  for (const int64_t d : {20, 32})  // plain threads, and tensor cores
+    for (const Mask& mask :
+         {Mask::causal(), Mask::padding(lengths), Mask::padding(lengths) & Mask::causal()}) {
+      const bool padded = mask.ranges({B, H, T, T, 0})->size(0) > 1;
+      SCOPED_TRACE(std::to_string(d) + (padded ? ", padded" : ""));
+      Random random(5);
+      std::vector<Tensor> given;
+      for (const int64_t heads : {H, G, G}) {
+        const Shape shape{B, heads, T, d};
+        std::vector<double> values(static_cast<size_t>(shape.count()));
+        for (size_t i = 0; i < values.size(); ++i) {
+          const size_t sentence = i / static_cast<size_t>(heads * T * d);
+          const auto place = static_cast<Id>(i / static_cast<size_t>(d) % static_cast<size_t>(T));
+          values[i] = static_cast<float>(bf16(random.normal()));
+          if (padded && heads == G && place >= lengths[sentence]) values[i] = std::nan("");
+        }
+        given.push_back(tensor(values, shape, Type::f32));
+      }
+      const auto f = [&](const std::vector<Tensor>& x) {
+        const bool there = x[0].device() == Device::cuda;
+        const auto as = [&](size_t i) { return there ? cast(x[i], Type::bf16) : x[i]; };
+        const Params none(1);
+        const auto score = make_score("scaled_dot", none, {.query = d, .key = d, .heads = H});
+        const Tensor y = attend(*score, as(0), as(1), as(2), {.mask = mask}).context;
+        return there ? cast(y, Type::f32) : y;
+      };
+      const Everything truth = everything(widened(given), Device::cpu, f);
+      const Everything gpu = everything(given, Device::cuda, f);
+      for (size_t i = 0; i < truth.size(); ++i)
+        EXPECT_LE(worst(truth[i], gpu[i]), 3 * 0x1p-8 * largest(truth[i])) << "part " << i;
+    }
+}
+
 // What stands at a key, no number included, reaches only the queries that see it: also by plain ops
 // (weights wanted while recording, sparse and hard ones).
 TEST_F(OnGpu, AKeyThatOnlySomeSeeReachesNoOther) {

@@ -14,8 +14,8 @@ __device__ int64_t row_of_warp() {
 __device__ int lane() { return threadIdx.x % kWarp; }
 unsigned blocks(int64_t rows) { return static_cast<unsigned>(ceil_div(rows, kThreads / kWarp)); }
 
-template <int V>
-__global__ void __launch_bounds__(kThreads) limit(const __grid_constant__ Limit<float> k) {
+template <int V, class T>
+__global__ void __launch_bounds__(kThreads) limit(const __grid_constant__ Limit<T> k) {
   const int64_t row = row_of_warp();
   if (row >= k.batch * k.heads * k.queries) return;
   const int64_t b = row / (k.heads * k.queries), h = row / k.queries % k.heads;
@@ -115,15 +115,21 @@ __global__ void __launch_bounds__(kThreads) one_hot(const __grid_constant__ OneH
   for (int64_t j = lane(); j < k.n; j += kWarp) k.y[row * k.n + j] = j == place ? 1 : 0;
 }
 
-}  // namespace
-
-void run(Cuda device, const Limit<float>& k) {
+template <class T>
+void launch(Cuda device, const Limit<T>& k) {
   const int64_t rows = k.batch * k.heads * k.queries;
   if (rows == 0 || k.n == 0) return;
-  const auto kernel = k.n % 4 == 0 && aligned(k.x, 16) && aligned(k.y, 16) ? limit<4> : limit<1>;
+  constexpr int V = kPack<T>;
+  const auto kernel =
+      k.n % V == 0 && aligned(k.x, 16) && aligned(k.y, 16) ? limit<V, T> : limit<1, T>;
   kernel<<<blocks(rows), kThreads, 0, stream_of(device)>>>(k);
   launched("limit");
 }
+
+}  // namespace
+
+void run(Cuda device, const Limit<float>& k) { launch(device, k); }
+void run(Cuda device, const Limit<bf16>& k) { launch(device, k); }
 
 void run(Cuda device, const Entmax<float>& k) {
   if (k.rows == 0 || k.n == 0) return;
