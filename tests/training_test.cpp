@@ -286,6 +286,48 @@ TEST(Trainer, AnUpdateTakesTheMeanOfItsBatches) {
         << run.params.all()[i].name;
 }
 
+// A model of 500 MB takes longer to write than to train for 500 steps on a GPU.
+TEST(Trainer, WritesFilesNowAndThenNotAtEachLook) {
+  const Folder folder;
+  TrainConfig config;
+  config.batch_tokens = 64, config.steps = 6, config.validate_every = 1;
+  const auto written = [&](const char* name) {
+    return std::filesystem::exists(folder.path() / name);
+  };
+  const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.path());
+  int looks = 0;
+  Trainer::Hooks hooks;
+  hooks.log = [&](const Progress&) {
+    ++looks;
+    EXPECT_FALSE(written("model.safetensors") || written("checkpoint/last.safetensors"));
+  };
+  run.trainer->run(hooks);
+  EXPECT_EQ(looks, 6);
+  EXPECT_TRUE(written("model.safetensors") && written("checkpoint/last.safetensors"));
+}
+
+// Where one is the best so far, what goes on from there lies beside it.
+TEST(Trainer, ABestModelHasItsCheckpoint) {
+  const Folder folder;
+  TrainConfig config;
+  config.batch_tokens = 64, config.steps = 6, config.validate_every = 1, config.average = 0;
+  const auto corpus = toy_corpus(folder);
+  ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
+  int looks = 0;
+  Trainer::Hooks hooks;
+  hooks.validate = [&] { return Validation{.loss = ++looks == 2 ? 0.5 : 1, .bleu = {}}; };
+  hooks.stop = [&] {
+    if (looks < 4) return false;
+    throw std::runtime_error("killed");
+  };
+  EXPECT_THROW(run.trainer->run(hooks), std::runtime_error);
+  run = begin(corpus, toy_rnn(), config, folder.path());
+  ASSERT_TRUE(run.trainer->resume());
+  looks = 0, hooks.stop = {};
+  run.trainer->run(hooks);
+  EXPECT_EQ(looks, 4);  // after 3 to 6 steps
+}
+
 TEST(Trainer, KeepsTheMovingAverage) {
   const Folder folder;
   const auto corpus = toy_corpus(folder);
@@ -493,8 +535,11 @@ TEST(Trainer, DISABLED_RunToBeKilled) {
   run.trainer->run(eventful_hooks(run));
 }
 
-pid_t start_child(const std::filesystem::path& folder, int64_t steps, int64_t average_last) {
-  std::vector<std::string> environment{"HEED_KILL_FOLDER=" + folder.string(),
+// A child that is killed removes nothing: its own files lie in `scratch`.
+pid_t start_child(const Folder& scratch, const Folder& folder, int64_t steps,
+                  int64_t average_last) {
+  std::vector<std::string> environment{"TEST_TMPDIR=" + scratch.path().string(),
+                                       "HEED_KILL_FOLDER=" + folder.path().string(),
                                        "HEED_KILL_STEPS=" + std::to_string(steps),
                                        "HEED_KILL_AVERAGE_LAST=" + std::to_string(average_last)};
   for (char** e = environ; *e; ++e)
@@ -524,24 +569,24 @@ int wait_for(pid_t child) {
 void expect_the_same_bytes_when_killed(int64_t average_last) {
   const int kills = kSlow ? 3 : 20;
   const int64_t steps = kSlow ? 40 : 300;
-  const Folder whole, killed;
+  const Folder scratch, whole, killed;
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
-  ASSERT_EQ(wait_for(start_child(whole.path(), steps, average_last)), 0);
+  ASSERT_EQ(wait_for(start_child(scratch, whole, steps, average_last)), 0);
   const std::chrono::duration<double> seconds = Clock::now() - start;
   // Early moments, when nothing is saved yet, to late ones. On average each gets less than a tenth
   // of the way, so that more than half are killed before it is done.
   Random random(3);
   int hit = 0;
   for (int i = 0; i < kills; ++i) {
-    const pid_t child = start_child(killed.path(), steps, average_last);
+    const pid_t child = start_child(scratch, killed, steps, average_last);
     const double share = double(random.uniform()) * 0.15;
     std::this_thread::sleep_for(seconds * share);
     kill(child, SIGKILL);
     hit += WIFSIGNALED(wait_for(child));
   }
   EXPECT_GE(hit, kills / 2) << "most had ended before they were killed";
-  ASSERT_EQ(wait_for(start_child(killed.path(), steps, average_last)), 0);
+  ASSERT_EQ(wait_for(start_child(scratch, killed, steps, average_last)), 0);
   EXPECT_FALSE(read(whole / "model.safetensors").empty());
   EXPECT_TRUE(read(whole / "model.safetensors") == read(killed / "model.safetensors"));
 }

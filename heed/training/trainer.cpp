@@ -287,11 +287,19 @@ Trainer::End Trainer::run(const Hooks& hooks) {
                   state_.position);
   Window window{.since = Clock::now()};
   auto last = Clock::now(), saved = last;
+  bool unsaved = false;
+  const bool means = config_.average_last > 0;
   constexpr double kSecondsALine = 5, kSecondsACheckpoint = 30;
-  const auto save_now = [&] { settle(window), save(), saved = Clock::now(); };
   const auto save_is_due = [&] {
     return config_.save_every > 0 ? state_.step % config_.save_every == 0
                                   : seconds_since(saved) >= kSecondsACheckpoint;
+  };
+  const auto save_now = [&] {
+    settle(window);
+    // Nothing says which is best: the last, or the mean over the last validations, made there.
+    if (!hooks.validate && (!means || state_.validated == state_.step)) keep();
+    save();
+    saved = Clock::now(), unsaved = false;
   };
   const auto tell = [&](Progress p) {
     if (hooks.log) hooks.log(p);
@@ -302,11 +310,14 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     Progress p = progress(window);
     validate(hooks, p);
     tell(p);
-    save_now();
-    last = Clock::now();  // validation does not count as training
+    unsaved = true;
+    // Beside a model that was kept lies the checkpoint to go on from.
+    if (p.best || means || save_is_due()) save_now();
+    window.since = last = Clock::now();  // neither counts as training
   };
   while (!reached_limit() && !out_of_patience()) {
     update(batches, window);
+    unsaved = true;
     state_.seconds += seconds_since(last);
     last = Clock::now();
     if (state_.step % config_.validate_every == 0)
@@ -321,13 +332,14 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   }
   // Also where a run that was stopped right here is resumed.
   if (state_.validated != state_.step) look();
+  if (unsaved) save_now();
   return out_of_patience() ? End::patience : End::limit;
 }
 
 void Trainer::validate(const Hooks& hooks, Progress& p) {
   state_.validated = state_.step;
   take_recent_mean();
-  if (!hooks.validate) return keep_best();
+  if (!hooks.validate) return;  // the model is the last one: saved with a checkpoint
   {
     const UseAverage averaged(params_, average_);
     p.validation = hooks.validate();
@@ -337,14 +349,14 @@ void Trainer::validate(const Hooks& hooks, Progress& p) {
   if (score > state_.best) {
     state_.best = score, state_.since_best = 0;
     p.best = true;
-    keep_best();
+    keep();
   } else {
     ++state_.since_best;
     if (config_.schedule == "plateau") state_.rate_factor *= 0.5;
   }
 }
 
-void Trainer::keep_best() const {
+void Trainer::keep() const {
   const UseAverage averaged(params_, average_);
   save_parameters(params_, folder_ / "model.safetensors");
 }

@@ -158,7 +158,7 @@ class Trainer {
   void validate(const Hooks& hooks, Progress& progress);
   TensorsByName checkpoint_tensors() const;
   void save() const;
-  void keep_best() const;
+  void keep() const;
   bool reached_limit() const;
   bool out_of_patience() const;
   Progress progress(const Window& window) const;
