@@ -79,6 +79,9 @@ void embed(const Options& o) {
   want(o.compare.empty() || !o.word.empty(), "--compare wants --word, the word to compare");
   want(o.output.empty() || o.output.ends_with(".npy") || o.output.ends_with(".safetensors"),
        "--output wants a name that ends in .npy or .safetensors, given '" + o.output + "'");
+  want(o.output.empty() || (o.compare.empty() && o.senses.empty()),
+       "--output writes the vectors of --input; --compare and --senses print");
+  want(o.compare.empty() || o.senses.empty(), "--compare and --senses are two questions; ask one");
   std::optional<Layer> chosen;
   try {
     if (!o.layer.empty()) chosen = layer_from(o.layer);

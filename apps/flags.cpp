@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 
@@ -54,6 +55,39 @@ CLI::Validator above_zero() {
 }
 CLI::Validator not_negative() {
   return number("a number of at least 0", [](double x) { return x >= 0; });
+}
+
+namespace {
+template <class T>
+bool reads_as(const std::string& text) {
+  T value{};
+  const char *begin = text.data() + (text.starts_with('+') ? 1 : 0),
+             *end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(begin, end, value);
+  return error == std::errc() && last == end;
+}
+std::string not_whole(const std::string& least, const std::string& text) {
+  return "wants a whole number" + least + " that 64 bits hold, given '" + text + "'";
+}
+}  // namespace
+
+void check_numbers(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string type = option->get_type_name();
+    if (type.starts_with("UINT"))
+      option->check([](const std::string& text) {
+        return reads_as<uint64_t>(text) ? "" : not_whole(" of at least 0", text);
+      });
+    else if (type.starts_with("INT"))
+      option->check([](const std::string& text) {
+        return reads_as<int64_t>(text) ? "" : not_whole("", text);
+      });
+    else if (type.starts_with("FLOAT"))
+      option->check([](const std::string& text) {
+        return text.empty() ? std::string("wants a number, given ''") : std::string();
+      });
+  }
+  for (CLI::App* command : app.get_subcommands({})) check_numbers(*command);
 }
 
 void want(bool holds, const std::string& words) {

@@ -105,6 +105,9 @@ void use(const Machine& machine);
 CLI::Validator above_zero();
 CLI::Validator not_negative();
 
+// For every number of the commands: CLI11 takes '' for 0, and less or more than 64 bits hold.
+void check_numbers(CLI::App& app);
+
 // Throws what is told as a mistake in the arguments, unless `holds`.
 void want(bool holds, const std::string& words);
 

@@ -1,6 +1,7 @@
 // heed lm: language models, trained, scored, and asked to go on.
 #include <algorithm>
 #include <cstdio>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
@@ -226,8 +227,8 @@ nlohmann::ordered_json to_json(const TextScore& s) {
 void score_by_piece(const LanguageModel& model, const std::string& path) {
   LineReader reader(path);
   while (const std::optional<std::string> line = reader.next()) {
-    if (line->empty()) continue;
-    const ReadText r = model.read(*line, /*want_weights=*/true);
+    if (model.tokenizer().encode(*line).ids.empty()) continue;
+    const ReadText r = model.read(*line, /*want_weights=*/true, reader.position().line);
     nlohmann::ordered_json out;
     for (const Id id : r.in) out["read"].push_back(model.tokenizer().piece(id));
     for (const Id id : r.out) out["pieces"].push_back(model.tokenizer().piece(id));
@@ -320,11 +321,16 @@ void generate(GenerateCommand o) {
   s.sample = o.beam == 0;
   if (o.beam > 0) s.beam = o.beam;
   want(s.sample || o.generate.count <= s.beam, "--count cannot be more than --beam");
+  try {
+    check(s);
+  } catch (const Error& error) {
+    want(false, error.what());
+  }
   use(o.machine);
   const LanguageModel model{std::filesystem::path(o.folder)};
   for (const Generated& g : model.generate(o.prompt, o.generate)) {
     if (o.scores) std::printf("%.6f\t", g.log_probability);
-    std::printf("%s\n", g.text.c_str());
+    std::cout << g.text << '\n';
   }
 }
 
@@ -352,7 +358,10 @@ void add_lm_generate(CLI::App& lm) {
       ->check(CLI::Range(0, 1000));
   command->add_option("--normalize", s.normalize,
                       "beam: scores are divided by length to this power");
-  command->add_option("--no-repeat", s.no_repeat, "no n-gram of this length twice");
+  command
+      ->add_option("--no-repeat", s.no_repeat,
+                   "no n-gram of this length twice in what the model still reads; 0: as it comes")
+      ->check(not_negative());
   command->add_flag("--scores", o->scores, "the log-probability before a tab");
   add_machine_flags(*command, o->machine);
   command->callback([o] { generate(*o); });

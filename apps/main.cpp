@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "apps/commands.h"
+#include "apps/flags.h"
 #include "heed/base/check.h"
 #include "heed/tensor/cuda.h"
 #include "heed/version.h"
@@ -86,6 +87,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", version);
   app.option_defaults()->always_capture_default();  // --help tells them
   heed::apps::add_commands(app);
+  heed::apps::check_numbers(app);
   try {
     try {
       app.parse(argc, argv);

@@ -113,7 +113,12 @@ Validation validate(const Options& o, const Translator& translator, const ValidS
 }
 
 ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainConfig& training) {
-  if (o.resume) return resumed_model(o.folder);
+  if (o.resume) {
+    ModelFolder model = resumed_model(o.folder);
+    require(!is_language_model(model.config), o.folder,
+            ": a language model, not a translator; 'heed lm train --resume' goes on with it");
+    return model;
+  }
   want_no_model(o.folder);
   require(PairReader(o.corpus).next().has_value(), o.corpus.source,
           o.corpus.target.empty() ? "" : " or " + o.corpus.target, ": has no text");

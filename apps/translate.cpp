@@ -85,7 +85,7 @@ void print(const Options& o, const ModelFolder& model, const Translation& t, boo
       std::snprintf(number, sizeof number, "%.6f", c.log_probability);
       add(number);
     }
-    std::printf("%s\n", line.c_str());
+    std::cout << line << '\n';  // a line may have a zero byte
   }
 }
 

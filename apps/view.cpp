@@ -88,14 +88,16 @@ AttentionPage::Sentence page_sentence(const ModelFolder& model, const Translatio
 void view_language_model(const Options& o, const LanguageModel& model) {
   AttentionPage page{.title = "Attention", .sentences = {}};
   bool first = true;
+  int64_t number = 0;
   for (const std::string& line : read_lines("-")) {
-    if (line.empty()) continue;
-    const ReadText r = model.read(line, /*want_weights=*/true);
+    ++number;
+    if (model.tokenizer().encode(line).ids.empty()) continue;
+    const ReadText r = model.read(line, /*want_weights=*/true, number);
     const auto T = static_cast<int64_t>(r.in.size());
     const Tensor chosen = chosen_weights(r.weights, o.translate.search);
     const Heatmap map{model.tokenizer().pieces(r.out), model.tokenizer().pieces(r.in),
                       chosen.values()};
-    std::printf("%s\n%s\n", line.c_str(), draw_terminal(map, ink_of(o), o.width).c_str());
+    std::cout << line << '\n' << draw_terminal(map, ink_of(o), o.width) << '\n';
     if (first && !o.svg.empty()) write_file(o.svg, draw_svg(map));
     if (first && !o.png.empty()) write_file(o.png, draw_png(map));
     first = false;
@@ -131,6 +133,8 @@ void view(Options o) {
   want(o.png.empty() || !o.translate.want_tree, "--png draws weights; a tree goes to --svg");
   use(o.machine);
   const ModelFolder model = open_model(o.folder);
+  require(model.config.score != "none" || !is_language_model(model.config), o.folder,
+          ": a language model without attention; there is nothing to show");
   require(model.config.score != "none" || o.translate.want_tree, o.folder,
           ": a model without attention; there is nothing to show but the search (--tree)");
   o.translate.search.want_weights = !o.translate.want_tree;
@@ -142,11 +146,15 @@ void view(Options o) {
   const Translator translator(model);
   AttentionPage page{.title = "Attention", .sentences = {}};
   bool first = true;
+  int64_t number = 0;
   for (const Translation& t : translator.translate(read_lines("-"), o.translate)) {
+    ++number;
+    if (t.cut)
+      std::fprintf(stderr, "heed: line %lld has more than %zu pieces; the rest was left out\n",
+                   static_cast<long long>(number), t.source.ids.size());
     if (t.source.ids.empty()) continue;
     const Drawing drawing = drawing_of(o, model, t);
-    std::printf("%s\n-> %s\n%s\n", t.source.text.c_str(), t.best().text.c_str(),
-                drawing.terminal.c_str());
+    std::cout << t.source.text << "\n-> " << t.best().text << '\n' << drawing.terminal << '\n';
     // A picture is of one sentence, the first; the page has them all.
     if (first && !o.svg.empty()) write_file(o.svg, drawing.svg());
     if (first && !o.png.empty()) write_file(o.png, drawing.png());

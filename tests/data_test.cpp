@@ -196,6 +196,9 @@ TEST(Vocabulary, IsSortedByFrequencyAndCut) {
   EXPECT_EQ(small->piece(4) + small->piece(5) + small->piece(6), "bac");
   EXPECT_EQ(small->size(), 7);
   EXPECT_EQ(learn_tokenizer(stream(lines), {.kind = "words", .min_count = 2})->size(), 7);
+  EXPECT_TRUE(
+      has(message([&] { learn_tokenizer(stream(lines), {.kind = "words", .min_count = 99}); }),
+          "nothing comes 99 times"));
 }
 
 // A file has an entry a line, and behind a tab what other tools write there.

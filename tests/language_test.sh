@@ -106,7 +106,7 @@ echo abcab | "$heed" view --model m --svg v.svg --html v.html >out || wrong "vie
 grep -q '<s>' out || wrong "view: $(cat out)"
 [ -s v.svg ] && [ -s v.html ] || wrong "view: no pictures"
 echo abcab | "$heed" view --model rnn >out || wrong "view of a recurrent language model"
-refuse 1 "a model without attention" view --model none
+refuse 1 "a language model without attention" view --model none
 
 # ---- embed
 head -3 lines >three
@@ -174,10 +174,17 @@ refuse 1 "there is a model in it already" lm train --text text --model m
 refuse 1 "nothing to resume" lm train --text text --model nosuch --resume
 refuse 1 "a language model, not a translator" translate --model m
 refuse 2 "--model is required" lm score --text text
-refuse 1 "not UTF-8" lm score --model m --text latin1
+refuse 1 "latin1: line 1: not UTF-8" lm score --model m --text latin1
 refuse 1 "has no text" lm score --model m --text empty
 refuse 1 "more than the context" lm score --model m --text text --stride 99
 refuse 2 "--last wants --text" lm score --model m --last 0.5
+refuse 2 "--seed: wants a whole number of at least 0 that 64 bits hold, given ''" lm generate --model m --seed ''
+refuse 2 "64 bits hold, given '18446744073709551616'" lm generate --model m --seed 18446744073709551616
+refuse 2 "wants a whole number of at least 0" lm generate --model m --seed -1
+refuse 2 "normalize wants" lm generate --model m --beam 2 --normalize -1
+refuse 1 "'heed lm train --resume' goes on with it" train --source text --target text --model m --resume
+refuse 1 "a language model without attention" view --model elmo
+refuse 2 "--output writes the vectors" embed --model elmo --senses text --output a.npy
 refuse 2 "--count cannot be more than --beam" lm generate --model m --beam 2 --count 3
 refuse 1 "there is no such model folder" lm generate --model nosuch
 refuse 1 "a language model in one direction" embed --model m

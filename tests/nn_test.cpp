@@ -7,10 +7,12 @@
 #include "heed/base/random.h"
 #include "heed/nn/recurrent.h"
 #include "heed/ops/gradient_check.h"
+#include "heed/ops/into.h"
 #include "heed/ops/weight.h"
 #include "heed/tensor/memory.h"
 #include "heed/training/checkpoint.h"
 #include "heed/training/optimizer.h"
+#include "tests/folder.h"
 
 namespace heed {
 namespace {
@@ -196,6 +198,14 @@ TEST(Checkpoint, ParametersComeBackBitForBit) {
   EXPECT_THROW(load_parameters(loaded, path), Error);
   EXPECT_EQ(first.weight().values(), before);
   EXPECT_EQ(b.weight().values(), kept);
+  // So is a number that is none.
+  for (const double none : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    copy_into(tensor(std::vector<double>{1, 2, none, 4}, {4}, Type::f32),
+              saved.all()[0].value.detached());
+    save_parameters(saved, path);
+    EXPECT_TRUE(has(message([&] { load_parameters(loaded, path); }), "numbers that are none"));
+    EXPECT_EQ(b.weight().values(), kept);
+  }
   std::filesystem::remove(path);
 }
 

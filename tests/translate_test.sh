@@ -93,6 +93,7 @@ kill -TERM $pid
 wait $pid || wrong "SIGTERM: exit code $?"
 grep -q 'the checkpoint is saved' err || wrong "SIGTERM: $(cat err)"
 [ -s asked/checkpoint/last.safetensors ] || wrong "SIGTERM: no checkpoint"
+[ -s asked/model.safetensors ] || wrong "SIGTERM: no model"
 # TSV, a guide, a transformer, and no validation.
 paste corpus/train.en corpus/train.fr | gzip >pairs.tsv.gz
 expect 0 "done after 2 steps" train --tsv pairs.tsv.gz --alignment corpus/train.align --guided 0.5 --model t \
@@ -284,6 +285,7 @@ refuse 1 "nosuch: cannot be read" translate --model m --input nosuch
 refuse 1 "corpus: is a directory" translate --model m --input corpus
 refuse 1 "line 2: not UTF-8" translate --model m --input latin1
 refuse 1 "layer 7" translate --model m --input text --alignment pharaoh --layer 7
+rm asked/model.safetensors
 refuse 1 "model.safetensors: not there yet" translate --model asked --input text
 cp -r m other
 sed -i 's/"heed": 1/"heed": 9/' other/config.json
@@ -331,8 +333,8 @@ python3 -c 'import struct
 b = open("nan/model.safetensors", "rb").read()
 n = 8 + struct.unpack("<Q", b[:8])[0]
 open("nan/model.safetensors", "wb").write(b[:n] + b"\0\0\xc0\x7f" * ((len(b) - n) // 4))'
-refuse 1 "its parameters are broken" translate --model nan --input text
-refuse 1 "its parameters are broken" translate --model nan --input text --sample
+refuse 1 "numbers that are none" translate --model nan --input text
+refuse 1 "numbers that are none" translate --model nan --input text --sample
 # A disk that is full: nothing can be written to standard output, or files end after 20 blocks.
 if [ -c /dev/full ]; then
   "$heed" translate --model m --input text >/dev/full 2>err && wrong "a full disk: exit code 0"

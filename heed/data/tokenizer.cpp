@@ -1,5 +1,7 @@
 #include "heed/data/tokenizer.h"
 
+#include <algorithm>
+
 #include "heed/base/check.h"
 #include "heed/base/unicode.h"
 #include "heed/data/sentencepiece.h"
@@ -153,6 +155,10 @@ Made learn_look_up(const LookUp::Manner& manner, const TextStream& texts,
   }
   if (!options.newlines) counts.erase(kNewline);  // a word like any other would end a line
   require(!counts.empty(), "tokenizer: there is no text to learn '", options.kind, "' from");
+  const auto most = std::ranges::max_element(counts, {}, [](const auto& c) { return c.second; });
+  require(most->second >= options.min_count, "tokenizer: nothing comes ", options.min_count,
+          " times, so that all of '", options.kind, "' would be unknown; '", most->first,
+          "' comes most often, ", most->second, " times: want a lower count");
   return std::make_shared<LookUp>(
       Vocabulary::learn(counts, {.size = options.size, .min_count = options.min_count}), manner);
 }

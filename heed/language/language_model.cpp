@@ -21,8 +21,8 @@ int64_t characters(std::string_view text) {
 
 int64_t words(std::string_view text) { return static_cast<int64_t>(split_words(text).size()); }
 
-void want_utf8(const std::string& text, int64_t line) {
-  require(is_utf8(text), "line ", line, ": not UTF-8");
+void want_utf8(const std::string& text, const std::string& before, int64_t line) {
+  require(is_utf8(text), before, "line ", line, ": not UTF-8");
 }
 
 }  // namespace
@@ -81,7 +81,8 @@ std::vector<double> LanguageModel::log_probabilities(const std::vector<Row>& row
 
 // Rows of the stream overlap, so that all but its first pieces have a past.
 template <class Next>
-TextScore LanguageModel::score_stream(Next next_line, const ScoreOptions& o) const {
+TextScore LanguageModel::score_stream(Next next_line, const ScoreOptions& o,
+                                      const Place& place) const {
   const size_t most = static_cast<size_t>(context());
   const size_t stride =
       o.stride > 0 ? static_cast<size_t>(o.stride) : std::max<size_t>(1, most / 2);
@@ -109,8 +110,8 @@ TextScore LanguageModel::score_stream(Next next_line, const ScoreOptions& o) con
       if (keep == 0 && waiting.empty()) return;
     }
   };
-  for (int64_t number = 1; const std::optional<std::string> line = next_line(); ++number) {
-    want_utf8(*line, number);
+  for (int64_t number = place.line; const std::optional<std::string> line = next_line(); ++number) {
+    want_utf8(*line, place.before, number);
     const Sentence s = tokenizer().encode(*line);
     waiting.insert(waiting.end(), s.ids.begin(), s.ids.end());
     if (const auto newline = tokenizer().newline()) waiting.push_back(*newline);
@@ -126,11 +127,13 @@ TextScore LanguageModel::score(const TextPart& part, const ScoreOptions& o) cons
   require(o.batch > 0, "score: batches want at least one row, given ", o.batch);
   const TextStream lines = texts(part);
   TextScore score;
+  Place place{.before = part.path == "-" ? "" : part.path + ": ", .line = part.first + 1};
   if (of_lines()) {
     constexpr size_t kChunk = 2000;
     std::vector<std::string> chunk;
     const auto run = [&] {
-      for (const TextScore& s : score_lines(chunk, o)) score += s;
+      for (const TextScore& s : score_lines(chunk, o, place)) score += s;
+      place.line += std::ssize(chunk);
       chunk.clear();
       if (o.progress) o.progress(score);
     };
@@ -140,7 +143,7 @@ TextScore LanguageModel::score(const TextPart& part, const ScoreOptions& o) cons
     }
     run();
   } else {
-    score = score_stream(lines, o);
+    score = score_stream(lines, o, place);
   }
   require(score.pieces > 0, part.path, ": has no text");
   return score;
@@ -159,7 +162,7 @@ TextScore LanguageModel::score(const std::string& text, const ScoreOptions& o) c
           if (at == lines.size()) return std::nullopt;
           return lines[at++];
         },
-        o);
+        o, {});
   }
   TextScore all;
   for (const TextScore& s : score_lines(lines, o)) all += s;
@@ -168,6 +171,11 @@ TextScore LanguageModel::score(const std::string& text, const ScoreOptions& o) c
 
 std::vector<TextScore> LanguageModel::score_lines(const std::vector<std::string>& lines,
                                                   const ScoreOptions& o) const {
+  return score_lines(lines, o, {});
+}
+
+std::vector<TextScore> LanguageModel::score_lines(const std::vector<std::string>& lines,
+                                                  const ScoreOptions& o, const Place& place) const {
   require(o.batch > 0, "score: batches want at least one row, given ", o.batch);
   require(of_lines(),
           "score: a model of a stream does not know where lines end; score whole texts");
@@ -175,10 +183,11 @@ std::vector<TextScore> LanguageModel::score_lines(const std::vector<std::string>
   std::vector<Row> rows(lines.size());
   std::vector<size_t> order(lines.size());
   for (size_t i = 0; i < lines.size(); ++i) {
-    want_utf8(lines[i], static_cast<int64_t>(i) + 1);
+    const int64_t number = place.line + static_cast<int64_t>(i);
+    want_utf8(lines[i], place.before, number);
     rows[i].out = tokenizer().encode(lines[i]).ids;
-    require(static_cast<int64_t>(rows[i].out.size()) <= context(), "score: line ", i + 1, " has ",
-            rows[i].out.size(), " pieces; the model's context holds ", context());
+    require(static_cast<int64_t>(rows[i].out.size()) <= context(), place.before, "line ", number,
+            " has ", rows[i].out.size(), " pieces; the model's context holds ", context());
     rows[i].out.push_back(tokenizer().special().end);
     out[i] = {.pieces = static_cast<int64_t>(rows[i].out.size()),
               .words = words(lines[i]) + 1,
@@ -198,13 +207,13 @@ std::vector<TextScore> LanguageModel::score_lines(const std::vector<std::string>
   return out;
 }
 
-ReadText LanguageModel::read(const std::string& text, bool want_weights) const {
+ReadText LanguageModel::read(const std::string& text, bool want_weights, int64_t line) const {
   const NoTape off;
-  want_utf8(text, 1);
+  want_utf8(text, "", line);
   const SpecialIds special = tokenizer().special();
   ReadText r{.in = {special.begin}, .out = tokenizer().encode(text).ids, .log_probability = {}};
-  require(!r.out.empty(), "read: there is no text");
-  require(static_cast<int64_t>(r.out.size()) <= context(), "read: the text has ", r.out.size(),
+  require(!r.out.empty(), "line ", line, ": there is no text");
+  require(static_cast<int64_t>(r.out.size()) <= context(), "line ", line, " has ", r.out.size(),
           " pieces; the model's context holds ", context());
   if (of_lines()) r.out.push_back(special.end);
   r.in.insert(r.in.end(), r.out.begin(), r.out.end() - 1);
@@ -238,7 +247,7 @@ std::vector<Generated> LanguageModel::generate(const std::string& prompt,
           o.length, " and ", o.count);
   require(o.search.sample || o.count <= o.search.beam, "generate: a beam of ", o.search.beam,
           " cannot give ", o.count, " texts; widen it, or sample");
-  want_utf8(prompt, 1);
+  require(is_utf8(prompt), "generate: the prompt is not UTF-8");
   const std::vector<Id> begun = tokenizer().encode(prompt).ids;
   const int64_t most = model_->config.positions - 1;  // begin has a position too
   std::vector<Text> all;

@@ -70,8 +70,8 @@ class LanguageModel {
   std::vector<TextScore> score_lines(const std::vector<std::string>& lines,
                                      const ScoreOptions& options = {}) const;
 
-  // A text that fits into the context.
-  ReadText read(const std::string& text, bool want_weights) const;
+  // A text that fits into the context; `line` is its number, for messages.
+  ReadText read(const std::string& text, bool want_weights, int64_t line = 1) const;
 
   // Texts that begin with the prompt, best first. What is longer than the context goes on from the
   // last half of it; a model of lines ends by itself. A function of model, prompt and options.
@@ -90,8 +90,15 @@ class LanguageModel {
     size_t from = 0;
   };
   std::vector<double> log_probabilities(const std::vector<Row>& rows) const;
+  // Where lines come from, for messages.
+  struct Place {
+    std::string before = {};  // "file: "
+    int64_t line = 1;         // the first one's number
+  };
+  std::vector<TextScore> score_lines(const std::vector<std::string>& lines,
+                                     const ScoreOptions& options, const Place& place) const;
   template <class Next>
-  TextScore score_stream(Next next_line, const ScoreOptions& options) const;
+  TextScore score_stream(Next next_line, const ScoreOptions& options, const Place& place) const;
 
   std::unique_ptr<ModelFolder> own_;
   const ModelFolder* model_;

@@ -136,6 +136,10 @@ void check(const ModelConfig& c) {
   };
   not_negative("embedding", c.embedding), not_negative("key_heads", c.key_heads);
   not_negative("rank", c.rank), not_negative("encoder_layers", c.encoder_layers);
+  constexpr int64_t kMostLayers = 1000;
+  for (const int64_t layers : {c.encoder_layers, c.decoder_layers})
+    require(layers <= kMostLayers, "config: a model has at most ", kMostLayers,
+            " layers on a side, given ", layers);
   require(c.size % c.heads == 0, "config: size ", c.size, " cannot be shared by ", c.heads,
           " heads evenly");
   require(c.family != "transformer" || c.size % 2 == 0, "config: size ", c.size, " is odd");

@@ -42,7 +42,11 @@ Config config_from_json(const std::string& text, const std::string& where) {
   for (const auto& [key, value] : given.items())
     if (std::find(known.begin(), known.end(), key) == known.end())
       fail(where, ": ", unknown_name("key", key, known));
-  check(config);
+  try {
+    check(config);
+  } catch (const Error& error) {
+    fail(where, ": ", error.what());
+  }
   return config;
 }
 

@@ -1,5 +1,7 @@
 #include "heed/training/checkpoint.h"
 
+#include <algorithm>
+#include <cstring>
 #include <span>
 
 #include "heed/files/safetensors.h"
@@ -19,6 +21,21 @@ StoredDtype stored(Type type) {
 
 std::span<std::byte> bytes_of(const Tensor& x) {
   return {static_cast<std::byte*>(x.raw()), static_cast<size_t>(x.count()) * size_of(x.type())};
+}
+
+// Bytes of f32, wherever they begin: without the sign, infinity is the least that is not finite.
+bool all_finite(std::span<const std::byte> bytes) {
+  constexpr size_t kSize = sizeof(uint32_t), kBlock = 4096;
+  for (size_t at = 0; at < bytes.size(); at += kBlock * kSize) {
+    uint32_t most = 0;
+    for (size_t i = at; i < std::min(bytes.size(), at + kBlock * kSize); i += kSize) {
+      uint32_t bits;
+      std::memcpy(&bits, bytes.data() + i, kSize);
+      most = std::max(most, bits & 0x7FFFFFFFu);
+    }
+    if (most >= 0x7F800000u) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -46,6 +63,8 @@ std::map<std::string, std::string> load_tensors(const TensorsByName& tensors,
     require(shape == x.shape() && entry.dtype == stored(x.type()), path.string(), ": tensor '",
             name, "' is ", to_string(entry.dtype), " ", shape, ", the model wants ",
             heed::name(x.type()), " ", x.shape());
+    require(entry.dtype != StoredDtype::F32 || all_finite(entry.bytes), path.string(), ": tensor '",
+            name, "' has numbers that are none (NaN or infinite): the file is damaged");
   }
   require(file.entries().size() == tensors.size(), path.string(), ": has ", file.entries().size(),
           " tensors, the model wants ", tensors.size());

@@ -98,7 +98,7 @@ ModelFolder open_model(const std::filesystem::path& path, Parameters parameters)
   if (json.contains("alignment")) folder.alignment = alignment_head(json["alignment"], file);
   const std::filesystem::path weights = path / "model.safetensors";
   require(parameters == Parameters::leave || std::filesystem::exists(weights), weights.string(),
-          ": not there yet; training writes it when it validates for the first time");
+          ": not there yet; training writes it at its first validation or checkpoint");
   if (parameters == Parameters::load) load_parameters(folder.params, weights);
   return folder;
 }
