@@ -644,18 +644,18 @@ TEST(Grammar, BadTablesAreNamed) {
 // For graphs of a GPU: few shapes, little more padding, the same words.
 TEST(Batch, RoundedUpAddsPaddingAlone) {
   Batch b;
-  b.rows = 3, b.source_width = 5, b.target_width = 35;
-  b.source.assign(15, 7), b.target.assign(105, 8), b.target_in.assign(105, 9);
-  b.source_lengths.assign(3, 5), b.target_lengths.assign(3, 35);
+  b.rows = 3, b.source_width = 5, b.target_width = 65;
+  b.source.assign(15, 7), b.target.assign(195, 8), b.target_in.assign(195, 9);
+  b.source_lengths.assign(3, 5), b.target_lengths.assign(3, 65);
   const Batch up = rounded_up(b, 1, 2);
-  EXPECT_EQ(up.rows, 8);
+  EXPECT_EQ(up.rows, 4);
   EXPECT_EQ(up.source_width, 6);
-  EXPECT_EQ(up.target_width, 36);
+  EXPECT_EQ(up.target_width, 68);
   EXPECT_EQ(up.source_tokens(), 15);
-  EXPECT_EQ(up.target_tokens(), 105);
+  EXPECT_EQ(up.target_tokens(), 195);
   EXPECT_EQ(std::count(up.source.begin(), up.source.end(), 7), 15);
-  EXPECT_EQ(std::count(up.source.begin(), up.source.end(), 1), 8 * 6 - 15);
-  EXPECT_EQ(std::count(up.target.begin(), up.target.end(), 2), 8 * 36 - 105);
+  EXPECT_EQ(std::count(up.source.begin(), up.source.end(), 1), 4 * 6 - 15);
+  EXPECT_EQ(std::count(up.target.begin(), up.target.end(), 2), 4 * 68 - 195);
   EXPECT_EQ(up.source[4], 7);
   EXPECT_EQ(up.source[5], 1);
   EXPECT_EQ(up.source[6], 7);

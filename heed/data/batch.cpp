@@ -181,14 +181,14 @@ std::vector<std::vector<int64_t>> plan_batches(const CorpusWindow& window,
 
 Batch rounded_up(const Batch& b, Id source_pad, Id target_pad) {
   const auto up = [](int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; };
-  // Widths to a multiple of 2, beyond 32 of 4, beyond 64 of 8, and so on.
+  // Widths to a multiple of 2, beyond 64 of 4, beyond 128 of 8, and so on.
   const auto width = [&](int64_t n) {
     int64_t unit = 2;
-    while (n > 16 * unit) unit *= 2;
+    while (n > 32 * unit) unit *= 2;
     return up(n, unit);
   };
   Batch out = b;
-  out.rows = up(b.rows, 8);
+  out.rows = up(b.rows, 4);
   out.source_width = width(b.source_width);
   out.target_width = width(b.target_width);
   const auto widen = [&](std::vector<Id>& ids, int64_t from, int64_t to, Id pad) {

@@ -56,8 +56,8 @@ Batch make_batch(std::span<const PairView> rows, const SpecialIds& source,
                  const SpecialIds& target);
 
 // The same batch with sizes rounded up, so that few shapes come back often: a GPU's steps are
-// captured by shape. What is added is padding, at most an eighth of a long side; rows of it have no
-// words.
+// captured by shape. What is added is padding, at most a sixteenth of a long side; rows of it have
+// no words.
 Batch rounded_up(const Batch& batch, Id source_pad, Id target_pad);
 
 struct BatchOptions {
