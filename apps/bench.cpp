@@ -103,6 +103,7 @@ void run_on_gpu(const Options& options) {
 }
 
 void run(const Options& options) {
+  if (!options.json.empty()) write_file(options.json, "[]\n");  // fails now, not after an hour
   if (options.device == "cuda") return run_on_gpu(options);
   std::vector<Row> rows = train_rows();
   for (Row& row : attention_rows()) rows.push_back(std::move(row));
@@ -115,7 +116,8 @@ void run(const Options& options) {
     if (names.back().find(options.only) != std::string::npos) memory.push_back(row);
   }
   std::erase_if(rows, [&](const Row& r) { return r.name.find(options.only) == std::string::npos; });
-  require(!memory.empty() || !rows.empty(), unknown_name("row", options.only, names));
+  if (memory.empty() && rows.empty())
+    throw CLI::ValidationError(unknown_name("row", options.only, names));
   const int most = options.most_threads > 0 ? options.most_threads : threads();
   nlohmann::json all = nlohmann::json::array();
   const std::string peer = peer_name();

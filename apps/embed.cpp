@@ -76,7 +76,9 @@ void print_senses(const Options& o, const Embedder& embedder, Layer layer) {
 void embed(const Options& o) {
   want(!o.folder.empty(),
        "--model is required, a folder that 'heed lm train' or 'heed train' made");
-  want(o.compare.empty() || !o.word.empty(), "--compare wants --word, the word to compare");
+  want(o.compare.empty() == o.word.empty(), o.word.empty()
+                                                ? "--compare wants --word, the word to compare"
+                                                : "--word wants --compare, two sentences");
   want(o.output.empty() || o.output.ends_with(".npy") || o.output.ends_with(".safetensors"),
        "--output wants a name that ends in .npy or .safetensors, given '" + o.output + "'");
   want(o.output.empty() || (o.compare.empty() && o.senses.empty()),
@@ -97,7 +99,7 @@ void embed(const Options& o) {
     std::printf("in context %.4f\ntable      %.4f\n", n.contextual, n.table);
     return;
   }
-  const std::vector<WordVectors> all = embedder.embed(read_lines(o.input), layer);
+  const std::vector<WordVectors> all = embedder.embed(read_text(o.input), layer);
   if (o.output.empty()) return print_json(all);
   write_matrix(o, matrix_of(all), layer.number ? std::to_string(*layer.number) : "mix");
 }

@@ -8,6 +8,7 @@
 #include "apps/flags.h"
 #include "apps/training.h"
 #include "heed/base/check.h"
+#include "heed/base/unicode.h"
 #include "heed/files/lines.h"
 #include "heed/language/language_model.h"
 
@@ -21,6 +22,7 @@ struct TrainOptions {
   double valid_share = 0;
   int64_t context = 0, sample_length = 200;
   bool resume = false, list = false, preset_given = false;
+  bool tokens_given = false, vocabulary_given = false;
   TokenizerOptions tokenizer{.kind = "characters"};
   Machine machine;
 };
@@ -53,6 +55,10 @@ void check_usage(const TrainOptions& o, const ModelConfig& config, const TrainCo
   want(is_language_model(config), "a language model has no encoder; leave --encoder-layers out");
   want(o.resume || training.patience == 0 || !o.valid_text.empty() || o.valid_share > 0,
        "--patience wants --valid-text or --valid-share");
+  const int64_t longest = longest_sentence(config).value_or(0);
+  want(o.resume || training.batch_tokens > longest,
+       "--batch-tokens " + std::to_string(training.batch_tokens) + " does not hold a context of " +
+           std::to_string(longest) + " pieces (--context) and its end");
   want(training.guided == 0, "--guided is for translators");
   want(training.sampling == 0, "--sampling is for translators");
   const std::vector<std::string> kinds = tokenizer_kinds();
@@ -75,6 +81,10 @@ ModelFolder model_for(const TrainOptions& o, const ModelConfig& config, const Tr
     return model;
   }
   want_no_model(o.folder);
+  const TextStream lines = texts(parts.train);
+  std::optional<std::string> line = lines();
+  while (line && line->empty()) line = lines();
+  require(line.has_value(), o.text, ": has no text");
   TokenizerOptions tokenizer = o.tokenizer;
   tokenizer.newlines = config.reads == "stream";
   std::shared_ptr<const Tokenizer> pieces;
@@ -132,10 +142,13 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
                           .model = config,
                           .model_given = model_given,
                           .training = training,
-                          .training_given = train_flags.given()});
+                          .training_given = train_flags.given(),
+                          .tokens = o.tokens_given ? o.tokenizer.kind : "",
+                          .vocabulary = o.vocabulary_given ? o.tokenizer.size : 0});
     training = model.training;
     train_flags.apply(training);
     check(training);
+    keep_training(o.folder, training);
   }
   const TextOptions text{.lines = model.config.reads == "lines",
                          .context = *longest_sentence(model.config),
@@ -146,6 +159,7 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
   std::vector<Batch> valid;
   if (parts.valid) {
     TextCorpus held_out(*parts.valid, model.tokenizers.target, text);
+    std::fprintf(stderr, "%s", held_out.summary().c_str());
     valid = batches_once(held_out, {.tokens = std::max<int64_t>(2048, text.context + 1)});
   }
   std::fprintf(stderr,
@@ -178,9 +192,13 @@ void add_lm_train(CLI::App& lm) {
       command->add_option("--preset", o->preset, "what flags change: lm-transformer, lm-rnn, elmo");
   command->add_option("--context", o->context, "pieces that are read together (as --positions)")
       ->default_str("");
-  command->add_option("--tokens", o->tokenizer.kind, "characters, words, bpe or unigram");
-  command->add_option("--vocabulary", o->tokenizer.size, "its size at most");
-  command->add_option("--min-count", o->tokenizer.min_count, "rarer words become unknown");
+  CLI::Option* tokens =
+      command->add_option("--tokens", o->tokenizer.kind, "characters, words, bpe or unigram");
+  CLI::Option* vocabulary =
+      command->add_option("--vocabulary", o->tokenizer.size, "its size at most")
+          ->check(above_zero());
+  command->add_option("--min-count", o->tokenizer.min_count, "rarer words become unknown")
+      ->check(above_zero());
   command->add_option("--tokens-file", o->vocabulary,
                       "an existing vocabulary or SentencePiece model");
   command->add_flag("--resume", o->resume, "go on from the folder's checkpoint");
@@ -198,6 +216,7 @@ void add_lm_train(CLI::App& lm) {
                                            std::set<std::string>{"guided", "sampling", "stop_on"});
   command->callback([=] {
     o->preset_given = preset->count() > 0;
+    o->tokens_given = tokens->count() > 0, o->vocabulary_given = vocabulary->count() > 0;
     train(*o, *model_flags, *train_flags);
   });
 }
@@ -227,9 +246,14 @@ nlohmann::ordered_json to_json(const TextScore& s) {
 void score_by_piece(const LanguageModel& model, const std::string& path) {
   LineReader reader(path);
   while (const std::optional<std::string> line = reader.next()) {
-    if (model.tokenizer().encode(*line).ids.empty()) continue;
-    const ReadText r = model.read(*line, /*want_weights=*/true, reader.position().line);
-    nlohmann::ordered_json out;
+    const auto number = static_cast<int64_t>(reader.position().line);
+    require(is_utf8(*line), path == "-" ? "standard input" : path, ": line ", number,
+            ": not UTF-8");
+    const auto none = nlohmann::ordered_json::array();
+    nlohmann::ordered_json out{{"read", none}, {"pieces", none}, {"log_probability", none}};
+    ReadText r;
+    if (!model.tokenizer().encode(*line).ids.empty())
+      r = model.read(*line, /*want_weights=*/true, number);
     for (const Id id : r.in) out["read"].push_back(model.tokenizer().piece(id));
     for (const Id id : r.out) out["pieces"].push_back(model.tokenizer().piece(id));
     out["log_probability"] = r.log_probability;
@@ -328,6 +352,9 @@ void generate(GenerateCommand o) {
   }
   use(o.machine);
   const LanguageModel model{std::filesystem::path(o.folder)};
+  if (const int64_t n = unknown_pieces(model.tokenizer(), o.prompt))
+    std::fprintf(stderr, "heed: the prompt has %lld piece%s that the model does not know\n",
+                 static_cast<long long>(n), n > 1 ? "s" : "");
   for (const Generated& g : model.generate(o.prompt, o.generate)) {
     if (o.scores) std::printf("%.6f\t", g.log_probability);
     std::cout << g.text << '\n';

@@ -64,7 +64,8 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error,
   std::vector<std::string> known;
   for (const CLI::App* inner : command->get_subcommands({})) known.push_back(inner->get_name());
   std::string trouble = misspelt(*command).value_or(error.what());
-  if (!known.empty() && dynamic_cast<const CLI::RequiredError*>(&error))
+  const bool flag = arguments.size() > depth && arguments[depth].starts_with('-');
+  if (!known.empty() && !flag && dynamic_cast<const CLI::RequiredError*>(&error))
     trouble = arguments.size() <= depth ? "a command is wanted"
                                         : heed::unknown_name("command", arguments[depth], known);
   return "heed: " + trouble + "\nRun '" + called + " --help' for what can be given.\n";
@@ -98,9 +99,13 @@ int main(int argc, char** argv) {
       }
       app.exit(e);
     }
-    heed::require(std::cout.flush() && std::fflush(stdout) == 0 && !std::ferror(stdout),
-                  "standard output cannot be written to", errno ? ": " : "",
-                  errno ? std::strerror(errno) : "");
+    errno = 0;
+    bool written = std::cout.flush() && std::fflush(stdout) == 0 && !std::ferror(stdout);
+    // What failed before left no cause: it is asked for again.
+    if (!written && errno == 0) std::fputc('\n', stdout), std::fflush(stdout);
+    const int cause = errno;
+    heed::require(written, "standard output cannot be written to", cause ? ": " : "",
+                  cause ? std::strerror(cause) : "");
   } catch (const CLI::ParseError& e) {
     std::cerr << usage_error(app, e, {argv + 1, argv + argc});
     return 2;

@@ -24,6 +24,7 @@ struct Options {
   std::string source_tokenizer, target_tokenizer;  // existing ones
   CorpusOptions cleaning;
   bool joint = false, resume = false, cut = false, list = false, preset_given = false;
+  bool tokens_given = false, vocabulary_given = false;
   int64_t samples = 2;
   Machine machine;
 };
@@ -56,6 +57,7 @@ ValidSet read_valid(const Options& o, const TokenizerPair& tokenizers) {
     valid.targets.push_back(pair->target);
   }
   Corpus corpus(o.valid, tokenizers, o.cleaning);
+  std::fprintf(stderr, "%s", corpus.report().text().c_str());
   valid.batches =
       batches_once(corpus, {.tokens = std::max<int64_t>(4096, o.cleaning.max_length + 1)});
   return valid;
@@ -112,6 +114,19 @@ Validation validate(const Options& o, const Translator& translator, const ValidS
   return out;
 }
 
+// A line that both sides have words in.
+void want_text(const CorpusFiles& files) {
+  PairReader reader(files);
+  bool any = false, whole = false;
+  while (const std::optional<TextPair> pair = reader.next()) {
+    if (!pair->source.empty() && !pair->target.empty()) return;
+    any = true, whole = whole || !pair->torn;
+  }
+  require(!any || whole, files.source,
+          ": no line has a tab between source and target, as --tsv wants it");
+  fail(files.source, files.target.empty() ? "" : " or " + files.target, ": has no text");
+}
+
 ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainConfig& training) {
   if (o.resume) {
     ModelFolder model = resumed_model(o.folder);
@@ -120,8 +135,7 @@ ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainCo
     return model;
   }
   want_no_model(o.folder);
-  require(PairReader(o.corpus).next().has_value(), o.corpus.source,
-          o.corpus.target.empty() ? "" : " or " + o.corpus.target, ": has no text");
+  want_text(o.corpus);
   std::fprintf(stderr, "learning the vocabulary (%s) ...\n", o.tokenizer.kind.c_str());
   return create_model(o.folder, config, training, learn_tokenizers(o));
 }
@@ -151,6 +165,10 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
        "a translator wants at least one of --encoder-layers; 'heed lm train' trains language "
        "models");
   want(training.guided == 0 || !o.corpus.alignment.empty(), "--guided wants --alignment, a file");
+  want(o.resume || training.guided > 0 || o.corpus.alignment.empty(),
+       "--alignment is what --guided teaches; give --guided 0.1, say, or leave it out");
+  want(!o.joint || o.target_tokenizer.empty(),
+       "--joint has one vocabulary for both languages; --source-tokens names it");
   want(o.resume || training.patience == 0 || !o.valid.source.empty(),
        "--patience wants --valid-source and --valid-target");
   want(o.samples >= 0, "--samples wants a number of at least 0");
@@ -196,10 +214,14 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
                           .model = config,
                           .model_given = model_flags.given(),
                           .training = training,
-                          .training_given = train_flags.given()});
+                          .training_given = train_flags.given(),
+                          .tokens = o.tokens_given ? o.tokenizer.kind : "",
+                          .joint = o.joint,
+                          .vocabulary = o.vocabulary_given ? o.tokenizer.size : 0});
     training = model.training;
     train_flags.apply(training);
     check(training);
+    keep_training(o.folder, training);
     want(training.guided == 0 || !o.corpus.alignment.empty(),
          "this run is guided by an alignment; give --alignment again");
   }
@@ -252,9 +274,12 @@ void add_train(CLI::App& app) {
                                           "transformer-small, transformer-base");
   train->add_flag("--resume", o->resume, "go on from the folder's checkpoint");
   train->add_flag("--list", o->list, "list scores, ways to weigh and presets");
-  train->add_option("--tokens", o->tokenizer.kind, "unigram, bpe, words or characters");
-  train->add_option("--vocabulary", o->tokenizer.size, "its size at most");
-  train->add_option("--min-count", o->tokenizer.min_count, "rarer words become unknown");
+  CLI::Option* tokens =
+      train->add_option("--tokens", o->tokenizer.kind, "unigram, bpe, words or characters");
+  CLI::Option* vocabulary =
+      train->add_option("--vocabulary", o->tokenizer.size, "its size at most")->check(above_zero());
+  train->add_option("--min-count", o->tokenizer.min_count, "rarer words become unknown")
+      ->check(above_zero());
   train->add_flag("--joint", o->joint, "one vocabulary for both languages");
   train->add_option("--source-tokens", o->source_tokenizer,
                     "an existing vocabulary or SentencePiece model");
@@ -276,6 +301,7 @@ void add_train(CLI::App& app) {
                                                           std::set<std::string>{});
   train->callback([=] {
     o->preset_given = preset->count() > 0;
+    o->tokens_given = tokens->count() > 0, o->vocabulary_given = vocabulary->count() > 0;
     run(*o, *model_flags, *train_flags);
   });
 }

@@ -24,24 +24,34 @@ bool has_checkpoint(const std::filesystem::path& folder) {
   return std::filesystem::exists(folder / "checkpoint" / "last.safetensors");
 }
 
+// By the suffix of its files (heed/data/tokenizer.h).
+bool is_of_kind(const ModelFolder& model, const std::string& tokens) {
+  const std::string suffix = tokens == "words" || tokens == "characters" ? "." + tokens : ".spm";
+  return std::filesystem::exists(model.path / ("joint" + suffix)) ||
+         std::filesystem::exists(model.path / ("source" + suffix));
+}
+
 // The line that can be trusted.
 std::string line(const Progress& p) {
-  char text[256];
-  std::snprintf(
-      text, sizeof text,
-      "epoch %lld  step %lld  loss %.3f  ppl %.2f  %.0f words/s  rate %.2e  norm %.2f  %s",
-      static_cast<long long>(p.epoch), static_cast<long long>(p.step), p.loss, std::exp(p.loss),
-      p.words_a_second, p.rate, p.gradient_norm, duration(p.seconds).c_str());
-  std::string out = text;
+  std::string out = "epoch " + std::to_string(p.epoch) + "  step " + std::to_string(p.step) + "  ";
+  if (p.updates > 0) {
+    char text[256];
+    std::snprintf(text, sizeof text, "loss %.3f  ppl %.2f  %.0f words/s  rate %.2e  norm %.2f  ",
+                  p.loss, std::exp(p.loss), p.words_a_second, p.rate, p.gradient_norm);
+    out += text;
+  }
+  out += duration(p.seconds);
   if (p.left) out += ", " + duration(*p.left) + " left";
   return out;
 }
 
 std::string json_line(const Progress& p) {
-  nlohmann::ordered_json out{{"epoch", p.epoch},    {"step", p.step},
-                             {"loss", p.loss},      {"words_a_second", p.words_a_second},
-                             {"rate", p.rate},      {"gradient_norm", p.gradient_norm},
-                             {"seconds", p.seconds}};
+  nlohmann::ordered_json out{{"epoch", p.epoch}, {"step", p.step}};
+  if (p.updates > 0) {
+    out["loss"] = p.loss, out["words_a_second"] = p.words_a_second;
+    out["rate"] = p.rate, out["gradient_norm"] = p.gradient_norm;
+  }
+  out["seconds"] = p.seconds;
   if (p.validation) {
     out["valid_loss"] = p.validation->loss;
     if (p.validation->bleu) out["valid_bleu"] = *p.validation->bleu;
@@ -51,10 +61,12 @@ std::string json_line(const Progress& p) {
 }
 
 std::vector<Scalar> scalars(const Progress& p) {
-  std::vector<Scalar> out{{"train/loss", p.loss},
-                          {"train/rate", p.rate},
-                          {"train/gradient_norm", p.gradient_norm},
-                          {"train/words_per_second", p.words_a_second}};
+  std::vector<Scalar> out;
+  if (p.updates > 0)
+    out = {{"train/loss", p.loss},
+           {"train/rate", p.rate},
+           {"train/gradient_norm", p.gradient_norm},
+           {"train/words_per_second", p.words_a_second}};
   if (p.validation) {
     out.push_back({"valid/loss", p.validation->loss});
     if (p.validation->bleu) out.push_back({"valid/bleu", *p.validation->bleu});
@@ -160,6 +172,16 @@ void check_resumed(const ModelFolder& model, const Asked& asked) {
   for (const char* name : {"seed", "batch_tokens", "sampling", "average", "average_last"})
     if (asked.training_given.contains(name)) fixed.insert(name);
   check_same(model.training, asked.training, fixed, asked.training_given);
+  const TokenizerPair& t = model.tokenizers;
+  const std::string trouble =
+      !asked.tokens.empty() && !is_of_kind(model, asked.tokens) ? "--tokens " + asked.tokens
+      : asked.joint && t.source != t.target                     ? "--joint"
+      : asked.vocabulary > 0 && std::max(t.source->size(), t.target->size()) > asked.vocabulary
+          ? "--vocabulary " + std::to_string(asked.vocabulary)
+          : "";
+  want(trouble.empty(), trouble + " is not what " + model.path.string() +
+                            " has; what is resumed stays as it was: leave the flag out, or train "
+                            "another model");
 }
 
 void want_no_model(const std::string& folder) {

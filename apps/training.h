@@ -51,6 +51,10 @@ struct Asked {
   std::set<std::string> model_given;  // fields that flags were given for
   TrainConfig training;
   std::set<std::string> training_given;
+  // Of the vocabulary, what was given: its kind, one for both sides, its size at most (0: none).
+  std::string tokens;
+  bool joint = false;
+  int64_t vocabulary = 0;
 };
 // Throws what is told as a mistake in the arguments if it is not what the model has, where that
 // cannot change.

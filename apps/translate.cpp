@@ -11,6 +11,7 @@
 #include "heed/base/unicode.h"
 #include "heed/data/alignment.h"
 #include "heed/files/lines.h"
+#include "heed/metrics/metrics.h"
 #include "heed/translation/choose_head.h"
 #include "heed/translation/translator.h"
 
@@ -125,11 +126,13 @@ void translate(Options o) {
   if (!o.prefixes.empty()) prefixes.emplace(o.prefixes);
   StatusLine status;
   int64_t before = 0;
+  bool broken = false;  // a line that cannot be translated; those before it are
   for (bool more = true; more;) {
     std::vector<std::string> lines;
     while (static_cast<int64_t>(lines.size()) < o.chunk) {
       std::optional<std::string> line = reader.next();
-      more = line.has_value();
+      broken = line && !is_utf8(*line);
+      more = line && !broken;
       if (!more) break;
       lines.push_back(std::move(*line));
     }
@@ -141,6 +144,11 @@ void translate(Options o) {
         require(prefix.has_value(), o.prefixes, ": ends before line ", number,
                 ", which the text has; it wants a line for each, which may be empty");
         require(is_utf8(*prefix), o.prefixes, ": line ", number, " is not UTF-8");
+        if (const int64_t n = unknown_pieces(*translator.model().tokenizers.target, *prefix))
+          std::fprintf(stderr,
+                       "heed: %s: line %lld has %lld piece%s that the model does not know\n",
+                       o.prefixes.c_str(), static_cast<long long>(number),
+                       static_cast<long long>(n), n > 1 ? "s" : "");
         o.translate.search.prefixes.push_back(
             translator.model().tokenizers.target->encode(*prefix).ids);
       }
@@ -156,6 +164,8 @@ void translate(Options o) {
     std::fflush(stdout);
     before += static_cast<int64_t>(lines.size());
   }
+  require(!broken, o.source.empty() ? "standard input" : o.source, ": line ", before + 1,
+          ": not UTF-8");
   require(!prefixes || !prefixes->next(), o.prefixes, ": has more lines than the text, which has ",
           before);
 }
@@ -165,6 +175,13 @@ void choose_head(const Options& o, const Translator& translator,
   const std::vector<std::string> gold = read_lines(o.gold);
   require(gold.size() == sources.size(), o.source, " has ", sources.size(), " lines, ", o.gold,
           " has ", gold.size());
+  for (size_t i = 0; i < gold.size(); ++i) {
+    try {
+      parse_gold_alignment(gold[i]);
+    } catch (const Error& error) {
+      fail(o.gold, ": line ", i + 1, ": ", error.what());
+    }
+  }
   const std::vector<HeadError> errors =
       head_errors(translator, sources, targets, gold, o.translate);
   const auto name = [](int64_t head) { return head < 0 ? "mean" : std::to_string(head); };
@@ -172,6 +189,8 @@ void choose_head(const Options& o, const Translator& translator,
   for (const HeadError& e : errors)
     std::printf("%5lld  %4s %5.1f\n", static_cast<long long>(e.head.layer),
                 name(e.head.head).c_str(), e.aer);
+  require(best_head(errors).aer < 100, o.gold,
+          ": no head finds any of its links; are they of these pairs? Nothing was kept");
   const AlignmentHead best = best_head(errors).head;
   keep_alignment(o.folder, best);
   std::fprintf(stderr, "layer %lld, head %s aligns best; %s keeps it\n",
@@ -187,7 +206,7 @@ void align(Options o) {
   const Translator translator(o.folder);
   require(translator.model().config.score != "none", o.folder,
           ": a model without attention; it cannot align");
-  const std::vector<std::string> sources = read_lines(o.source), targets = read_lines(o.target);
+  const std::vector<std::string> sources = read_text(o.source), targets = read_text(o.target);
   require(sources.size() == targets.size(), o.source, " has ", sources.size(), " lines, ", o.target,
           " has ", targets.size());
   if (!o.gold.empty()) return choose_head(o, translator, sources, targets);
@@ -205,10 +224,14 @@ void add_common(CLI::App& command, const std::shared_ptr<Options>& o) {
   command.add_option("--model", o->folder, "the model's folder");
   command.add_option("--batch", o->translate.batch, "sentences at a time; changes no result")
       ->check(above_zero());
-  command.add_option("--layer", o->translate.search.layer,
-                     "whose weights align (-1: the last; default: as 'align --choose' chose)");
-  command.add_option("--head", o->translate.search.head,
-                     "whose weights align (-1: the mean of all; default: as chosen)");
+  command
+      .add_option("--layer", o->translate.search.layer,
+                  "whose weights align (-1: the last; default: as 'align --choose' chose)")
+      ->check(CLI::Range(-1, 1000000));
+  command
+      .add_option("--head", o->translate.search.head,
+                  "whose weights align (-1: the mean of all; default: as chosen)")
+      ->check(CLI::Range(-1, 1000000));
   command.add_option("--max-length", o->translate.max_length, "longer sources are cut (pieces)")
       ->check(above_zero());
   command.add_flag("--json", o->json, "a JSON object a line: pieces, weights, scores");
@@ -236,8 +259,10 @@ void add_translate(CLI::App& app) {
       ->check(CLI::Range(1, 1000));
   command->add_option("--normalize", s.normalize, "scores are divided by length to this power");
   command->add_option("--coverage", s.coverage, "how much unread source words cost");
-  command->add_option("--min-length", s.min_length, "pieces at least");
-  command->add_option("--max-ratio", s.max_ratio, "pieces at most, by the source's");
+  command->add_option("--min-length", s.min_length,
+                      "pieces at least, where --max-ratio lets there be");
+  command->add_option("--max-ratio", s.max_ratio,
+                      "pieces at most: this times the source's, and 20");
   command->add_option("--no-repeat", s.no_repeat, "no n-gram of this length twice");
   command->add_option("--prefix", o->prefixes, "a file: what each translation must begin with");
   command->add_option("--alignment", o->alignment, "behind a tab: pharaoh or soft");

@@ -89,7 +89,7 @@ void view_language_model(const Options& o, const LanguageModel& model) {
   AttentionPage page{.title = "Attention", .sentences = {}};
   bool first = true;
   int64_t number = 0;
-  for (const std::string& line : read_lines("-")) {
+  for (const std::string& line : read_text("-")) {
     ++number;
     if (model.tokenizer().encode(line).ids.empty()) continue;
     const ReadText r = model.read(line, /*want_weights=*/true, number);
@@ -147,7 +147,7 @@ void view(Options o) {
   AttentionPage page{.title = "Attention", .sentences = {}};
   bool first = true;
   int64_t number = 0;
-  for (const Translation& t : translator.translate(read_lines("-"), o.translate)) {
+  for (const Translation& t : translator.translate(read_text("-"), o.translate)) {
     ++number;
     if (t.cut)
       std::fprintf(stderr, "heed: line %lld has more than %zu pieces; the rest was left out\n",
@@ -180,10 +180,14 @@ void add_view(CLI::App& app) {
   command->add_option("--model", o->folder, "the model's folder");
   command->add_option("--beam", o->translate.search.beam, "hypotheses kept in search")
       ->check(CLI::Range(1, 1000));
-  command->add_option("--layer", o->translate.search.layer,
-                      "whose weights (-1: the last; default: as 'align --choose' chose)");
-  command->add_option("--head", o->translate.search.head,
-                      "whose weights (-1: the mean of all; default: as chosen)");
+  command
+      ->add_option("--layer", o->translate.search.layer,
+                   "whose weights (-1: the last; default: as 'align --choose' chose)")
+      ->check(CLI::Range(-1, 1000000));
+  command
+      ->add_option("--head", o->translate.search.head,
+                   "whose weights (-1: the mean of all; default: as chosen)")
+      ->check(CLI::Range(-1, 1000000));
   command->add_flag("--tree", o->translate.want_tree,
                     "the beam as a tree, in place of the weights (the page has both)");
   command->add_option("--color", o->color, "auto, always or never")
@@ -191,7 +195,8 @@ void add_view(CLI::App& app) {
   command->add_option("--html", o->html, "write a page on which layers and heads can be chosen");
   command->add_option("--svg", o->svg, "write the first sentence's picture");
   command->add_option("--png", o->png, "write the first sentence's picture");
-  command->add_option("--width", o->width, "columns of the terminal; 0: as many as it takes");
+  command->add_option("--width", o->width, "columns of the terminal; 0: as many as it takes")
+      ->check(not_negative());
   add_machine_flags(*command, o->machine);
   command->callback([o] { view(*o); });
 }

@@ -168,7 +168,8 @@ TEST(Tokenizer, BadRequestsAreExplained) {
   EXPECT_TRUE(has(learn({"a"}, {.kind = "unigrams"}), "did you mean 'unigram'?"));
   for (const std::string& kind : tokenizer_kinds())
     EXPECT_TRUE(has(learn({"", " ", "\xFF"}, {.kind = kind}), "no text to learn")) << kind;
-  EXPECT_TRUE(has(learn(english(100), {.kind = "bpe", .size = 8}), "smaller than required_chars"));
+  EXPECT_TRUE(has(learn(english(100), {.kind = "bpe", .size = 8}), "special entries alone are "));
+  EXPECT_TRUE(has(learn(english(100), {.kind = "bpe", .size = 4}), "leaves no room"));
   EXPECT_TRUE(has(learn({"a"}, {.kind = "words", .size = 3}), "leaves no room"));
   EXPECT_TRUE(has(learn({"a"}, {.kind = "bpe", .coverage = 2}), "coverage of 2"));
   const Folder folder;

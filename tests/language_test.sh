@@ -169,7 +169,7 @@ refuse 2 "temperature wants a number above 0" lm train --text text --model x --t
 refuse 2 "the rate wants a number above 0" lm train --text text --model x --rate inf
 refuse 2 "leave --last out" lm score --model x --text text --last 0.5 --by-piece
 refuse 1 "nosuch: cannot be read" lm train --text nosuch --model x
-refuse 1 "there is no text" lm train --text empty --model x
+refuse 1 "empty: has no text" lm train --text empty --model x
 refuse 1 "there is a model in it already" lm train --text text --model m
 refuse 1 "nothing to resume" lm train --text text --model nosuch --resume
 refuse 1 "a language model, not a translator" translate --model m
@@ -184,6 +184,11 @@ refuse 2 "wants a whole number of at least 0" lm generate --model m --seed -1
 refuse 2 "normalize wants" lm generate --model m --beam 2 --normalize -1
 refuse 1 "'heed lm train --resume' goes on with it" train --source text --target text --model m --resume
 refuse 1 "a language model without attention" view --model elmo
+refuse 2 "--word wants --compare" embed --model elmo --word dog
+refuse 2 "does not hold a context" lm train --text text --model x --batch-tokens 20
+refuse 2 "unknown flag '--foo'" lm --foo
+refuse 2 "--tokens words is not what m has" lm train --text text --model m --resume --tokens words
+expect 0 "the prompt has 1 piece that the model does not know" lm generate --model m --prompt '日' --length 2
 refuse 2 "--output writes the vectors" embed --model elmo --senses text --output a.npy
 refuse 2 "--count cannot be more than --beam" lm generate --model m --beam 2 --count 3
 refuse 1 "there is no such model folder" lm generate --model nosuch

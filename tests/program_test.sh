@@ -23,7 +23,7 @@ expect 2 "a command is wanted"
 expect 2 "--trheads" bench --trheads 2
 expect 2 "unknown command 'bensh'; did you mean 'bench'" bensh
 expect 2 "unknown command 'bensh'; did you mean 'bench'" bensh --help
-expect 1 "unknown row 'op/softmaxx'; did you mean 'op/softmax'" bench --only op/softmaxx
+expect 2 "unknown row 'op/softmaxx'; did you mean 'op/softmax'" bench --only op/softmaxx
 expect 1 "/nosuch/dir" bench --only op/top_k --seconds 0.01 --threads 1 --json /nosuch/dir/b.json
 expect 0 "op/top_k" bench --only op/top_k --seconds 0.01 --threads 1
 [ -z "$("$heed" bench --trheads 2 2>/dev/null)" ] || { echo "talk on stdout"; failed=1; }

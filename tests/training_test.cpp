@@ -328,6 +328,25 @@ TEST(Trainer, ABestModelHasItsCheckpoint) {
   EXPECT_EQ(looks, 4);  // after 3 to 6 steps
 }
 
+// At first all BLEU is 0, while the loss falls.
+TEST(Trainer, OfEqualBleuTheLowerLossIsBetter) {
+  const Folder folder;
+  TrainConfig config;
+  config.batch_tokens = 64, config.steps = 6, config.validate_every = 1;
+  const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.path());
+  const std::vector<double> losses{5, 4, 4.5, 3, 2, 1}, bleu{0, 0, 0, 0, 1, 0};
+  std::vector<bool> best;
+  size_t looks = 0;
+  Trainer::Hooks hooks;
+  hooks.validate = [&] {
+    const size_t i = looks++;
+    return Validation{.loss = losses[i], .bleu = bleu[i]};
+  };
+  hooks.log = [&](const Progress& p) { best.push_back(p.best); };
+  run.trainer->run(hooks);
+  EXPECT_EQ(best, (std::vector<bool>{true, true, false, true, true, false}));
+}
+
 TEST(Trainer, KeepsTheMovingAverage) {
   const Folder folder;
   const auto corpus = toy_corpus(folder);

@@ -78,6 +78,7 @@ grep -q 'going on from step 5' err || wrong "resume: $(cat err)"
 [ "$(ls twice | wc -l)" = 2 ] || wrong "a resumed run's event files: $(ls twice)"
 expect 0 "done after 13 steps" train --source corpus/train.en --target corpus/train.fr --model part --resume \
   --valid-source v.en --valid-target v.fr --score additive --batch-tokens 400 --steps 13 --rate 0.0001
+grep -q '"rate": 0.0001' part/config.json || wrong "a rate that was changed is not kept: $(cat part/config.json)"
 # The plain mean.
 train --model mean --steps 12 --validate-every 3 --average-last 3 2>err || wrong "--average-last: $(cat err)"
 [ "$(ls mean/checkpoint | tr '\n' ' ')" = "last.safetensors step-12.safetensors step-6.safetensors step-9.safetensors " ] ||
@@ -249,6 +250,14 @@ refuse 2 "--sampling is 0 in m, given 0.1" train $files --model m --resume --sam
 refuse 2 "--tokens words has none; take --tokens bpe or unigram" train $files --model y --tokens words --sampling 0.1
 refuse 2 "--tokens characters has none" train $files --model y --tokens characters --sampling 0.1
 refuse 2 "sampling wants a number in [0, 1], given 3" train $files --model y --sampling 3
+refuse 2 "--tokens bpe is not what m has" train $files --model m --resume --tokens bpe
+refuse 2 "--joint is not what m has" train $files --model m --resume --joint
+refuse 2 "--vocabulary 5 is not what m has" train $files --model m --resume --vocabulary 5
+refuse 2 "--joint has one vocabulary" train $files --model y --joint --target-tokens m/target.words
+refuse 2 "--alignment is what --guided teaches" train $files --model y --alignment corpus/train.align
+refuse 2 "--vocabulary: wants a number above 0" train $files --model y --vocabulary 0
+refuse 1 "corpus/train.en: no line has a tab" train --tsv corpus/train.en --model y --tokens words
+refuse 1 "entries alone are" train $files --model y --tokens bpe --vocabulary 20
 refuse 2 "--average-last is 0 in m, given 3" train $files --model m --resume --average-last 3
 refuse 2 "--average-last takes the place of --average" train $files --model y --average 0.9 --average-last 3
 refuse 1 "nosuch: cannot be read" train $files --model y --source-tokens nosuch --tokens words
@@ -277,13 +286,15 @@ refuse 2 "--sample draws one translation" translate --model m --best 2 --sample 
 refuse 2 "--model is required" view
 refuse 2 "a tree goes to --svg" view --model m --tree --png tree.png
 refuse 1 "a.en has 20 lines, ten has 10" align --model m --source a.en --target a.fr --choose ten
-refuse 1 "line 1: alignment: token 1" align --model m --source a.en --target a.fr --choose a.fr
+refuse 1 "a.fr: line 1: alignment: token 1" align --model m --source a.en --target a.fr --choose a.fr
 refuse 1 "nosuch: there is no such model folder" translate --model nosuch --input text
 refuse 1 "corpus: no config.json in it" translate --model corpus --input text
 refuse 1 "text: is a file; a model is a folder" translate --model text --input text
 refuse 1 "nosuch: cannot be read" translate --model m --input nosuch
 refuse 1 "corpus: is a directory" translate --model m --input corpus
-refuse 1 "line 2: not UTF-8" translate --model m --input latin1
+expect 1 "latin1: line 2: not UTF-8" translate --model m --input latin1
+[ "$(wc -l <out)" = 1 ] || wrong "what stands before a broken line is translated: $(cat out)"
+refuse 1 "latin1: line 2: not UTF-8" align --model m --source latin1 --target latin1
 refuse 1 "layer 7" translate --model m --input text --alignment pharaoh --layer 7
 rm asked/model.safetensors
 refuse 1 "model.safetensors: not there yet" translate --model asked --input text
@@ -295,6 +306,11 @@ cp m/config.json other/config.json
 refuse 1 "other/model.safetensors: " translate --model other --input text
 refuse 1 "a.en has 20 lines, ten has 10" align --model m --source a.en --target ten
 refuse 2 "--source and --target" align --model m --source a.en
+yes 90-90 | head -20 >nowhere
+expect 1 "no head finds any of its links" align --model m --source a.en --target a.fr --choose nowhere
+grep -q alignment m/config.json && wrong "align --choose kept a head that finds nothing"
+yes xyzzy | head -20 >strange
+expect 0 "strange: line 1 has 1 piece that the model does not know" translate --model m --input a.en --prefix strange
 expect 0 "" translate --model m --input empty
 [ -s out ] && wrong "an empty file has a translation"
 # What would lose the best model, or go on in another corpus.

@@ -27,15 +27,6 @@ std::string name_of(const CorpusFiles& files) {
   return files.target.empty() ? files.source : files.source + ", " + files.target;
 }
 
-int64_t count_lines(const std::string& path) {
-  // A pipe could be read only once, and learning, counting and training each read it.
-  require(
-      path != "-" && (!std::filesystem::exists(path) || std::filesystem::is_regular_file(path) ||
-                      std::filesystem::is_directory(path)),
-      path, ": is not a regular file; a corpus is read several times, so save it to a file");
-  return static_cast<int64_t>(LineReader(path).skip(std::numeric_limits<uint64_t>::max()));
-}
-
 std::string several(int64_t count, const std::string& one, const std::string& many) {
   return grouped(count) + " " + (count == 1 ? one : many);
 }

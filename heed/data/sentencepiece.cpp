@@ -33,6 +33,17 @@ std::string words_of(const spm::util::Status& status) {
   return words.find_first_not_of(" \n") == std::string::npos ? message : words;
 }
 
+// The same of learning; of a size that is too small, in our words:
+// "Vocabulary size is smaller than required_chars. 20 vs 36. Increase vocab_size or ...".
+std::string why_not_learnt(const spm::util::Status& status) {
+  const std::string words = words_of(status);
+  const size_t vs = words.find(" vs ");
+  if (words.find("required_chars") == std::string::npos || vs == std::string::npos) return words;
+  const size_t end = words.find_first_not_of("0123456789", vs + 4);
+  return "its characters and special entries alone are " + words.substr(vs + 4, end - vs - 4) +
+         "; want a larger vocabulary";
+}
+
 // ---- what the library does not tell of a model, read from its file
 
 // Calls found(field, value, bytes) for each field of a message, which is in the form of protocol
@@ -242,6 +253,9 @@ std::shared_ptr<const Tokenizer> learn_sentencepiece(const TextStream& texts,
           ") and the number of sentences to learn from (", options.sentences, ") must be positive");
   require(options.coverage > 0 && options.coverage <= 1, "tokenizer: a coverage of ",
           options.coverage, " was given; it is a share of the characters, above 0 and at most 1");
+  constexpr int64_t kSpecials = 4;  // padding, unknown, begin and end
+  require(options.size > kSpecials, "tokenizer: a size of ", options.size,
+          " leaves no room for pieces; ", kSpecials, " entries are special");
   const std::vector<std::string> lines = sample(texts, options.sentences, options.seed);
   require(!lines.empty(), "tokenizer: there is no text to learn '", options.kind, "' from");
 
@@ -264,7 +278,7 @@ std::shared_ptr<const Tokenizer> learn_sentencepiece(const TextStream& texts,
   const spm::util::Status status = spm::SentencePieceTrainer::Train(arguments, &iterator, &model);
   if (!status.ok())
     fail("tokenizer: cannot learn '", options.kind, "' of size ", options.size, " from ",
-         grouped(static_cast<int64_t>(lines.size())), " lines: ", words_of(status));
+         grouped(static_cast<int64_t>(lines.size())), " lines: ", why_not_learnt(status));
   return std::make_shared<SentencePiece>(std::move(model), "the model just learnt");
 }
 

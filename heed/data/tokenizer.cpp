@@ -226,6 +226,10 @@ Made load_tokenizer(const std::string& kind, const std::filesystem::path& path) 
   return kind_of(kind).load(path);
 }
 
+int64_t unknown_pieces(const Tokenizer& tokenizer, std::string_view text) {
+  return std::ranges::count(tokenizer.encode(text).ids, tokenizer.special().unknown);
+}
+
 void TokenizerPair::save(const std::filesystem::path& folder) const {
   require(source && target, folder.string(), ": cannot save tokenizers that do not exist");
   source->save(folder, source == target ? "joint" : "source");

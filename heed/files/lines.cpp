@@ -7,9 +7,12 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <limits>
 #include <system_error>
 
 #include "heed/base/check.h"
+#include "heed/base/unicode.h"
 
 namespace heed {
 namespace {
@@ -122,10 +125,27 @@ uint64_t LineReader::skip(uint64_t count) {
   return skipped;
 }
 
+int64_t count_lines(const std::string& path) {
+  // A pipe could be read only once, and learning, counting and training each read it.
+  require(
+      path != "-" && (!std::filesystem::exists(path) || std::filesystem::is_regular_file(path) ||
+                      std::filesystem::is_directory(path)),
+      path, ": is not a regular file; a corpus is read several times, so save it to a file");
+  return static_cast<int64_t>(LineReader(path).skip(std::numeric_limits<uint64_t>::max()));
+}
+
 std::vector<std::string> read_lines(const std::string& path) {
   LineReader reader(path);
   std::vector<std::string> lines;
   while (auto line = reader.next()) lines.push_back(std::move(*line));
+  return lines;
+}
+
+std::vector<std::string> read_text(const std::string& path) {
+  std::vector<std::string> lines = read_lines(path);
+  for (size_t i = 0; i < lines.size(); ++i)
+    require(is_utf8(lines[i]), path == "-" ? "standard input" : path, ": line ", i + 1,
+            ": not UTF-8");
   return lines;
 }
 

@@ -57,7 +57,12 @@ class LineReader {
   Position position_;
 };
 
+// How many lines a file has; it must be one that can be read again, no pipe.
+int64_t count_lines(const std::string& path);
+
 // All lines of a file, or with "-" of standard input.
 std::vector<std::string> read_lines(const std::string& path);
+// The same; throws Error where one is not UTF-8.
+std::vector<std::string> read_text(const std::string& path);
 
 }  // namespace heed

@@ -127,7 +127,8 @@ TextScore LanguageModel::score(const TextPart& part, const ScoreOptions& o) cons
   require(o.batch > 0, "score: batches want at least one row, given ", o.batch);
   const TextStream lines = texts(part);
   TextScore score;
-  Place place{.before = part.path == "-" ? "" : part.path + ": ", .line = part.first + 1};
+  Place place{.before = (part.path == "-" ? "standard input" : part.path) + ": ",
+              .line = part.first + 1};
   if (of_lines()) {
     constexpr size_t kChunk = 2000;
     std::vector<std::string> chunk;

@@ -110,6 +110,8 @@ Study senses_study(const StudyOptions& o) {
   const TemporaryFolder work;
   Random random(o.seed);
   const bool made = o.text.source.empty();
+  require(made || std::filesystem::exists(o.senses), o.senses.string(),
+          ": is not there; --senses names the file of the word-sense test");
   const std::vector<SenseSentence> test = made ? made_test(random) : read_senses(o.senses);
   std::string text = o.text.source;
   if (made) write_file(text = (work.path() / "text").string(), made_text(random));

@@ -253,6 +253,7 @@ Progress Trainer::progress(const Window& w) const {
   const double seconds = seconds_since(w.since);
   Progress p{.epoch = state_.position.epoch + 1,
              .step = state_.step,
+             .updates = w.updates,
              .loss = w.words ? w.loss / double(w.words) : 0,
              .words_a_second = double(w.words) / std::max(seconds, 1e-9),
              .rate = rate_at({.kind = config_.schedule,
@@ -346,8 +347,10 @@ void Trainer::validate(const Hooks& hooks, Progress& p) {
   }
   const double score =
       config_.stop_on == "bleu" && p.validation->bleu ? *p.validation->bleu : -p.validation->loss;
-  if (score > state_.best) {
-    state_.best = score, state_.since_best = 0;
+  // At first all BLEU is 0: of equal scores, the lower loss is the better.
+  const double loss = p.validation->loss;
+  if (score > state_.best || (score == state_.best && loss < state_.best_loss)) {
+    state_.best = score, state_.best_loss = loss, state_.since_best = 0;
     p.best = true;
     keep();
   } else {
@@ -384,6 +387,8 @@ void Trainer::save() const {
       {"window", state_.position.window},
       {"batch", state_.position.batch},
       {"best", std::isfinite(state_.best) ? nlohmann::json(state_.best) : nlohmann::json()},
+      {"best_loss",
+       std::isfinite(state_.best_loss) ? nlohmann::json(state_.best_loss) : nlohmann::json()},
       {"since_best", state_.since_best},
       {"validated", state_.validated},
       {"recent", state_.recent},
@@ -414,6 +419,8 @@ bool Trainer::resume() {
     const int64_t batch = knows ? state.at("batch").get<int64_t>() : 0;
     state_.position = {state.at("epoch"), state.at("window"), batch};
     if (!state.at("best").is_null()) state_.best = state.at("best");
+    if (state.contains("best_loss") && !state.at("best_loss").is_null())
+      state_.best_loss = state.at("best_loss");
     state_.since_best = state.at("since_best");
     state_.validated = state.at("validated");
     if (state.contains("recent")) state_.recent = state.at("recent").get<std::vector<int64_t>>();

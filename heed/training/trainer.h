@@ -95,6 +95,7 @@ struct Validation {
 // What a line of progress says.
 struct Progress {
   int64_t epoch = 0, step = 0;
+  int64_t updates = 0;        // since the last line: of none, the next four say nothing
   double loss = 0;            // nats a word since the last line, smoothing included
   double words_a_second = 0;  // of the target, padding not counted
   double rate = 0, gradient_norm = 0;
@@ -130,7 +131,8 @@ class Trainer {
   struct RunState {
     int64_t step = 0;
     DataPosition position;
-    double best = -std::numeric_limits<double>::infinity();  // larger is better
+    double best = -std::numeric_limits<double>::infinity();      // larger is better
+    double best_loss = std::numeric_limits<double>::infinity();  // of that validation
     int64_t since_best = 0;
     int64_t validated = 0;             // the step that was last looked at
     std::vector<int64_t> recent = {};  // steps whose parameters are kept for the plain mean

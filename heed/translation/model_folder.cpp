@@ -98,9 +98,16 @@ ModelFolder open_model(const std::filesystem::path& path, Parameters parameters)
   if (json.contains("alignment")) folder.alignment = alignment_head(json["alignment"], file);
   const std::filesystem::path weights = path / "model.safetensors";
   require(parameters == Parameters::leave || std::filesystem::exists(weights), weights.string(),
-          ": not there yet; training writes it at its first validation or checkpoint");
+          ": not there yet; training writes it at its first validation, or without one at its "
+          "first checkpoint");
   if (parameters == Parameters::load) load_parameters(folder.params, weights);
   return folder;
+}
+
+void keep_training(const std::filesystem::path& path, const TrainConfig& training) {
+  auto json = read_config(path);
+  json["training"] = nlohmann::ordered_json::parse(to_json(training));
+  write_file(path / "config.json", json.dump(1) + "\n");
 }
 
 void keep_alignment(const std::filesystem::path& path, const AlignmentHead& alignment) {

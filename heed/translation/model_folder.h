@@ -38,6 +38,9 @@ enum class Parameters { load, leave };  // from model.safetensors, or at their f
 // Throws Error that says what is missing or does not fit.
 ModelFolder open_model(const std::filesystem::path& path, Parameters parameters = Parameters::load);
 
+// The training's configuration has changed: config.json keeps it.
+void keep_training(const std::filesystem::path& path, const TrainConfig& training);
+
 // From now on these weights of the model in `path` align, unless others are named: config.json
 // keeps it.
 void keep_alignment(const std::filesystem::path& path, const AlignmentHead& alignment);
