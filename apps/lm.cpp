@@ -65,7 +65,7 @@ void check_usage(const TrainOptions& o, const ModelConfig& config, const TrainCo
   if (std::find(kinds.begin(), kinds.end(), o.tokenizer.kind) == kinds.end())
     want(false, unknown_name("tokenizer", o.tokenizer.kind, kinds));
   try {
-    if (!o.resume) check(config);  // what is resumed has its own
+    if (!o.resume) check(config), want_of_family(config, given);  // what is resumed has its own
     check(training);
   } catch (const Error& error) {
     want(false, error.what());
@@ -216,7 +216,9 @@ void add_lm_train(CLI::App& lm) {
                                            std::set<std::string>{"guided", "sampling", "stop_on"});
   command->callback([=] {
     o->preset_given = preset->count() > 0;
-    o->tokens_given = tokens->count() > 0, o->vocabulary_given = vocabulary->count() > 0;
+    o->tokens_given = tokens->count() > 0;
+    // What is read from a file has the size that it has.
+    o->vocabulary_given = vocabulary->count() > 0 && o->vocabulary.empty();
     train(*o, *model_flags, *train_flags);
   });
 }

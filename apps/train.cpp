@@ -156,6 +156,7 @@ void choose_files(CorpusFiles& files, const std::string& tsv, const std::string&
 
 // What can be said of the arguments before anything is read.
 void check_usage(Options& o, const ModelConfig& config, const TrainConfig& training,
+                 const std::set<std::string>& model_given,
                  const std::set<std::string>& train_given) {
   choose_files(o.corpus, o.tsv, "--");
   choose_files(o.valid, o.valid_tsv, "--valid-");
@@ -189,7 +190,8 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
   want(!(train_given.contains("average") && train_given.contains("average_last")),
        "--average-last takes the place of --average's mean; give one of them");
   try {
-    if (!o.resume) check(config);  // what is resumed has its own
+    if (!o.resume)
+      check(config), want_of_family(config, model_given);  // what is resumed has its own
     check(training);
     make_bleu({.tokenizer = o.tokenize});
   } catch (const Error& error) {
@@ -204,7 +206,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   TrainConfig training;
   train_flags.apply(training);
   end_by_itself(training, !o.valid.source.empty() || !o.valid_tsv.empty());
-  check_usage(o, config, training, train_flags.given());
+  check_usage(o, config, training, model_flags.given(), train_flags.given());
   use(o.machine);
   const FolderLock lock(o.folder);
   TrainingLog log(o.log, o.tensorboard);
@@ -301,7 +303,10 @@ void add_train(CLI::App& app) {
                                                           std::set<std::string>{});
   train->callback([=] {
     o->preset_given = preset->count() > 0;
-    o->tokens_given = tokens->count() > 0, o->vocabulary_given = vocabulary->count() > 0;
+    o->tokens_given = tokens->count() > 0;
+    // What is read from a file has the size that it has.
+    o->vocabulary_given =
+        vocabulary->count() > 0 && o->source_tokenizer.empty() && o->target_tokenizer.empty();
     run(*o, *model_flags, *train_flags);
   });
 }

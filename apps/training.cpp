@@ -121,6 +121,16 @@ void end_by_itself(TrainConfig& training, bool validates) {
     training.epochs = 20;
 }
 
+void want_of_family(const ModelConfig& config, const std::set<std::string>& given) {
+  const std::string other = config.family == "rnn" ? "transformer" : "rnn";
+  fields(config, [&](const char* name, const auto&, const std::string& what) {
+    want(!given.contains(name) || !(what.starts_with(other + ":") || what.starts_with(other + ",")),
+         flag_of(name) + " is for --family " + other + "; this model is of " + config.family);
+  });
+  want(!given.contains("input_feeding") || !config.input_feeding || config.wiring == "after",
+       "--input-feeding is for --wiring after");
+}
+
 ModelConfig chosen_preset(const std::string& name, ModelKind kind) {
   const std::vector<std::string> names = preset_names(kind);
   if (std::find(names.begin(), names.end(), name) == names.end())

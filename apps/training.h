@@ -27,6 +27,10 @@ inline constexpr const char* kTrainingGroup =
     "Training (without --steps, --epochs, --minutes and --patience: until 5 validations bring "
     "nothing better, or for 20 epochs)";
 
+// Throws what is told as a mistake in the arguments if a flag that was given is for another family
+// of models, as its description begins.
+void want_of_family(const ModelConfig& config, const std::set<std::string>& given);
+
 // One run at a time writes into a folder. It is made where it is not there, and taken away again if
 // nothing came into it.
 class FolderLock {
