@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -103,7 +104,9 @@ void run_on_gpu(const Options& options) {
 }
 
 void run(const Options& options) {
-  if (!options.json.empty()) write_file(options.json, "[]\n");  // fails now, not after an hour
+  // Now, not after an hour.
+  require(options.json.empty() || std::ofstream(options.json, std::ios::app).good(), options.json,
+          ": cannot be written to");
   if (options.device == "cuda") return run_on_gpu(options);
   std::vector<Row> rows = train_rows();
   for (Row& row : attention_rows()) rows.push_back(std::move(row));

@@ -64,10 +64,12 @@ bool reads_as(const std::string& text) {
   const char *begin = text.data() + (text.starts_with('+') ? 1 : 0),
              *end = text.data() + text.size();
   const auto [last, error] = std::from_chars(begin, end, value);
-  return error == std::errc() && last == end;
+  const bool octal = end - begin > 1 && *begin == '0';  // to CLI11
+  return error == std::errc() && last == end && !octal;
 }
 std::string not_whole(const std::string& least, const std::string& text) {
-  return "wants a whole number" + least + " that 64 bits hold, given '" + text + "'";
+  return "wants a whole number" + least + " in decimal digits, of at most 64 bits, given '" + text +
+         "'";
 }
 }  // namespace
 

@@ -81,6 +81,7 @@ ModelFolder model_for(const TrainOptions& o, const ModelConfig& config, const Tr
     return model;
   }
   want_no_model(o.folder);
+  want_file(o.text);
   const TextStream lines = texts(parts.train);
   std::optional<std::string> line = lines();
   while (line && line->empty()) line = lines();
@@ -148,7 +149,6 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
     training = model.training;
     train_flags.apply(training);
     check(training);
-    keep_training(o.folder, training);
   }
   const TextOptions text{.lines = model.config.reads == "lines",
                          .context = *longest_sentence(model.config),
@@ -170,7 +170,10 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
   if (o.resume) trainer.resume();
   std::function<Validation()> look;
   if (parts.valid) look = [&] { return validate(o, model, valid); };
-  run_training(trainer, {.folder = o.folder, .log = log, .validate = look});
+  const auto begun = [&] {
+    if (o.resume) keep_training(o.folder, training);
+  };
+  run_training(trainer, {.folder = o.folder, .log = log, .validate = look, .begun = begun});
 }
 
 void add_lm_train(CLI::App& lm) {

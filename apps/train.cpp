@@ -116,6 +116,8 @@ Validation validate(const Options& o, const Translator& translator, const ValidS
 
 // A line that both sides have words in.
 void want_text(const CorpusFiles& files) {
+  want_file(files.source);
+  if (!files.target.empty()) want_file(files.target);
   PairReader reader(files);
   bool any = false, whole = false;
   while (const std::optional<TextPair> pair = reader.next()) {
@@ -223,7 +225,6 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     training = model.training;
     train_flags.apply(training);
     check(training);
-    keep_training(o.folder, training);
     want(training.guided == 0 || !o.corpus.alignment.empty(),
          "this run is guided by an alignment; give --alignment again");
   }
@@ -246,7 +247,10 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   std::function<Validation()> look;
   const Translator translator(model);
   if (valid) look = [&] { return validate(o, translator, *valid, round++); };
-  run_training(trainer, {.folder = o.folder, .log = log, .validate = look});
+  const auto begun = [&] {
+    if (o.resume) keep_training(o.folder, training);
+  };
+  run_training(trainer, {.folder = o.folder, .log = log, .validate = look, .begun = begun});
 }
 
 }  // namespace

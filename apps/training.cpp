@@ -24,6 +24,14 @@ bool has_checkpoint(const std::filesystem::path& folder) {
   return std::filesystem::exists(folder / "checkpoint" / "last.safetensors");
 }
 
+bool has_model(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / "model.safetensors");
+}
+// Of a run that was killed while it wrote its first checkpoint, or whose checkpoint was removed.
+constexpr const char* kNoWayOn =
+    ": there is a model in it, but no checkpoint to go on from; choose another folder, or remove "
+    "its model.safetensors";
+
 // By the suffix of its files (heed/data/tokenizer.h).
 bool is_of_kind(const ModelFolder& model, const std::string& tokens) {
   const std::string suffix = tokens == "words" || tokens == "characters" ? "." + tokens : ".spm";
@@ -123,7 +131,9 @@ void end_by_itself(TrainConfig& training, bool validates) {
 
 void want_of_family(const ModelConfig& config, const std::set<std::string>& given) {
   const std::string other = config.family == "rnn" ? "transformer" : "rnn";
-  fields(config, [&](const char* name, const auto&, const std::string& what) {
+  fields(config, [&](const char* name, const auto& value, const std::string& what) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, bool>)
+      if (!value) return;
     want(!given.contains(name) || !(what.starts_with(other + ":") || what.starts_with(other + ",")),
          flag_of(name) + " is for --family " + other + "; this model is of " + config.family);
   });
@@ -157,6 +167,7 @@ FolderLock::~FolderLock() {
 }
 
 ModelFolder resumed_model(const std::string& folder) {
+  require(has_checkpoint(folder) || !has_model(folder), folder, kNoWayOn);
   require(has_checkpoint(folder), folder,
           ": nothing to resume: no checkpoint in it; leave --resume out to begin");
   return open_model(folder, Parameters::leave);
@@ -186,7 +197,7 @@ void check_resumed(const ModelFolder& model, const Asked& asked) {
   const std::string trouble =
       !asked.tokens.empty() && !is_of_kind(model, asked.tokens) ? "--tokens " + asked.tokens
       : asked.joint && t.source != t.target                     ? "--joint"
-      : asked.vocabulary > 0 && std::max(t.source->size(), t.target->size()) > asked.vocabulary
+      : asked.vocabulary > 0 && std::min(t.source->size(), t.target->size()) > asked.vocabulary
           ? "--vocabulary " + std::to_string(asked.vocabulary)
           : "";
   want(trouble.empty(), trouble + " is not what " + model.path.string() +
@@ -195,10 +206,9 @@ void check_resumed(const ModelFolder& model, const Asked& asked) {
 }
 
 void want_no_model(const std::string& folder) {
-  require(!has_checkpoint(folder) &&
-              !std::filesystem::exists(std::filesystem::path(folder) / "model.safetensors"),
-          folder,
+  require(!has_checkpoint(folder), folder,
           ": there is a model in it already; --resume goes on with it, or choose another folder");
+  require(!has_model(folder), folder, kNoWayOn);
 }
 
 TrainingLog::TrainingLog(const std::string& json, const std::string& tensorboard) {
@@ -226,6 +236,7 @@ void run_training(Trainer& trainer, const TrainingRun& run) {
   StatusLine status;
   Trainer::Hooks hooks;
   hooks.stop = [] { return stop_asked != 0; };
+  hooks.begun = run.begun;
   hooks.log = [&](const Progress& p) {
     tell(p, status);
     run.log.write(p);

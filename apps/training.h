@@ -83,6 +83,7 @@ struct TrainingRun {
   std::string folder;
   TrainingLog& log;
   std::function<Validation()> validate = {};  // may be empty
+  std::function<void()> begun = {};           // called where nothing speaks against the run
 };
 
 // Trains until a limit or a signal, and tells of it on stderr.

@@ -178,13 +178,18 @@ refuse 1 "latin1: line 1: not UTF-8" lm score --model m --text latin1
 refuse 1 "has no text" lm score --model m --text empty
 refuse 1 "more than the context" lm score --model m --text text --stride 99
 refuse 2 "--last wants --text" lm score --model m --last 0.5
-refuse 2 "--seed: wants a whole number of at least 0 that 64 bits hold, given ''" lm generate --model m --seed ''
-refuse 2 "64 bits hold, given '18446744073709551616'" lm generate --model m --seed 18446744073709551616
+refuse 2 "--seed: wants a whole number of at least 0 in decimal digits, of at most 64 bits, given ''" lm generate --model m --seed ''
+refuse 2 "at most 64 bits, given '18446744073709551616'" lm generate --model m --seed 18446744073709551616
 refuse 2 "wants a whole number of at least 0" lm generate --model m --seed -1
 refuse 2 "normalize wants" lm generate --model m --beam 2 --normalize -1
 refuse 1 "'heed lm train --resume' goes on with it" train --source text --target text --model m --resume
 refuse 1 "a language model without attention" view --model elmo
 refuse 2 "--word wants --compare" embed --model elmo --word dog
+refuse 2 "decimal digits" lm generate --model m --length 010
+expect 0 "" lm generate --model m --length +3
+refuse 1 "is not a regular file" lm train --text - --model x
+refuse 1 "nothing comes 300 times" lm train --text lines --tokens words --min-count 300 --model x
+expect 0 "done" lm train --text text --model listed --preset lm-transformer --no-bidirectional $small --steps 1
 refuse 2 "does not hold a context" lm train --text text --model x --batch-tokens 20
 refuse 2 "unknown flag '--foo'" lm --foo
 refuse 2 "--tokens words is not what m has" lm train --text text --model m --resume --tokens words

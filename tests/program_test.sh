@@ -25,6 +25,10 @@ expect 2 "unknown command 'bensh'; did you mean 'bench'" bensh
 expect 2 "unknown command 'bensh'; did you mean 'bench'" bensh --help
 expect 2 "unknown row 'op/softmaxx'; did you mean 'op/softmax'" bench --only op/softmaxx
 expect 1 "/nosuch/dir" bench --only op/top_k --seconds 0.01 --threads 1 --json /nosuch/dir/b.json
+[ -s out ] && { echo "bench worked before it looked at --json: $(cat out)"; failed=1; }
+echo old >b.json
+expect 2 "unknown row" bench --only nothing --json b.json
+[ "$(cat b.json)" = old ] || { echo "a mistake in the arguments cost b.json: $(cat b.json)"; failed=1; }
 expect 0 "op/top_k" bench --only op/top_k --seconds 0.01 --threads 1
 [ -z "$("$heed" bench --trheads 2 2>/dev/null)" ] || { echo "talk on stdout"; failed=1; }
 # heed score

@@ -333,7 +333,8 @@ TEST(Trainer, OfEqualBleuTheLowerLossIsBetter) {
   const Folder folder;
   TrainConfig config;
   config.batch_tokens = 64, config.steps = 6, config.validate_every = 1;
-  const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.path());
+  const auto corpus = toy_corpus(folder);
+  ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
   const std::vector<double> losses{5, 4, 4.5, 3, 2, 1}, bleu{0, 0, 0, 0, 1, 0};
   std::vector<bool> best;
   size_t looks = 0;
@@ -343,6 +344,11 @@ TEST(Trainer, OfEqualBleuTheLowerLossIsBetter) {
     return Validation{.loss = losses[i], .bleu = bleu[i]};
   };
   hooks.log = [&](const Progress& p) { best.push_back(p.best); };
+  hooks.stop = [&] { return looks == 2; };
+  EXPECT_EQ(run.trainer->run(hooks), Trainer::End::stopped);
+  run = begin(corpus, toy_rnn(), config, folder.path());
+  ASSERT_TRUE(run.trainer->resume());
+  hooks.stop = {};
   run.trainer->run(hooks);
   EXPECT_EQ(best, (std::vector<bool>{true, true, false, true, true, false}));
 }

@@ -79,6 +79,15 @@ grep -q 'going on from step 5' err || wrong "resume: $(cat err)"
 expect 0 "done after 13 steps" train --source corpus/train.en --target corpus/train.fr --model part --resume \
   --valid-source v.en --valid-target v.fr --score additive --batch-tokens 400 --steps 13 --rate 0.0001
 grep -q '"rate": 0.0001' part/config.json || wrong "a rate that was changed is not kept: $(cat part/config.json)"
+# What is refused changes nothing.
+cp part/config.json before
+expect 1 "give the sentences to validate on again" train --source corpus/train.en --target corpus/train.fr --model part \
+  --resume --steps 20 --rate 0.5
+same before part/config.json "a refused run's flags"
+cp -r part lost
+rm lost/checkpoint/last.safetensors
+refuse 1 "no checkpoint to go on from" train --source corpus/train.en --target corpus/train.fr --model lost --resume
+refuse 1 "no checkpoint to go on from" train --source corpus/train.en --target corpus/train.fr --model lost
 # The plain mean.
 train --model mean --steps 12 --validate-every 3 --average-last 3 2>err || wrong "--average-last: $(cat err)"
 [ "$(ls mean/checkpoint | tr '\n' ' ')" = "last.safetensors step-12.safetensors step-6.safetensors step-9.safetensors " ] ||
@@ -354,6 +363,11 @@ n = 8 + struct.unpack("<Q", b[:8])[0]
 open("nan/model.safetensors", "wb").write(b[:n] + b"\0\0\xc0\x7f" * ((len(b) - n) // 4))'
 refuse 1 "numbers that are none" translate --model nan --input text
 refuse 1 "numbers that are none" translate --model nan --input text --sample
+python3 -c 'import struct
+b = open("nan/model.safetensors", "rb").read()
+n = 8 + struct.unpack("<Q", b[:8])[0]
+open("nan/model.safetensors", "wb").write(b[:n] + b"\xff\xff\x7f\x7f" * ((len(b) - n) // 4))'
+refuse 1 "its parameters are broken" translate --model nan --input text
 # A disk that is full: nothing can be written to standard output, or files end after 20 blocks.
 if [ -c /dev/full ]; then
   "$heed" translate --model m --input text >/dev/full 2>err && wrong "a full disk: exit code 0"

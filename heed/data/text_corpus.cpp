@@ -18,13 +18,6 @@ namespace {
 constexpr size_t kBlock = 8192;  // lines encoded at a time
 constexpr int64_t kGrain = 64;   // lines a thread takes at a time
 
-void want_file(const std::string& path) {
-  require(
-      path != "-" && (!std::filesystem::exists(path) || std::filesystem::is_regular_file(path) ||
-                      std::filesystem::is_directory(path)),
-      path, ": is not a regular file; a text is read several times, so save it to a file");
-}
-
 // Where the rows of a window begin: at 0 in the first epoch, then drawn.
 size_t first_cut(uint64_t seed, int64_t epoch, int64_t window, int64_t context) {
   if (epoch == 0) return 0;

@@ -143,6 +143,8 @@ const LookUp::Manner kCharacters{.split = characters_of,
 
 using Made = std::shared_ptr<const Tokenizer>;
 
+constexpr Id kSpecials = 4;  // entries of every vocabulary
+
 Made learn_look_up(const LookUp::Manner& manner, const TextStream& texts,
                    const TokenizerOptions& options) {
   Vocabulary::Counts counts;
@@ -155,12 +157,13 @@ Made learn_look_up(const LookUp::Manner& manner, const TextStream& texts,
   }
   if (!options.newlines) counts.erase(kNewline);  // a word like any other would end a line
   require(!counts.empty(), "tokenizer: there is no text to learn '", options.kind, "' from");
-  const auto most = std::ranges::max_element(counts, {}, [](const auto& c) { return c.second; });
-  require(most->second >= options.min_count, "tokenizer: nothing comes ", options.min_count,
-          " times, so that all of '", options.kind, "' would be unknown; '", most->first,
-          "' comes most often, ", most->second, " times: want a lower count");
-  return std::make_shared<LookUp>(
-      Vocabulary::learn(counts, {.size = options.size, .min_count = options.min_count}), manner);
+  Vocabulary vocabulary =
+      Vocabulary::learn(counts, {.size = options.size, .min_count = options.min_count});
+  const bool newline = vocabulary.id(kNewline) != vocabulary.special().unknown;
+  const Id known = vocabulary.size() - kSpecials - (newline ? 1 : 0);
+  require(known > 0 || options.min_count <= 1, "tokenizer: nothing comes ", options.min_count,
+          " times, so that all of '", options.kind, "' would be unknown; want a lower count");
+  return std::make_shared<LookUp>(std::move(vocabulary), manner);
 }
 
 // ---- the table of kinds

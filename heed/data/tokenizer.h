@@ -93,10 +93,10 @@ std::shared_ptr<const Tokenizer> learn_tokenizer(const TextStream& texts,
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& kind,
                                                 const std::filesystem::path& path);
 
-// The tokenizers of a model; the same object twice if source and target share one.
 // How many pieces of a text the tokenizer does not know.
 int64_t unknown_pieces(const Tokenizer& tokenizer, std::string_view text);
 
+// The tokenizers of a model; the same object twice if source and target share one.
 struct TokenizerPair {
   std::shared_ptr<const Tokenizer> source, target;
 

@@ -125,12 +125,15 @@ uint64_t LineReader::skip(uint64_t count) {
   return skipped;
 }
 
-int64_t count_lines(const std::string& path) {
-  // A pipe could be read only once, and learning, counting and training each read it.
+void want_file(const std::string& path) {
   require(
       path != "-" && (!std::filesystem::exists(path) || std::filesystem::is_regular_file(path) ||
                       std::filesystem::is_directory(path)),
-      path, ": is not a regular file; a corpus is read several times, so save it to a file");
+      path, ": is not a regular file; a text is read several times, so save it to a file");
+}
+
+int64_t count_lines(const std::string& path) {
+  want_file(path);
   return static_cast<int64_t>(LineReader(path).skip(std::numeric_limits<uint64_t>::max()));
 }
 

@@ -57,7 +57,10 @@ class LineReader {
   Position position_;
 };
 
-// How many lines a file has; it must be one that can be read again, no pipe.
+// Throws Error if it can be read only once, as a pipe. (One that is not there is its reader's.)
+void want_file(const std::string& path);
+
+// How many lines a file has that can be read again.
 int64_t count_lines(const std::string& path);
 
 // All lines of a file, or with "-" of standard input.

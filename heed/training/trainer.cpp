@@ -284,6 +284,7 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   std::error_code error;
   std::filesystem::create_directories(folder_ / "checkpoint", error);
   require(!error, (folder_ / "checkpoint").string(), ": cannot be made: ", error.message());
+  if (hooks.begun) hooks.begun();
   Batches batches(examples_, {.tokens = config_.batch_tokens, .seed = config_.seed},
                   state_.position);
   Window window{.since = Clock::now()};
@@ -297,10 +298,12 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   };
   const auto save_now = [&] {
     settle(window);
+    const auto from = Clock::now();
     // Nothing says which is best: the last, or the mean over the last validations, made there.
     if (!hooks.validate && (!means || state_.validated == state_.step)) keep();
     save();
-    saved = Clock::now(), unsaved = false;
+    saved = last = Clock::now(), unsaved = false;
+    window.since += last - from;  // it does not count as training
   };
   const auto tell = [&](Progress p) {
     if (hooks.log) hooks.log(p);
@@ -314,7 +317,7 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     unsaved = true;
     // Beside a model that was kept lies the checkpoint to go on from.
     if (p.best || means || save_is_due()) save_now();
-    window.since = last = Clock::now();  // neither counts as training
+    window.since = last = Clock::now();  // nor does validation
   };
   while (!reached_limit() && !out_of_patience()) {
     update(batches, window);

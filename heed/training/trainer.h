@@ -111,7 +111,8 @@ class Trainer {
   struct Hooks {
     std::function<Validation()> validate;
     std::function<void(const Progress&)> log;
-    std::function<bool()> stop;  // a signal came: save and leave
+    std::function<bool()> stop;        // a signal came: save and leave
+    std::function<void()> begun = {};  // nothing speaks against the run
   };
   enum class End { limit, patience, stopped };
 

@@ -97,9 +97,10 @@ ModelFolder open_model(const std::filesystem::path& path, Parameters parameters)
                 parameters == Parameters::load ? Params::First::unset : Params::First::drawn);
   if (json.contains("alignment")) folder.alignment = alignment_head(json["alignment"], file);
   const std::filesystem::path weights = path / "model.safetensors";
-  require(parameters == Parameters::leave || std::filesystem::exists(weights), weights.string(),
-          ": not there yet; training writes it at its first validation, or without one at its "
-          "first checkpoint");
+  require(
+      parameters == Parameters::leave || std::filesystem::exists(weights), weights.string(),
+      ": not there yet; training writes it at its first validation, or without sentences to "
+      "validate on at its first checkpoint (with --average-last, after --validate-every updates)");
   if (parameters == Parameters::load) load_parameters(folder.params, weights);
   return folder;
 }
