@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "heed/base/check.h"
 
@@ -21,12 +23,24 @@ class Folder {
     if (!::mkdtemp(pattern.data())) fail("cannot make a directory like ", pattern);
     path_ = pattern;
   }
-  ~Folder() { std::filesystem::remove_all(path_); }
+  ~Folder() {
+    std::filesystem::permissions(path_, std::filesystem::perms::owner_all);  // a test may take them
+    std::filesystem::remove_all(path_);
+  }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+
+  // What is in it, in order.
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      names.push_back(entry.path().filename().string());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
 
   std::string put(const std::string& name, const std::string& content) const {
     std::ofstream(path_ / name, std::ios::binary) << content;

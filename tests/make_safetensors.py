@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/golden/safetensors: small files, good and bad, on which the fuzzer starts and which
-files_test.cpp reads. The names say what the reader must do: good_* are read, bad_* are refused.
+safetensors_test.cpp reads. The names say what the reader must do: good_* are read, bad_* are refused.
 Plain byte strings, so that no library's idea of the format comes between."""
 import pathlib
 

@@ -1,19 +1,12 @@
-// Files: what the safetensors reader takes and refuses, what the writer writes, and that no file is
-// ever half written, whatever happens to the process or the disk.
-#include <fcntl.h>
+// What the safetensors reader takes and refuses, and what the writer writes.
+#include "heed/files/safetensors.h"
+
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <iterator>
 #include <map>
 #include <span>
 #include <string>
@@ -23,50 +16,14 @@
 #include <vector>
 
 #include "heed/base/check.h"
-#include "heed/files/atomic_file.h"
-#include "heed/files/safetensors.h"
+#include "tests/folder.h"
 
 namespace heed {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A new, empty directory of this test's own, removed with everything in it at the end.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = testing::TempDir() + "/heed_files_XXXXXX";
-    if (!::mkdtemp(pattern.data())) fail("cannot make a directory like ", pattern);
-    path_ = pattern;
-  }
-  ~Folder() {
-    fs::permissions(path_, fs::perms::owner_all);
-    fs::remove_all(path_);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-  const fs::path& path() const { return path_; }
-
-  std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(path_))
-      names.push_back(entry.path().filename().string());
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-
- private:
-  fs::path path_;
-};
-
 using Names = std::vector<std::string>;
-
-std::string read(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 // Not through the code under test.
 void put(const fs::path& path, std::string_view content) {
@@ -91,16 +48,6 @@ std::string file_of(std::string_view header, std::string_view data = "") {
   return with_length(header.size(), std::string(header).append(data));
 }
 
-// The message of the Error that `call` throws, or "" if it throws none.
-std::string message(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 // What the reader says of a whole file, or "" if it takes it.
 std::string complaint(const std::string& file, SafetensorsOptions options = {}) {
   return message([&] { parse_safetensors(bytes_of(file), "m", options); });
@@ -109,22 +56,6 @@ std::string complaint(const std::string& file, SafetensorsOptions options = {}) 
 // What it says of a header with one tensor 'w', made of the text between its braces.
 std::string complaint_of_w(std::string_view fields, std::string_view data = "") {
   return complaint(file_of("{\"w\":{" + std::string(fields) + "}}", data));
-}
-
-// How a child process that runs `work` ends: its exit code, or 128 + the signal.
-int in_child(const std::function<int()>& work) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    int code = 99;
-    try {
-      code = work();
-    } catch (...) {
-    }
-    ::_exit(code);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 std::string operator""_b(const char* text, std::size_t size) { return {text, size}; }
@@ -337,9 +268,8 @@ TEST(Safetensors, NamesTheNearestTensorWhenOneIsMissing) {
   write_safetensors(folder / "m", std::vector<TensorEntry>{{"weight", StoredDtype::U8, {0}, {}}});
   const SafetensorsFile file = SafetensorsFile::open(folder / "m");
   EXPECT_EQ(file.find("wieght"), nullptr);
-  EXPECT_EQ(
-      message([&] { file.at("wieght"); }),
-      (folder / "m").string() + ": has no tensor 'wieght' among its 1; did you mean 'weight'?");
+  EXPECT_EQ(message([&] { file.at("wieght"); }),
+            (folder / "m") + ": has no tensor 'wieght' among its 1; did you mean 'weight'?");
 }
 
 TEST(Safetensors, RejectsAFileTooShortForALength) {
@@ -608,18 +538,17 @@ TEST(Safetensors, JudgesTheGoldenFilesByTheirNames) {
 TEST(Safetensors, NamesThePathOfWhatItCannotOpen) {
   const Folder folder;
   EXPECT_EQ(message([&] { SafetensorsFile::open(folder / "none"); }),
-            (folder / "none").string() + ": cannot open: No such file or directory");
+            (folder / "none") + ": cannot open: No such file or directory");
   EXPECT_EQ(message([&] { SafetensorsFile::open(folder.path()); }),
             folder.path().string() + ": is a directory; a file was wanted");
   put(folder / "empty", "");
   EXPECT_EQ(message([&] {
               SafetensorsFile::open(folder / "empty");
-            }).substr(0, (folder / "empty").string().size() + 17),
-            (folder / "empty").string() + ": is 0 bytes long");
+            }).substr(0, (folder / "empty").size() + 17),
+            (folder / "empty") + ": is 0 bytes long");
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  EXPECT_EQ(
-      message([&] { SafetensorsFile::open(folder / "pipe"); }),
-      (folder / "pipe").string() + ": is a device, pipe or socket; a regular file was wanted");
+  EXPECT_EQ(message([&] { SafetensorsFile::open(folder / "pipe"); }),
+            (folder / "pipe") + ": is a device, pipe or socket; a regular file was wanted");
 }
 
 TEST(Safetensors, RefusesToWriteWhatItCouldNotRead) {
@@ -650,234 +579,6 @@ TEST(Safetensors, RefusesToWriteWhatItCouldNotRead) {
             }).find("the header would be 100000"),
             std::string::npos);
   EXPECT_EQ(folder.names(), Names{});
-}
-
-TEST(AtomicFile, ReplacesTheTargetOnlyAtCommit) {
-  const Folder folder;
-  put(folder / "f", "old");
-  AtomicFile file(folder / "f");
-  file.write("new ");
-  file.write("words");
-  EXPECT_EQ(read(folder / "f"), "old");
-  file.commit();
-  EXPECT_EQ(read(folder / "f"), "new words");
-  EXPECT_EQ(folder.names(), Names{"f"});
-  EXPECT_NE(message([&] { file.write("more"); }), "");
-  EXPECT_NE(message([&] { file.commit(); }), "");
-}
-
-TEST(AtomicFile, LeavesNothingBehindWithoutCommit) {
-  const Folder folder;
-  put(folder / "f", "old");
-  {
-    AtomicFile file(folder / "f");
-    file.write("new");
-    EXPECT_EQ(folder.names().size(), 2u);
-  }
-  EXPECT_EQ(folder.names(), Names{"f"});
-  EXPECT_EQ(read(folder / "f"), "old");
-}
-
-TEST(AtomicFile, LetsTwoWritersWriteOneTarget) {
-  const Folder folder;
-  AtomicFile first(folder / "f");
-  AtomicFile second(folder / "f");
-  first.write("first");
-  second.write("second");
-  second.commit();
-  first.commit();
-  EXPECT_EQ(read(folder / "f"), "first");
-  EXPECT_EQ(folder.names(), Names{"f"});
-}
-
-TEST(AtomicFile, WritesMuchAndNothing) {
-  const Folder folder;
-  std::string big(3'000'001, 'x');
-  big.back() = 'y';
-  write_file(folder / "f", big);
-  EXPECT_EQ(read(folder / "f"), big);
-  write_file(folder / "f", "");
-  EXPECT_EQ(read(folder / "f"), "");
-}
-
-TEST(AtomicFile, KeepsThePermissionsOfAnOldFileAndTheUmaskForANewOne) {
-  const Folder folder;
-  const auto mode = [](const fs::path& path) { return fs::status(path).permissions(); };
-  put(folder / "f", "old");
-  fs::permissions(folder / "f", fs::perms{0640});
-  write_file(folder / "f", "new");
-  EXPECT_EQ(mode(folder / "f"), fs::perms{0640});
-  write_file(folder / "g", "new");
-  put(folder / "h", "by the standard library");
-  EXPECT_EQ(mode(folder / "g"), mode(folder / "h"));
-}
-
-TEST(AtomicFile, FollowsASymbolicLink) {
-  const Folder folder;
-  fs::create_directory(folder / "d");
-  put(folder / "d/real", "old");
-  fs::create_symlink("d/real", folder / "link");
-  write_file(folder / "link", "new");
-  EXPECT_TRUE(fs::is_symlink(folder / "link"));
-  EXPECT_EQ(read(folder / "d/real"), "new");
-  fs::create_symlink("nowhere", folder / "loose");
-  EXPECT_EQ(message([&] { write_file(folder / "loose", "new"); }),
-            (folder / "loose").string() +
-                ": is a symbolic link that leads nowhere: No such file or directory");
-}
-
-TEST(AtomicFile, WritesToANameWithoutADirectory) {
-  const Folder folder;
-  EXPECT_EQ(in_child([&] {
-              fs::current_path(folder.path());
-              write_file("plain", "new");
-              // The directory is held: going elsewhere before commit() does no harm.
-              AtomicFile file("held");
-              fs::current_path("/");
-              file.write("here");
-              file.commit();
-              return 0;
-            }),
-            0);
-  EXPECT_EQ(folder.names(), (Names{"held", "plain"}));
-}
-
-TEST(AtomicFile, WritesToALongName) {
-  const Folder folder;
-  const std::string name(255, 'n');
-  write_file(folder / name, "new");
-  EXPECT_EQ(folder.names(), Names{name});
-}
-
-TEST(AtomicFile, SaysWhyItCannotWriteThere) {
-  const Folder folder;
-  put(folder / "f", "old");
-  const auto refusal = [&](const fs::path& path) {
-    const std::string said = message([&] { write_file(path, "new"); });
-    EXPECT_TRUE(said.starts_with(path.string() + ": ")) << said;
-    return said.substr(std::min(said.size(), path.string().size() + 2));
-  };
-  EXPECT_EQ(refusal(folder.path()), "is a directory; the name of a file was wanted");
-  EXPECT_EQ(refusal(folder / "d/"), "is a directory; the name of a file was wanted");
-  EXPECT_EQ(refusal(folder / "none/f"), "cannot open the directory '" + (folder / "none").string() +
-                                            "': No such file or directory");
-  EXPECT_EQ(refusal(folder / "f/g"),
-            "cannot open the directory '" + (folder / "f").string() + "': Not a directory");
-  EXPECT_EQ(refusal("/dev/null"),
-            "is a device, pipe or socket; only a regular file can be replaced");
-  EXPECT_EQ(message([] { write_file("", "new"); }), "cannot write a file: its path is empty");
-  EXPECT_EQ(folder.names(), Names{"f"});
-  EXPECT_EQ(read(folder / "f"), "old");
-}
-
-TEST(AtomicFile, LeavesNothingBehindWhenItCannotRename) {
-  const Folder folder;
-  AtomicFile file(folder / "f");
-  file.write("new");
-  fs::create_directory(folder / "f");  // somebody else was quicker
-  EXPECT_EQ(message([&] { file.commit(); }),
-            (folder / "f").string() +
-                ": cannot rename the temporary file (after 3 bytes): Is a directory; what stood "
-                "there before is untouched");
-  EXPECT_EQ(folder.names(), Names{"f"});
-}
-
-TEST(AtomicFile, SaysThatADirectoryIsReadOnly) {
-  const Folder folder;
-  put(folder / "f", "old");
-  fs::permissions(folder.path(), fs::perms{0555});
-  EXPECT_EQ(in_child([&] {
-              // Permissions do not bind root; anybody else will do.
-              constexpr id_t kNobody = 65534;
-              if (::geteuid() == 0 && ::setuid(kNobody) != 0) return 2;
-              const std::string said = message([&] { write_file(folder / "f", "new"); });
-              return said.starts_with((folder / "f").string() + ": cannot ") &&
-                             said.ends_with(": Permission denied")
-                         ? 0
-                         : 1;
-            }),
-            0);
-  EXPECT_EQ(read(folder / "f"), "old");
-  EXPECT_EQ(folder.names(), Names{"f"});
-}
-
-// A limit on the size of files is to the program what a full disk is: a write that takes less than
-// it was given, and then one that fails.
-TEST(AtomicFile, LeavesTheOldFileWhenTheDiskIsFull) {
-  const Folder folder;
-  write_safetensors(folder / "m", known_tensors(), {{"format", "pt"}});
-  EXPECT_EQ(in_child([&] {
-              ::signal(SIGXFSZ, SIG_IGN);
-              const rlimit limit = {5000, 5000};
-              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
-              const std::string data(100'000, 'x');
-              const std::vector<TensorEntry> tensors = {
-                  {"big", StoredDtype::U8, {100'000}, bytes_of(data)}};
-              const std::string said = message([&] { write_safetensors(folder / "m", tensors); });
-              return said == (folder / "m").string() +
-                                 ": cannot write (after 5000 bytes): File too large; what stood "
-                                 "there before is untouched"
-                         ? 0
-                         : 1;
-            }),
-            0);
-  EXPECT_EQ(read(folder / "m"), known_file());
-  EXPECT_EQ(folder.names(), Names{"m"});
-}
-
-TEST(AtomicFile, IsSpentAfterAFailedWrite) {
-  const Folder folder;
-  EXPECT_EQ(in_child([&] {
-              ::signal(SIGXFSZ, SIG_IGN);
-              const rlimit limit = {10, 10};
-              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
-              AtomicFile file(folder / "f");
-              if (message([&] { file.write(std::string(11, 'x')); }).empty()) return 3;
-              if (!folder.names().empty()) return 4;
-              // A caller that swallowed the error must not put half a file in place.
-              return message([&] { file.commit(); }).empty() ? 5 : 0;
-            }),
-            0);
-  EXPECT_EQ(folder.names(), Names{});
-}
-
-TEST(AtomicFile, LeavesTheOldFileWhenKilledHalfWay) {
-  const Folder folder;
-  put(folder / "f", "old");
-  EXPECT_EQ(in_child([&] {
-              AtomicFile file(folder / "f");
-              file.write("half of the new");
-              ::raise(SIGKILL);
-              return 0;
-            }),
-            128 + SIGKILL);
-  EXPECT_EQ(read(folder / "f"), "old");
-  // What is left behind is in nobody's way.
-  write_file(folder / "f", "new");
-  EXPECT_EQ(read(folder / "f"), "new");
-}
-
-TEST(AtomicFile, ShowsAWholeFileWheneverTheWriterIsKilled) {
-  const Folder folder;
-  constexpr std::int64_t kSize = 300'000;
-  const auto save = [&](char fill) {
-    const std::string data(kSize, fill);
-    const std::vector<TensorEntry> tensors = {{"w", StoredDtype::U8, {kSize}, bytes_of(data)}};
-    write_safetensors(folder / "m", tensors);
-  };
-  save('a');
-  for (int round = 0; round < 20; ++round) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      for (char fill = 'b';; fill = fill == 'z' ? 'b' : static_cast<char>(fill + 1)) save(fill);
-    }
-    ::usleep(static_cast<useconds_t>(500 + 1700 * round));
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-    const SafetensorsFile file = SafetensorsFile::open(folder / "m");
-    const std::string seen = text_of(file.at("w").bytes);
-    EXPECT_EQ(seen, std::string(kSize, seen[0]));
-  }
 }
 
 }  // namespace
