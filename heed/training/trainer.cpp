@@ -324,7 +324,8 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     unsaved = true;
     state_.seconds += seconds_since(last);
     last = Clock::now();
-    if (state_.step % config_.validate_every == 0)
+    // Without sentences to validate on there is something to do only for a mean.
+    if (state_.step % config_.validate_every == 0 && (hooks.validate || means))
       look();
     else if (save_is_due())
       save_now();
