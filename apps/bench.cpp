@@ -85,7 +85,14 @@ nlohmann::json to_json(const Result& r) {
   return row;
 }
 
+// Before anything is measured, not after an hour.
+void want_writable(const std::string& json) {
+  require(json.empty() || std::ofstream(json, std::ios::app).good(), json,
+          ": cannot be written to");
+}
+
 void run_on_gpu(const Options& options) {
+  want_writable(options.json);
   nlohmann::json all = nlohmann::json::array();
   cuda_rows(options.only, [&](const CudaResult& r) {
     const double words = r.words / r.seconds, teraflops = r.flops / r.seconds / 1e12;
@@ -104,9 +111,6 @@ void run_on_gpu(const Options& options) {
 }
 
 void run(const Options& options) {
-  // Now, not after an hour.
-  require(options.json.empty() || std::ofstream(options.json, std::ios::app).good(), options.json,
-          ": cannot be written to");
   if (options.device == "cuda") return run_on_gpu(options);
   std::vector<Row> rows = train_rows();
   for (Row& row : attention_rows()) rows.push_back(std::move(row));
@@ -121,6 +125,7 @@ void run(const Options& options) {
   std::erase_if(rows, [&](const Row& r) { return r.name.find(options.only) == std::string::npos; });
   if (memory.empty() && rows.empty())
     throw CLI::ValidationError(unknown_name("row", options.only, names));
+  want_writable(options.json);
   const int most = options.most_threads > 0 ? options.most_threads : threads();
   nlohmann::json all = nlohmann::json::array();
   const std::string peer = peer_name();

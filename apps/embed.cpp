@@ -85,11 +85,7 @@ void embed(const Options& o) {
        "--output writes the vectors of --input; --compare and --senses print");
   want(o.compare.empty() || o.senses.empty(), "--compare and --senses are two questions; ask one");
   std::optional<Layer> chosen;
-  try {
-    if (!o.layer.empty()) chosen = layer_from(o.layer);
-  } catch (const Error& error) {
-    want(false, error.what());
-  }
+  if (!o.layer.empty()) chosen = as_usage([&] { return layer_from(o.layer); });
   use(o.machine);
   const Embedder embedder{std::filesystem::path(o.folder)};
   const Layer layer = chosen.value_or(embedder.usual());

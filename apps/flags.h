@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "heed/base/check.h"
+
 namespace heed::apps {
 
 // "average_last": "--average-last".
@@ -105,11 +107,20 @@ void use(const Machine& machine);
 CLI::Validator above_zero();
 CLI::Validator not_negative();
 
-// For every number of the commands: CLI11 takes '' for 0, and less or more than 64 bits hold.
+// For every number of the commands: CLI11 takes '' for 0, 010 for 8, and what 64 bits do not hold.
 void check_numbers(CLI::App& app);
 
 // Throws what is told as a mistake in the arguments, unless `holds`.
 void want(bool holds, const std::string& words);
+// What `check` gives; an Error that it throws is told as such a mistake.
+template <class Check>
+auto as_usage(Check check) {
+  try {
+    return check();
+  } catch (const Error& error) {
+    throw CLI::ValidationError(error.what());
+  }
+}
 
 // "1h02m", "3m20s", "12s".
 std::string duration(double seconds);

@@ -64,12 +64,10 @@ void check_usage(const TrainOptions& o, const ModelConfig& config, const TrainCo
   const std::vector<std::string> kinds = tokenizer_kinds();
   if (std::find(kinds.begin(), kinds.end(), o.tokenizer.kind) == kinds.end())
     want(false, unknown_name("tokenizer", o.tokenizer.kind, kinds));
-  try {
+  as_usage([&] {
     if (!o.resume) check(config), want_of_family(config, given);  // what is resumed has its own
     check(training);
-  } catch (const Error& error) {
-    want(false, error.what());
-  }
+  });
 }
 
 ModelFolder model_for(const TrainOptions& o, const ModelConfig& config, const TrainConfig& training,
@@ -350,11 +348,7 @@ void generate(GenerateCommand o) {
   s.sample = o.beam == 0;
   if (o.beam > 0) s.beam = o.beam;
   want(s.sample || o.generate.count <= s.beam, "--count cannot be more than --beam");
-  try {
-    check(s);
-  } catch (const Error& error) {
-    want(false, error.what());
-  }
+  as_usage([&] { check(s); });
   use(o.machine);
   const LanguageModel model{std::filesystem::path(o.folder)};
   if (const int64_t n = unknown_pieces(model.tokenizer(), o.prompt))

@@ -20,11 +20,7 @@ struct Options {
 
 const StudyRow& chosen(const std::string& name) {
   want(!name.empty(), "the name of a study is required ('heed study --list' has them)");
-  try {
-    return study_row(name);
-  } catch (const Error& error) {
-    throw CLI::ValidationError(error.what());
-  }
+  return *as_usage([&] { return &study_row(name); });
 }
 
 void check_usage(const Options& o, const StudyRow& row) {

@@ -191,14 +191,12 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
            " has none; take --tokens bpe or unigram, or leave --sampling out");
   want(!(train_given.contains("average") && train_given.contains("average_last")),
        "--average-last takes the place of --average's mean; give one of them");
-  try {
+  as_usage([&] {
     if (!o.resume)
       check(config), want_of_family(config, model_given);  // what is resumed has its own
     check(training);
     make_bleu({.tokenizer = o.tokenize});
-  } catch (const Error& error) {
-    want(false, error.what());
-  }
+  });
 }
 
 void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConfig>& train_flags) {

@@ -108,11 +108,7 @@ void prepare(const Options& o) {
        "--best cannot be more than --beam");
   want(!o.translate.search.sample || o.translate.search.best == 1,
        "--sample draws one translation of a line; --best is for searches");
-  try {
-    check(o.translate.search);
-  } catch (const Error& error) {
-    want(false, error.what());
-  }
+  as_usage([&] { check(o.translate.search); });
   use(o.machine);
 }
 

@@ -11,11 +11,9 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "heed/base/check.h"
@@ -28,11 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 
 using Names = std::vector<std::string>;
-
-// Not through the code under test.
-void put(const fs::path& path, std::string_view content) {
-  std::ofstream(path, std::ios::binary) << content;
-}
 
 // How a child process that runs `work` ends: its exit code, or 128 + the signal.
 int in_child(const std::function<int()>& work) {
@@ -52,7 +45,7 @@ int in_child(const std::function<int()>& work) {
 
 TEST(AtomicFile, ReplacesTheTargetOnlyAtCommit) {
   const Folder folder;
-  put(folder / "f", "old");
+  folder.put("f", "old");
   AtomicFile file(folder / "f");
   file.write("new ");
   file.write("words");
@@ -66,7 +59,7 @@ TEST(AtomicFile, ReplacesTheTargetOnlyAtCommit) {
 
 TEST(AtomicFile, LeavesNothingBehindWithoutCommit) {
   const Folder folder;
-  put(folder / "f", "old");
+  folder.put("f", "old");
   {
     AtomicFile file(folder / "f");
     file.write("new");
@@ -101,19 +94,19 @@ TEST(AtomicFile, WritesMuchAndNothing) {
 TEST(AtomicFile, KeepsThePermissionsOfAnOldFileAndTheUmaskForANewOne) {
   const Folder folder;
   const auto mode = [](const fs::path& path) { return fs::status(path).permissions(); };
-  put(folder / "f", "old");
+  folder.put("f", "old");
   fs::permissions(folder / "f", fs::perms{0640});
   write_file(folder / "f", "new");
   EXPECT_EQ(mode(folder / "f"), fs::perms{0640});
   write_file(folder / "g", "new");
-  put(folder / "h", "by the standard library");
+  folder.put("h", "by the standard library");
   EXPECT_EQ(mode(folder / "g"), mode(folder / "h"));
 }
 
 TEST(AtomicFile, FollowsASymbolicLink) {
   const Folder folder;
   fs::create_directory(folder / "d");
-  put(folder / "d/real", "old");
+  folder.put("d/real", "old");
   fs::create_symlink("d/real", folder / "link");
   write_file(folder / "link", "new");
   EXPECT_TRUE(fs::is_symlink(folder / "link"));
@@ -149,7 +142,7 @@ TEST(AtomicFile, WritesToALongName) {
 
 TEST(AtomicFile, SaysWhyItCannotWriteThere) {
   const Folder folder;
-  put(folder / "f", "old");
+  folder.put("f", "old");
   const auto refusal = [&](const fs::path& path) {
     const std::string said = message([&] { write_file(path, "new"); });
     EXPECT_TRUE(said.starts_with(path.string() + ": ")) << said;
@@ -182,7 +175,7 @@ TEST(AtomicFile, LeavesNothingBehindWhenItCannotRename) {
 
 TEST(AtomicFile, SaysThatADirectoryIsReadOnly) {
   const Folder folder;
-  put(folder / "f", "old");
+  folder.put("f", "old");
   fs::permissions(folder.path(), fs::perms{0555});
   EXPECT_EQ(in_child([&] {
               // Permissions do not bind root; anybody else will do.
@@ -203,7 +196,7 @@ TEST(AtomicFile, SaysThatADirectoryIsReadOnly) {
 // it was given, and then one that fails.
 TEST(AtomicFile, LeavesTheOldFileWhenTheDiskIsFull) {
   const Folder folder;
-  put(folder / "m", "old");
+  folder.put("m", "old");
   EXPECT_EQ(in_child([&] {
               ::signal(SIGXFSZ, SIG_IGN);
               const rlimit limit = {5000, 5000};
@@ -241,7 +234,7 @@ TEST(AtomicFile, IsSpentAfterAFailedWrite) {
 
 TEST(AtomicFile, LeavesTheOldFileWhenKilledHalfWay) {
   const Folder folder;
-  put(folder / "f", "old");
+  folder.put("f", "old");
   EXPECT_EQ(in_child([&] {
               AtomicFile file(folder / "f");
               file.write("half of the new");

@@ -6,6 +6,7 @@
 
 #include "heed/language/language_model.h"
 #include "heed/training/trainer.h"
+#include "tests/parameter_gradients.h"
 #include "tests/small_language_models.h"
 #include "tests/toy.h"
 
@@ -176,34 +177,8 @@ TEST(LanguageModels, EveryParameterHasItsRightGradient) {
     SCOPED_TRACE(n.name);
     const Made made = make(n.config, Type::f64);
     const Batch batch = batch_of({3, 5}, is_bidirectional_language_model(n.config));
-    const auto loss = [&] { return batch_loss(*made.model, batch, {.smoothing = 0.1}).total; };
-    {
-      Tape tape;
-      tape.backward(loss());
-    }
-    double largest = 0;
-    for (const Parameter& p : made.params.all())
-      if (p.value.leaf()->grad)
-        for (const double g : p.value.leaf()->grad->values())
-          largest = std::max(largest, std::abs(g));
-    for (const Parameter& p : made.params.all()) {
-      const std::vector<double> grad = p.value.leaf()->grad
-                                           ? p.value.leaf()->grad->values()
-                                           : std::vector<double>(size_t(p.value.count()));
-      double* w = p.value.data<double>();
-      const int64_t stride = std::max<int64_t>(1, p.value.count() / 4);
-      for (int64_t i = 0; i < p.value.count(); i += stride) {
-        constexpr double kMove = 1e-5;
-        const double kept = w[i];
-        w[i] = kept + kMove;
-        const double above = loss().item();
-        w[i] = kept - kMove;
-        const double below = loss().item();
-        w[i] = kept;
-        EXPECT_NEAR(grad[static_cast<size_t>(i)], (above - below) / (2 * kMove), 1e-7 * largest)
-            << p.name << "[" << i << "]";
-      }
-    }
+    expect_right_gradients(
+        made.params, [&] { return batch_loss(*made.model, batch, {.smoothing = 0.1}).total; });
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "heed/training/loss.h"
 #include "heed/training/optimizer.h"
+#include "tests/parameter_gradients.h"
 #include "tests/sources.h"
 #include "tests/toy.h"
 
@@ -334,34 +335,8 @@ TEST(Models, EveryParameterHasItsRightGradient) {
     // The weights are guided too, where there are any that are never 0.
     const bool guided = n.config.score != "none" && n.config.weigh == "soft";
     const LossOptions options{.smoothing = 0.1, .guided = guided ? 0.5 : 0};
-    {
-      Tape tape;
-      tape.backward(batch_loss(*made.model, batch, options).total);
-    }
-    const auto loss = [&] { return batch_loss(*made.model, batch, options).total.item(); };
-    double largest = 0;  // of all gradients: differences are rounded by the loss they are of
-    for (const Parameter& p : made.params.all())
-      if (p.value.leaf()->grad)
-        for (const double g : p.value.leaf()->grad->values())
-          largest = std::max(largest, std::abs(g));
-    for (const Parameter& p : made.params.all()) {
-      const std::vector<double> grad = p.value.leaf()->grad
-                                           ? p.value.leaf()->grad->values()
-                                           : std::vector<double>(size_t(p.value.count()));
-      double* w = p.value.data<double>();
-      const int64_t stride = std::max<int64_t>(1, p.value.count() / 4);
-      for (int64_t i = 0; i < p.value.count(); i += stride) {
-        constexpr double kMove = 1e-5;
-        const double kept = w[i];
-        w[i] = kept + kMove;
-        const double above = loss();
-        w[i] = kept - kMove;
-        const double below = loss();
-        w[i] = kept;
-        EXPECT_NEAR(grad[static_cast<size_t>(i)], (above - below) / (2 * kMove), 1e-7 * largest)
-            << p.name << "[" << i << "]";
-      }
-    }
+    expect_right_gradients(made.params,
+                           [&] { return batch_loss(*made.model, batch, options).total; });
   }
 }
 

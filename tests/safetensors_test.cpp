@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <span>
 #include <string>
@@ -24,11 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 using Names = std::vector<std::string>;
-
-// Not through the code under test.
-void put(const fs::path& path, std::string_view content) {
-  std::ofstream(path, std::ios::binary) << content;
-}
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
@@ -516,7 +510,7 @@ TEST(Safetensors, RejectsBytesAfterTheLastTensorUnlessAllowed) {
             "m: has 1 bytes too many: its tensors take 0, and 1 follow the header");
 
   const Folder folder;
-  put(folder / "m", known_file() + "more");
+  folder.put("m", known_file() + "more");
   const SafetensorsFile file = SafetensorsFile::open(folder / "m", {.allow_trailing_bytes = true});
   EXPECT_EQ(file.trailing_bytes(), 4u);
   EXPECT_EQ(text_of(file.at("a").bytes), text_of(known_tensors()[0].bytes));
@@ -541,7 +535,7 @@ TEST(Safetensors, NamesThePathOfWhatItCannotOpen) {
             (folder / "none") + ": cannot open: No such file or directory");
   EXPECT_EQ(message([&] { SafetensorsFile::open(folder.path()); }),
             folder.path().string() + ": is a directory; a file was wanted");
-  put(folder / "empty", "");
+  folder.put("empty", "");
   EXPECT_EQ(message([&] {
               SafetensorsFile::open(folder / "empty");
             }).substr(0, (folder / "empty").size() + 17),

@@ -253,9 +253,8 @@ std::shared_ptr<const Tokenizer> learn_sentencepiece(const TextStream& texts,
           ") and the number of sentences to learn from (", options.sentences, ") must be positive");
   require(options.coverage > 0 && options.coverage <= 1, "tokenizer: a coverage of ",
           options.coverage, " was given; it is a share of the characters, above 0 and at most 1");
-  constexpr int64_t kSpecials = 4;  // padding, unknown, begin and end
-  require(options.size > kSpecials, "tokenizer: a size of ", options.size,
-          " leaves no room for pieces; ", kSpecials, " entries are special");
+  require(options.size > SpecialIds::kCount, "tokenizer: a size of ", options.size,
+          " leaves no room for pieces; ", SpecialIds::kCount, " entries are special");
   const std::vector<std::string> lines = sample(texts, options.sentences, options.seed);
   require(!lines.empty(), "tokenizer: there is no text to learn '", options.kind, "' from");
 

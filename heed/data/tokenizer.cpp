@@ -143,8 +143,6 @@ const LookUp::Manner kCharacters{.split = characters_of,
 
 using Made = std::shared_ptr<const Tokenizer>;
 
-constexpr Id kSpecials = 4;  // entries of every vocabulary
-
 Made learn_look_up(const LookUp::Manner& manner, const TextStream& texts,
                    const TokenizerOptions& options) {
   Vocabulary::Counts counts;
@@ -160,7 +158,7 @@ Made learn_look_up(const LookUp::Manner& manner, const TextStream& texts,
   Vocabulary vocabulary =
       Vocabulary::learn(counts, {.size = options.size, .min_count = options.min_count});
   const bool newline = vocabulary.id(kNewline) != vocabulary.special().unknown;
-  const Id known = vocabulary.size() - kSpecials - (newline ? 1 : 0);
+  const Id known = vocabulary.size() - SpecialIds::kCount - (newline ? 1 : 0);
   require(known > 0 || options.min_count <= 1, "tokenizer: nothing comes ", options.min_count,
           " times, so that all of '", options.kind, "' would be unknown; want a lower count");
   return std::make_shared<LookUp>(std::move(vocabulary), manner);

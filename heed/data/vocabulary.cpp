@@ -12,7 +12,8 @@ namespace heed {
 namespace {
 
 // In the order of SpecialIds' fields.
-constexpr std::array<std::string_view, 4> kSpecial = {"<pad>", "<unk>", "<s>", "</s>"};
+constexpr std::array<std::string_view, SpecialIds::kCount> kSpecial = {"<pad>", "<unk>", "<s>",
+                                                                       "</s>"};
 
 bool is_special(std::string_view word) {
   return std::find(kSpecial.begin(), kSpecial.end(), word) != kSpecial.end();
@@ -47,8 +48,8 @@ Vocabulary::Vocabulary(std::vector<std::string> entries, const std::string& what
       missing.emplace_back(word);
   entries_.insert(entries_.begin(), missing.begin(), missing.end());
 
-  const std::array<Id*, 4> special = {&special_.pad, &special_.unknown, &special_.begin,
-                                      &special_.end};
+  const std::array<Id*, SpecialIds::kCount> special = {&special_.pad, &special_.unknown,
+                                                       &special_.begin, &special_.end};
   ids_.reserve(entries_.size());
   for (size_t i = 0; i < entries_.size(); ++i) {
     const auto id = static_cast<Id>(i);
@@ -62,9 +63,8 @@ Vocabulary::Vocabulary(std::vector<std::string> entries, const std::string& what
 }
 
 Vocabulary Vocabulary::learn(const Counts& counts, Limits limits) {
-  constexpr auto kSpecials = static_cast<int64_t>(kSpecial.size());
-  require(limits.size == 0 || limits.size > kSpecials, "vocabulary: a size of ", limits.size,
-          " leaves no room for words; ", kSpecials, " entries are special");
+  require(limits.size == 0 || limits.size > SpecialIds::kCount, "vocabulary: a size of ",
+          limits.size, " leaves no room for words; ", SpecialIds::kCount, " entries are special");
   std::vector<std::pair<std::string_view, int64_t>> words;
   for (const auto& [word, count] : counts)
     if (count >= limits.min_count && !is_special(word)) words.emplace_back(word, count);
@@ -72,7 +72,7 @@ Vocabulary Vocabulary::learn(const Counts& counts, Limits limits) {
     return a.second != b.second ? a.second > b.second : a.first < b.first;
   });
   if (limits.size > 0)
-    words.resize(std::min(words.size(), static_cast<size_t>(limits.size - kSpecials)));
+    words.resize(std::min(words.size(), static_cast<size_t>(limits.size - SpecialIds::kCount)));
   std::vector<std::string> entries(kSpecial.begin(), kSpecial.end());
   for (const auto& [word, count] : words) entries.emplace_back(word);
   return Vocabulary(std::move(entries), "vocabulary");

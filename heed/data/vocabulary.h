@@ -23,6 +23,8 @@ struct SpecialIds {
   Id begin = 2;    // what a decoder reads before the first word
   Id end = 3;      // after the last word
   bool operator==(const SpecialIds&) const = default;
+
+  static constexpr Id kCount = 4;
 };
 
 class Vocabulary {
