@@ -80,7 +80,7 @@ Text read_text(const std::string& path, bool alignments) {
       check_utf8(*line);
       if (alignments) parse_gold_alignment(*line);
     } catch (const Error& error) {
-      fail(text.name, ":", reader.position().line, ": ", error.what());
+      fail(text.name, ": line ", reader.position().line, ": ", error.what());
     }
     text.lines.emplace_back(strip_right(*line));
   }

@@ -139,6 +139,15 @@ void want_of_family(const ModelConfig& config, const std::set<std::string>& give
   });
   want(!given.contains("input_feeding") || !config.input_feeding || config.wiring == "after",
        "--input-feeding is for --wiring after");
+  bool has_rank = config.score == "general";
+  std::string with_rank;
+  for (const ScoreRow& row : score_table()) {
+    if (!row.has_rank) continue;
+    has_rank = has_rank || config.score == row.name;
+    with_rank += (with_rank.empty() ? "" : ", ") + std::string(row.name);
+  }
+  want(!given.contains("rank") || config.rank == 0 || has_rank,
+       "--rank is for --score " + with_rank + "; this model's is " + config.score);
 }
 
 ModelConfig chosen_preset(const std::string& name, ModelKind kind) {

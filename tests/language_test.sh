@@ -204,7 +204,7 @@ refuse 2 "ends in .npy or .safetensors" embed --model elmo --output a.txt
 refuse 2 "--compare wants --word" embed --model elmo --compare a b
 refuse 1 "no word 'fish'" embed --model elmo --compare 'the dog' 'the cat' --word fish
 refuse 1 "no word" embed --model elmo --compare 'the dog' 'the cat' --word dog
-refuse 1 "text:1: wants a word, a sense" embed --model elmo --senses text
+refuse 1 "text: line 1: wants a word, a sense" embed --model elmo --senses text
 refuse 1 "line 1: not UTF-8" embed --model elmo --input latin1
 [ "$failed" = 0 ] && echo "language models and vectors behave"
 exit $failed

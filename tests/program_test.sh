@@ -64,9 +64,9 @@ expect 1 "ref has 3 lines, $work/two has 2" score -r "$work/ref" "$work/two"
 expect 1 "empty is empty" score -r "$work/empty" "$work/hyp"
 expect 1 "/nosuch: cannot be read: No such file" score -r /nosuch "$work/hyp"
 expect 1 "is a directory" score -r "$work/ref" "$work"
-expect 1 "latin1:1: not UTF-8: byte 4 is 0xE9" score -r "$work/ref" "$work/latin1"
+expect 1 "latin1: line 1: not UTF-8: byte 4 is 0xE9" score -r "$work/ref" "$work/latin1"
 expect 1 "cut.gz: cut short" score -r "$work/cut.gz" "$work/hyp"
-expect 1 "badlinks:2: alignment: token 2, '2:2'" score -m aer -r "$work/gold" "$work/badlinks"
+expect 1 "badlinks: line 2: alignment: token 2, '2:2'" score -m aer -r "$work/gold" "$work/badlinks"
 expect 2 "unknown metric 'blue'; did you mean 'bleu'" score -r "$work/ref" "$work/hyp" -m blue
 expect 2 "unknown tokenizer '13b'; did you mean '13a'" score -r "$work/ref" "$work/hyp" --tokenize 13b
 expect 2 "heed: --reference is required" score "$work/hyp"

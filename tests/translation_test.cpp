@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "heed/base/parallel.h"
+#include "heed/files/checksum.h"
 #include "heed/metrics/metrics.h"
 #include "heed/training/checkpoint.h"
 #include "heed/translation/choose_head.h"
@@ -91,6 +92,15 @@ TEST(ModelFolder, TokenizersOfARunBeforeAreForgotten) {
   EXPECT_NE(opened.tokenizers.source, opened.tokenizers.target);
 }
 
+TEST(ModelFolder, ChecksumsAreThoseOfGzip) {
+  const Folder folder;
+  EXPECT_EQ(checksum(folder.put("digits", "123456789")), "cbf43926");
+  EXPECT_EQ(checksum(folder.put("nothing", "")), "00000000");
+  const std::string much(200'000, 'x');  // more than is read at a time
+  EXPECT_EQ(checksum(folder.put("one", much)), checksum(folder.put("same", much)));
+  EXPECT_NE(checksum(folder / "one"), checksum(folder.put("other", much + 'x')));
+}
+
 TEST(ModelFolder, SaysWhatIsMissingOrDoesNotFit) {
   const Folder folder;
   put_model(folder, tiny("rnn"));
@@ -126,12 +136,17 @@ TEST(ModelFolder, SaysWhatIsMissingOrDoesNotFit) {
   EXPECT_TRUE(has(changed("\"size\": 16", "\"size\": 18"), "the model wants f32"));
   EXPECT_TRUE(has(with("config.json", "{}"), "not the configuration"));
   EXPECT_TRUE(has(with("config.json", "caf"), "not the configuration"));
+  const std::string grown = read(folder / "source.words") + "more\n";
+  EXPECT_TRUE(has(with("source.words", grown), "source.words: damaged, or not this model's"));
   const std::string weights = read(folder / "model.safetensors");
   EXPECT_TRUE(has(with("model.safetensors", weights.substr(0, 1000)), "model.safetensors"));
-  // A vocabulary that has grown.
-  EXPECT_TRUE(
-      has(with("source.words", read(folder / "source.words") + "more\n"), "tensor 'source."))
-      << with("source.words", read(folder / "source.words") + "more\n");
+  // The same in a folder from before there were checksums.
+  std::string without_sums = config;
+  without_sums.replace(without_sums.find("checksums"), 9, "something");
+  folder.put("config.json", without_sums);
+  EXPECT_EQ(said(), "");
+  EXPECT_TRUE(has(with("source.words", grown), "tensor 'source.")) << with("source.words", grown);
+  folder.put("config.json", config);
   EXPECT_TRUE(has(with("config.json", R"({"alignment": {"layer": 1},)" + config.substr(1)),
                   "'alignment' cannot be"));
   EXPECT_EQ(said(), "");

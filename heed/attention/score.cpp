@@ -212,13 +212,13 @@ std::unique_ptr<Score> make(const Params& params, const ScoreSizes& sizes) {
 constexpr ScoreRow kScores[] = {
     {"additive", "v^T tanh(W q + U k)", make<Additive>},
     {"tanh", "tanh(w1 k + w2 q)", make<Tanh>},
-    {"bilinear", "q^T W k, or q^T A B^T k by rank", make<Bilinear>},
+    {"bilinear", "q^T W k, or q^T A B^T k by rank", make<Bilinear>, true},
     {"dot", "q^T k", make<Dot>},
     {"scaled_dot", "q^T k / sqrt(d)", make<ScaledDot>},
     {"cosine", "gain cos(q, k)", make<Cosine>},
-    {"static", "W[i, j] by position, or W1 W2 by rank", make<Static>},
+    {"static", "W[i, j] by position, or W1 W2 by rank", make<Static>, true},
     {"location", "(W q)_j", make<Location>},
-    {"factorized", "log(softmax(q A) . softmax(k B))", make<Factorized>},
+    {"factorized", "log(softmax(q A) . softmax(k B))", make<Factorized>, true},
 };
 
 }  // namespace

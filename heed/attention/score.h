@@ -71,6 +71,7 @@ struct ScoreRow {
   const char* name;
   const char* formula;
   std::unique_ptr<Score> (*make)(const Params& params, const ScoreSizes& sizes);
+  bool has_rank = false;  // whether ScoreSizes::rank makes it another
 };
 std::span<const ScoreRow> score_table();
 

@@ -18,14 +18,14 @@ std::vector<SenseSentence> read_senses(const std::filesystem::path& path) {
     if (line->empty() || line->front() == '#') continue;
     const auto fields = split_fields(*line, '\t');
     const auto number = reader.position().line;
-    require(fields.size() == 3, path.string(), ":", number,
+    require(fields.size() == 3, path.string(), ": line ", number,
             ": wants a word, a sense and a sentence with tabs between, has ", fields.size(),
             " fields");
     SenseSentence s{std::string(fields[0]), std::string(fields[1]), std::string(fields[2])};
     std::vector<std::string> words;
     for (const std::string_view w : split_words(s.sentence)) words.emplace_back(w);
-    require(find_word(words, s.word).has_value(), path.string(), ":", number, ": no word '", s.word,
-            "' in the sentence");
+    require(find_word(words, s.word).has_value(), path.string(), ": line ", number, ": no word '",
+            s.word, "' in the sentence");
     senses[s.word].insert(s.sense);
     out.push_back(std::move(s));
   }

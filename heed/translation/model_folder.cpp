@@ -6,6 +6,7 @@
 
 #include "heed/base/check.h"
 #include "heed/files/atomic_file.h"
+#include "heed/files/checksum.h"
 #include "heed/training/checkpoint.h"
 
 namespace heed {
@@ -24,19 +25,47 @@ ModelFolder assembled(const std::filesystem::path& path, const ModelConfig& conf
   return {path, config, training, tokenizers, params, std::move(model), {}};
 }
 
-// Those of a run that never came to a checkpoint may be of another kind, and would be found first.
-void forget_tokenizers(const std::filesystem::path& folder) {
+// The names that a tokenizer's file may have in a model's folder.
+std::vector<std::string> tokenizer_names() {
+  std::vector<std::string> names;
   for (const char* name : {"source", "target", "joint"})
-    for (const char* suffix : {".spm", ".words", ".characters"}) {
-      std::error_code error;  // what cannot be removed cannot be written over either
-      std::filesystem::remove(folder / (std::string(name) + suffix), error);
-    }
+    for (const char* suffix : {".spm", ".words", ".characters"})
+      names.push_back(std::string(name) + suffix);
+  return names;
 }
 
-std::string config_text(const ModelConfig& config, const TrainConfig& training) {
+// Those of a run that never came to a checkpoint may be of another kind, and would be found first.
+void forget_tokenizers(const std::filesystem::path& folder) {
+  for (const std::string& name : tokenizer_names()) {
+    std::error_code error;  // what cannot be removed cannot be written over either
+    std::filesystem::remove(folder / name, error);
+  }
+}
+
+// Parameters tell by themselves that they are damaged; a tokenizer with a wrong byte may split
+// words otherwise, or make its library crash.
+nlohmann::ordered_json tokenizer_checksums(const std::filesystem::path& folder) {
+  nlohmann::ordered_json sums;
+  for (const std::string& name : tokenizer_names())
+    if (std::filesystem::exists(folder / name)) sums[name] = checksum(folder / name);
+  return sums;
+}
+void check_tokenizers(const std::filesystem::path& folder, const nlohmann::ordered_json& sums) {
+  for (const auto& [name, sum] : sums.items()) {
+    const std::filesystem::path file = folder / name;
+    if (!std::filesystem::exists(file)) continue;  // what is missing is told by who looks for it
+    const std::string found = checksum(file);
+    require(sum == found, file.string(), ": damaged, or not this model's: its checksum is ", found,
+            ", config.json has ", sum.dump(), "; copy the model's folder again");
+  }
+}
+
+std::string config_text(const ModelConfig& config, const TrainConfig& training,
+                        const nlohmann::ordered_json& checksums) {
   nlohmann::ordered_json json{{"heed", kFormat},
                               {"model", nlohmann::ordered_json::parse(to_json(config))},
-                              {"training", nlohmann::ordered_json::parse(to_json(training))}};
+                              {"training", nlohmann::ordered_json::parse(to_json(training))},
+                              {"checksums", checksums}};
   return json.dump(1) + "\n";
 }
 
@@ -82,7 +111,7 @@ ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& c
           ": the model's folder cannot be made: ", error ? error.message() : "it is a file");
   forget_tokenizers(path);
   tokenizers.save(path);
-  write_file(path / "config.json", config_text(config, training));
+  write_file(path / "config.json", config_text(config, training, tokenizer_checksums(path)));
   return folder;
 }
 
@@ -92,6 +121,7 @@ ModelFolder open_model(const std::filesystem::path& path, Parameters parameters)
   const ModelConfig config = model_config(json["model"].dump(), file);
   const TrainConfig training =
       json.contains("training") ? train_config(json["training"].dump(), file) : TrainConfig{};
+  if (json.contains("checksums")) check_tokenizers(path, json["checksums"]);
   ModelFolder folder =
       assembled(path, config, training, TokenizerPair::load(path),
                 parameters == Parameters::load ? Params::First::unset : Params::First::drawn);
