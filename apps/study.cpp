@@ -4,6 +4,7 @@
 
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/training.h"
 #include "heed/base/check.h"
 #include "heed/files/atomic_file.h"
 #include "heed/studies/study.h"
@@ -51,6 +52,7 @@ void run(Options o) {
   o.study.grammar = o.grammar, o.study.senses = o.senses;
   StatusLine status;
   o.study.tell = [&](const std::string& line) { status.show(line); };
+  o.study.stop = stop_on_signal();
   const Study study = row.run(o.study);
   status.clear();
   for (const StudyTable& table : study.tables) std::printf("%s\n", to_text(table).c_str());

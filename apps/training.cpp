@@ -18,7 +18,10 @@ namespace heed::apps {
 namespace {
 
 volatile std::sig_atomic_t stop_asked = 0;
-void ask_to_stop(int) { stop_asked = 1; }
+void ask_to_stop(int signal) {
+  stop_asked = 1;
+  std::signal(signal, SIG_DFL);  // who asks twice does not want to wait
+}
 
 bool has_checkpoint(const std::filesystem::path& folder) {
   return std::filesystem::exists(folder / "checkpoint" / "last.safetensors");
@@ -237,14 +240,18 @@ void TrainingLog::write(const Progress& p) {
   if (events_) events_->write(p.step, scalars(p));
 }
 
+std::function<bool()> stop_on_signal() {
+  std::signal(SIGINT, ask_to_stop);
+  std::signal(SIGTERM, ask_to_stop);
+  return [] { return stop_asked != 0; };
+}
+
 void run_training(Trainer& trainer, const TrainingRun& run) {
   if (trainer.steps() > 0)
     std::fprintf(stderr, "going on from step %lld\n", static_cast<long long>(trainer.steps()));
-  std::signal(SIGINT, ask_to_stop);
-  std::signal(SIGTERM, ask_to_stop);
   StatusLine status;
   Trainer::Hooks hooks;
-  hooks.stop = [] { return stop_asked != 0; };
+  hooks.stop = stop_on_signal();
   hooks.begun = run.begun;
   hooks.log = [&](const Progress& p) {
     tell(p, status);

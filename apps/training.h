@@ -86,6 +86,10 @@ struct TrainingRun {
   std::function<void()> begun = {};           // called where nothing speaks against the run
 };
 
+// From now on the first Ctrl-C, and the first SIGTERM, only ask to stop; gives what says whether
+// one did.
+std::function<bool()> stop_on_signal();
+
 // Trains until a limit or a signal, and tells of it on stderr.
 void run_training(Trainer& trainer, const TrainingRun& run);
 

@@ -634,7 +634,8 @@ TEST(Grammar, BadTablesAreNamed) {
     return said;
   };
   EXPECT_EQ(message([&] { Grammar{folder.path()}; }), "");
-  EXPECT_TRUE(has(complaint("names.tsv", "# x\npaul\n"), "names.tsv:2: 1 columns; 2 were wanted"));
+  EXPECT_TRUE(
+      has(complaint("names.tsv", "# x\npaul\n"), "names.tsv: line 2: 1 columns; 2 were wanted"));
   EXPECT_TRUE(has(complaint("names.tsv", "paul\tx\n"), "unknown word in column 2 'x'"));
   EXPECT_TRUE(has(complaint("names.tsv", "# none\n"), "has no words"));
   EXPECT_TRUE(

@@ -506,7 +506,7 @@ TEST(Senses, TheFileIsChecked) {
     return message([&] { read_senses(folder.put("s.tsv", text)); });
   };
   EXPECT_EQ(said("# word\nbark\tdog\tdogs bark .\nbark\ttree\tthe bark of a tree\n"), "");
-  EXPECT_TRUE(has(said("bark\tdog\n"), "s.tsv:1: wants a word, a sense and a sentence"));
+  EXPECT_TRUE(has(said("bark\tdog\n"), "s.tsv: line 1: wants a word, a sense and a sentence"));
   EXPECT_TRUE(has(said("bark\tdog\tcats meow\n"), "no word 'bark' in the sentence"));
   EXPECT_TRUE(has(said("bark\tdog\tdogs bark\n"), "has one sense only"));
   EXPECT_TRUE(has(said("\n"), "has no sentences"));

@@ -93,6 +93,16 @@ expect 0 "holds: query near a key" study dictionary --small --out "$work/new/stu
 for file in dictionary.json dictionary.svg dictionary-weights.svg; do
   [ -s "$work/new/studies/$file" ] || { echo "heed study: no $file"; failed=1; }
 done
+# One that is asked to stop leaves nothing behind.
+mkdir "$work/tmp"
+TMPDIR=$work/tmp "$heed" study recency --out "$work/new" 2>"$work/err" &
+pid=$!
+tries=0
+until [ -n "$(find "$work/tmp" -name model.safetensors)" ] || [ $((tries += 1)) -gt 150 ]; do sleep 0.1; done
+kill -TERM $pid
+wait $pid && { echo "heed study, stopped: exit code 0"; failed=1; }
+grep -q "study: stopped" "$work/err" || { echo "heed study, stopped: $(cat "$work/err")"; failed=1; }
+[ -z "$(ls "$work/tmp")" ] || { echo "heed study, stopped, leaves $(ls "$work/tmp")"; failed=1; }
 expect 2 "unknown study 'recence'; did you mean 'recency'" study recence
 expect 2 "the name of a study is required" study
 expect 2 "real text wants four files" study bottleneck --source "$work/ref"

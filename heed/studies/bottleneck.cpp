@@ -52,11 +52,9 @@ void compare(const Task& task, const std::filesystem::path& work, const StudyOpt
   for (const char* score : {"none", "additive"}) {
     Lesson lesson = task.lesson;
     lesson.model.score = score;
-    const auto tell = [&](const std::string& line) {
-      if (o.tell) o.tell(task.name + ", attention " + score + ": " + line);
-    };
     const ModelFolder model =
-        train_translator(task.corpus, lesson, work / (task.name + "-" + score), tell);
+        train_translator(task.corpus, lesson, work / (task.name + "-" + score),
+                         task.name + ", attention " + score, o);
     LineChart::Line line{
         std::string(score) == "none" ? "without attention" : "with attention", {}, {}};
     for (const Bucket& b : task.buckets) {

@@ -78,11 +78,8 @@ Study recency_study(const StudyOptions& o) {
     lesson.model.cell = e.name, lesson.model.bidirectional = e.bidirectional;
     lesson.model.score = "none";
     lesson.training.rate = 2e-3;  // plain cells learn by small steps
-    const auto tell = [&](const std::string& line) {
-      if (o.tell) o.tell(name + ": " + line);
-    };
     const std::filesystem::path folder = work.path() / (e.name + std::to_string(e.bidirectional));
-    const ModelFolder model = train_translator(corpus, lesson, folder, tell);
+    const ModelFolder model = train_translator(corpus, lesson, folder, name, o);
     const Params fresh(o.seed);
     make_model(
         fresh, lesson.model,

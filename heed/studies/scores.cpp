@@ -68,10 +68,7 @@ Study scores_study(const StudyOptions& o) {
     if (!o.small)
       lesson.training.rate = 4e-3, lesson.training.batch_tokens = 1024,
       lesson.training.warmup = 200;
-    const auto tell = [&](const std::string& line) {
-      if (o.tell) o.tell(name + ": " + line);
-    };
-    const ModelFolder model = train_translator(corpus, lesson, work.path() / name, tell);
+    const ModelFolder model = train_translator(corpus, lesson, work.path() / name, name, o);
     const Cost cost = cost_of(model, corpus);
     StudyTable::Entry error = "-";
     if (name != "none") error = alignment_error(model, test);

@@ -8,7 +8,6 @@
 #include "heed/language/senses.h"
 #include "heed/studies/study.h"
 #include "heed/studies/translators.h"
-#include "heed/training/trainer.h"
 #include "heed/view/plot.h"
 
 namespace heed {
@@ -100,7 +99,7 @@ ModelFolder train_embedder(const StudyOptions& o, const std::string& text,
       .lines = true, .context = *longest_sentence(config), .with_sources = true, .seed = o.seed};
   Trainer trainer(*model.model, model.params,
                   std::make_shared<TextCorpus>(part, tokenizer, options), lesson.training, folder);
-  trainer.run({});
+  train(trainer, lesson.training, "bidirectional language model", o);
   return open_model(folder);
 }
 
@@ -115,7 +114,6 @@ Study senses_study(const StudyOptions& o) {
   const std::vector<SenseSentence> test = made ? made_test(random) : read_senses(o.senses);
   std::string text = o.text.source;
   if (made) write_file(text = (work.path() / "text").string(), made_text(random));
-  if (o.tell) o.tell("training a bidirectional language model");
   const ModelFolder model = train_embedder(o, text, work.path() / "model");
   const Embedder embedder(model);
 

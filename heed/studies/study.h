@@ -24,6 +24,7 @@ struct StudyOptions {
   std::filesystem::path senses = "data/senses/senses.tsv";  // words in sentences, by sense
   CorpusFiles text = {}, test = {};  // bottleneck: real text to learn from and to translate
   std::function<void(const std::string&)> tell = {};  // what is being done now
+  std::function<bool()> stop = {};  // asked while models train: true makes the study throw Error
 };
 
 // Rows of numbers and words: what is printed, and what is kept as JSON with all digits.

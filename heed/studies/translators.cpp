@@ -11,7 +11,6 @@
 #include "heed/base/words.h"
 #include "heed/files/atomic_file.h"
 #include "heed/metrics/metrics.h"
-#include "heed/training/trainer.h"
 
 namespace heed {
 namespace {
@@ -101,9 +100,23 @@ Lesson small_lesson(int64_t size, int64_t steps, uint64_t seed) {
   return lesson;
 }
 
+void train(Trainer& trainer, const TrainConfig& config, const std::string& name,
+           const StudyOptions& options) {
+  Trainer::Hooks hooks;
+  if (options.tell)
+    hooks.log = [&](const Progress& p) {
+      char line[96];
+      std::snprintf(line, sizeof line, ": step %lld of %lld  loss %.3f",
+                    static_cast<long long>(p.step), static_cast<long long>(config.steps), p.loss);
+      options.tell(name + line);
+    };
+  hooks.stop = options.stop;
+  require(trainer.run(hooks) != Trainer::End::stopped, "study: stopped; nothing of it is kept");
+}
+
 ModelFolder train_translator(const CorpusFiles& files, const Lesson& lesson,
-                             const std::filesystem::path& folder,
-                             const std::function<void(const std::string&)>& tell) {
+                             const std::filesystem::path& folder, const std::string& name,
+                             const StudyOptions& options) {
   const TokenizerPair tokenizers{learn_tokenizer(texts(files, Side::source), lesson.tokens),
                                  learn_tokenizer(texts(files, Side::target), lesson.tokens)};
   const ModelFolder model = create_model(folder, lesson.model, lesson.training, tokenizers);
@@ -112,16 +125,7 @@ ModelFolder train_translator(const CorpusFiles& files, const Lesson& lesson,
     cleaning.max_length = std::min(cleaning.max_length, *most);
   Trainer trainer(*model.model, model.params, std::make_shared<Corpus>(files, tokenizers, cleaning),
                   lesson.training, folder);
-  Trainer::Hooks hooks;
-  if (tell)
-    hooks.log = [&](const Progress& p) {
-      char line[96];
-      std::snprintf(line, sizeof line, "step %lld of %lld  loss %.3f",
-                    static_cast<long long>(p.step), static_cast<long long>(lesson.training.steps),
-                    p.loss);
-      tell(line);
-    };
-  trainer.run(hooks);
+  train(trainer, lesson.training, name, options);
   return open_model(folder);  // the parameters that were kept: their average, if one was asked for
 }
 

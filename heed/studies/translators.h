@@ -2,11 +2,12 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "heed/data/grammar.h"
+#include "heed/studies/study.h"
+#include "heed/training/trainer.h"
 #include "heed/translation/translator.h"
 
 namespace heed {
@@ -52,10 +53,13 @@ struct Lesson {
 // What a run of small models trains by: no dropout, no smoothing, no average.
 Lesson small_lesson(int64_t size, int64_t steps, uint64_t seed);
 
-// Trains a new translator in `folder`. `tell` hears of its progress.
+// Trains to the end, tells of it under this name, and throws Error if it is to stop.
+void train(Trainer& trainer, const TrainConfig& config, const std::string& name,
+           const StudyOptions& options);
+// Trains a new translator in `folder`.
 ModelFolder train_translator(const CorpusFiles& corpus, const Lesson& lesson,
-                             const std::filesystem::path& folder,
-                             const std::function<void(const std::string&)>& tell);
+                             const std::filesystem::path& folder, const std::string& name,
+                             const StudyOptions& options);
 // The pairs as files in `folder`.
 CorpusFiles as_files(const Pairs& pairs, const std::filesystem::path& folder);
 

@@ -57,7 +57,7 @@ void read_table(const std::filesystem::path& path, size_t columns,
   bool any = false;
   while (const auto line = reader.next()) {
     if (line->empty() || line->starts_with('#')) continue;
-    const std::string where = path.string() + ":" + std::to_string(reader.position().line);
+    const std::string where = path.string() + ": line " + std::to_string(reader.position().line);
     const std::vector<std::string_view> fields = split_fields(*line, '\t');
     require(fields.size() == columns, where, ": ", fields.size(), " columns; ", columns,
             " were wanted, with tabs between them");
