@@ -8,6 +8,7 @@
 #include "heed/training/trainer.h"
 #include "tests/parameter_gradients.h"
 #include "tests/small_language_models.h"
+#include "tests/step_by_step.h"
 #include "tests/toy.h"
 
 namespace heed {
@@ -77,14 +78,6 @@ Words random_words(int64_t count, uint64_t seed) {
   return out;
 }
 
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return INFINITY;
-  double most = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    most = std::isfinite(a[i] - b[i]) ? std::max(most, std::abs(a[i] - b[i])) : INFINITY;
-  return most;
-}
-
 TEST(LanguageModels, StepByStepIsTheSameAsAllAtOnce) {
   constexpr int64_t B = 3, T = 6;
   for (const Named& n : all_models()) {
@@ -92,24 +85,7 @@ TEST(LanguageModels, StepByStepIsTheSameAsAllAtOnce) {
     const Made made = make(n.config);
     Words in = random_words(B * T, 2);
     for (int64_t b = 0; b < B; ++b) in[static_cast<size_t>(b * T)] = kBegin;
-    const Forced forced = made.model->force(no_source(B), ids(in, {B, T}), true);
-    EXPECT_EQ(forced.weights.empty(), n.config.score == "none");
-    const Tensor all = log_softmax(linear(forced.hidden, made.model->output_weight()));
-    State state = made.model->start(no_source(B));
-    for (int64_t t = 0; t < T; ++t) {
-      Words last;
-      for (int64_t b = 0; b < B; ++b) last.push_back(in[static_cast<size_t>(b * T + t)]);
-      const Step step = made.model->step(state, last, true);
-      EXPECT_LT(distance(log_softmax(step.logits).values(), slice(all, 1, t, t + 1).values()),
-                kRounding)
-          << "step " << t;
-      ASSERT_EQ(step.weights.size(), forced.weights.size());
-      for (size_t i = 0; i < step.weights.size(); ++i) {
-        const Tensor row = slice(slice(forced.weights[i].values, 2, t, t + 1), 3, 0, t + 1);
-        EXPECT_LT(distance(step.weights[i].values.values(), row.values()), kRounding)
-            << "weights of step " << t;
-      }
-    }
+    expect_steps_as_forced(*made.model, no_source(B), in, B, T, n.config.score != "none");
   }
 }
 

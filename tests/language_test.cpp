@@ -13,6 +13,7 @@
 #include "heed/language/senses.h"
 #include "heed/training/trainer.h"
 #include "tests/small_language_models.h"
+#include "tests/step_by_step.h"
 #include "tests/toy.h"
 
 namespace heed {

@@ -11,6 +11,7 @@
 #include "heed/training/optimizer.h"
 #include "tests/parameter_gradients.h"
 #include "tests/sources.h"
+#include "tests/step_by_step.h"
 #include "tests/toy.h"
 
 namespace heed {
@@ -142,17 +143,6 @@ std::vector<Words> sentences(const std::vector<int>& lengths, int64_t vocabulary
 // Row i of a matrix.
 std::vector<double> row(const Tensor& x, int64_t i) { return slice(x, 0, i, i + 1).values(); }
 
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return INFINITY;
-  double most = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    most = std::isfinite(a[i] - b[i]) ? std::max(most, std::abs(a[i] - b[i])) : INFINITY;
-  return most;
-}
-
-// Both sides compute the same in another order, in f32, on numbers of about 1 to 10.
-constexpr double kRounding = 1e-5;
-
 TEST(Models, StepByStepIsTheSameAsAllAtOnce) {
   const std::vector<Words> rows = sentences({5, 2, 4}, kSourceWords, 1);
   const int64_t B = 3, T = 6;
@@ -164,24 +154,7 @@ TEST(Models, StepByStepIsTheSameAsAllAtOnce) {
       in.push_back(kBegin);
       in.insert(in.end(), w.begin(), w.end() - 1);
     }
-    const Forced forced = made.model->force(source_of(rows), ids(in, {B, T}), true);
-    const Tensor all = log_softmax(linear(forced.hidden, made.model->output_weight()));
-    State state = made.model->start(source_of(rows));
-    EXPECT_EQ(forced.weights.empty(), n.config.score == "none");
-    for (int64_t t = 0; t < T; ++t) {
-      Words last;
-      for (int64_t b = 0; b < B; ++b) last.push_back(in[static_cast<size_t>(b * T + t)]);
-      const Step step = made.model->step(state, last, true);
-      EXPECT_LT(distance(log_softmax(step.logits).values(), slice(all, 1, t, t + 1).values()),
-                kRounding)
-          << "step " << t;
-      ASSERT_EQ(step.weights.size(), forced.weights.size());
-      for (size_t i = 0; i < step.weights.size(); ++i)
-        EXPECT_LT(distance(step.weights[i].values.values(),
-                           slice(forced.weights[i].values, 2, t, t + 1).values()),
-                  kRounding)
-            << "weights of step " << t;
-    }
+    expect_steps_as_forced(*made.model, source_of(rows), in, B, T, n.config.score != "none");
   }
 }
 

@@ -28,7 +28,4 @@ inline Source no_source(int64_t rows) {
   return {ids(std::vector<Id>(), {rows, 0}), std::vector<Id>(static_cast<size_t>(rows), 0)};
 }
 
-// What is computed in another order, in f32, on numbers of about 1 to 10 may differ by this.
-inline constexpr double kRounding = 1e-5;
-
 }  // namespace heed
