@@ -1,5 +1,4 @@
-// A kernel on a GPU against the CPU's: its arrays on both, what it may err by, and its time. Of one
-// program, whose options these are.
+// A kernel on a GPU against the CPU's: its arrays on both, and what it may err by.
 //
 // Every case runs the CPU's body in f64 (the reference) and in f32, and the GPU's twice, on the
 // same numbers (rounded to the type first). Allowed: twice the error of the CPU's f32 body and 4
@@ -23,18 +22,10 @@
 
 #include "heed/base/check.h"
 #include "heed/kernels/kernels.h"
+#include "tests/cuda/timing.h"
 
 namespace heed::kernels {
 namespace {
-
-bool timing = false;
-std::string wanted;
-int passed = 0, failed = 0;
-cudaStream_t stream = nullptr;
-
-void check(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) fail(what, ": ", cudaGetErrorString(error));
-}
 
 // ---- arrays
 
@@ -272,35 +263,6 @@ struct Options {
          flops = 0;  // of one run; bytes with numbers of 4 (bf16: their `half` share halved)
   double half = 1;   // share of the bytes that are numbers of type T
 };
-
-// Runs a graph of ten runs, 20 times; returns the median of a run in microseconds.
-template <class Run>
-double microseconds(Run run) {
-  constexpr int kRuns = 10;
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  for (int i = 0; i < kRuns; ++i) run();
-  check(cudaStreamEndCapture(stream, &graph), "capture");
-  check(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
-  cudaEvent_t begin, end;
-  check(cudaEventCreate(&begin), "event");
-  check(cudaEventCreate(&end), "event");
-  std::vector<float> times;
-  for (int i = 0; i < 23; ++i) {
-    check(cudaEventRecord(begin, stream), "event");
-    check(cudaGraphLaunch(exec, stream), "graph");
-    check(cudaEventRecord(end, stream), "event");
-    check(cudaEventSynchronize(end), "graph");
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, begin, end), "event");
-    if (i >= 3) times.push_back(ms);
-  }
-  cudaEventDestroy(begin), cudaEventDestroy(end);
-  cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
-  std::nth_element(times.begin(), times.begin() + 10, times.end());
-  return times[10] * 1e3 / kRuns;
-}
 
 struct Errors {
   double absolute = 0, relative = 0, scale = 0;

@@ -27,20 +27,13 @@
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
 #include "heed/kernels/kernels.h"
+#include "tests/cuda/timing.h"
 
 using namespace heed;
 using namespace heed::kernels;
 
 namespace {
 
-bool timing = false;
-std::string wanted;
-int passed = 0, failed = 0;
-cudaStream_t stream = nullptr;
-
-void check(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) fail(what, ": ", cudaGetErrorString(error));
-}
 std::string format(const char* text, auto... values) {
   char line[400];
   std::snprintf(line, sizeof line, text, values...);
@@ -431,19 +424,6 @@ struct OnGpu {
   }
 };
 
-// A graph of `count` runs.
-template <class Run>
-cudaGraphExec_t captured(int count, Run run) {
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  for (int i = 0; i < count; ++i) run();
-  check(cudaStreamEndCapture(stream, &graph), "capture");
-  check(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
-  cudaGraphDestroy(graph);
-  return exec;
-}
-
 bool same_bits(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
   for (size_t i = 0; i < a.size(); ++i)
     if (a[i].size() != b[i].size() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * 4) != 0)
@@ -597,30 +577,6 @@ void does_not_fit(const char* why, Cell cell, int64_t rows, int64_t n, int64_t o
       refused = true;
     }
   report(!one && !other && refused, title);
-}
-
-// The median of a run in microseconds: a graph of ten runs, 20 times.
-template <class Run>
-double microseconds(Run run) {
-  constexpr int kRuns = 10;
-  const cudaGraphExec_t exec = captured(kRuns, run);
-  cudaEvent_t begin, end;
-  check(cudaEventCreate(&begin), "event");
-  check(cudaEventCreate(&end), "event");
-  std::vector<float> times;
-  for (int i = 0; i < 23; ++i) {
-    check(cudaEventRecord(begin, stream), "event");
-    check(cudaGraphLaunch(exec, stream), "graph");
-    check(cudaEventRecord(end, stream), "event");
-    check(cudaEventSynchronize(end), "graph");
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, begin, end), "event");
-    if (i >= 3) times.push_back(ms);
-  }
-  cudaEventDestroy(begin), cudaEventDestroy(end);
-  cudaGraphExecDestroy(exec);
-  std::nth_element(times.begin(), times.begin() + 10, times.end());
-  return times[10] * 1e3 / kRuns;
 }
 
 void time(const Case& k) {
