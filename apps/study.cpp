@@ -52,7 +52,11 @@ void run(Options o) {
   o.study.grammar = o.grammar, o.study.senses = o.senses;
   StatusLine status;
   o.study.tell = [&](const std::string& line) { status.show(line); };
-  o.study.stop = stop_on_signal();
+  // Only from where a model trains on: before, and in a study without any, Ctrl-C ends at once.
+  o.study.stop = [asked = std::function<bool()>()]() mutable {
+    if (!asked) asked = stop_on_signal();
+    return asked();
+  };
   const Study study = row.run(o.study);
   status.clear();
   for (const StudyTable& table : study.tables) std::printf("%s\n", to_text(table).c_str());

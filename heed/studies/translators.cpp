@@ -103,13 +103,15 @@ Lesson small_lesson(int64_t size, int64_t steps, uint64_t seed) {
 void train(Trainer& trainer, const TrainConfig& config, const std::string& name,
            const StudyOptions& options) {
   Trainer::Hooks hooks;
-  if (options.tell)
+  if (options.tell) {
+    options.tell(name);
     hooks.log = [&](const Progress& p) {
       char line[96];
       std::snprintf(line, sizeof line, ": step %lld of %lld  loss %.3f",
                     static_cast<long long>(p.step), static_cast<long long>(config.steps), p.loss);
       options.tell(name + line);
     };
+  }
   hooks.stop = options.stop;
   require(trainer.run(hooks) != Trainer::End::stopped, "study: stopped; nothing of it is kept");
 }
