@@ -344,9 +344,10 @@ TEST_F(OnGpu, LargerSizesAgreeToo) {
 
 // Keys and values in bf16 with a mask, recorded: nothing that stands at a padded place counts.
 TEST_F(OnGpu, AttentionInBf16SeesWhatItsMaskShows) {
-  const int64_t B = 3, H = 4, G = 2, T = 40;
-  const std::vector<Id> lengths{40, 13, 1};
-  for (const int64_t d : {20, 32})  // plain threads, and tensor cores
+  const int64_t B = 3, H = 4, G = 2;
+  for (const int64_t d : {20, 32, 64, 128}) {  // plain threads, tensor cores, warpgroups of them
+    const int64_t T = d < 64 ? 40 : 140;
+    const std::vector<Id> lengths{static_cast<Id>(T), static_cast<Id>(T / 3), 1};
     for (const Mask& mask :
          {Mask::causal(), Mask::padding(lengths), Mask::padding(lengths) & Mask::causal()}) {
       const bool padded = mask.ranges({B, H, T, T, 0})->size(0) > 1;
@@ -377,6 +378,7 @@ TEST_F(OnGpu, AttentionInBf16SeesWhatItsMaskShows) {
       for (size_t i = 0; i < truth.size(); ++i)
         EXPECT_LE(worst(truth[i], gpu[i]), 3 * 0x1p-8 * largest(truth[i])) << "part " << i;
     }
+  }
 }
 
 // What stands at a key, no number included, reaches only the queries that see it: also by plain ops
@@ -424,6 +426,50 @@ TEST_F(OnGpu, AKeyThatOnlySomeSeeReachesNoOther) {
         }
       }
     }
+}
+
+// The same in bf16: by tensor cores, and by warpgroups of them.
+TEST_F(OnGpu, AKeyThatOnlySomeSeeReachesNoOtherInBf16) {
+  const int64_t T = 140, place = 77;
+  for (const int64_t d : {32, 64, 128}) {
+    const Shape shape{2, 2, T, d};
+    Random random(11);
+    std::vector<Tensor> clean;
+    for (int i = 0; i < 3; ++i) {
+      std::vector<double> values(static_cast<size_t>(shape.count()));
+      for (double& x : values) x = random.normal();
+      clean.push_back(tensor(values, shape, Type::f32));
+    }
+    const auto f = [&](const std::vector<Tensor>& x) {
+      const auto as = [&](size_t i) { return cast(x[i], Type::bf16); };
+      const Params none(1);
+      const auto score = make_score("scaled_dot", none, {.query = d, .key = d, .heads = 2});
+      return cast(attend(*score, as(0), as(1), as(2), {.mask = Mask::causal()}).context, Type::f32);
+    };
+    const Everything want = everything(clean, Device::cuda, f);
+    for (const double planted : {std::nan(""), HUGE_VAL})
+      for (const size_t which : {size_t{1}, size_t{2}}) {
+        SCOPED_TRACE(std::to_string(d) + (which == 1 ? ", key " : ", value ") +
+                     std::to_string(planted));
+        std::vector<double> values = clean[which].values();
+        const auto at = [&](size_t i) { return static_cast<int64_t>(i) / d % T; };
+        for (size_t i = 0; i < values.size(); ++i)
+          if (at(i) >= place) values[i] = planted;
+        std::vector<Tensor> x = clean;
+        x[which] = tensor(values, shape, Type::f32);
+        const Everything got = everything(x, Device::cuda, f);
+        for (const size_t part : {size_t{0}, size_t{1}}) {  // the result, and the gradient of q
+          int64_t differ = 0;
+          for (size_t i = 0; i < got[part].size(); ++i)
+            differ += at(i) < place && want[part][i] != got[part][i];
+          EXPECT_EQ(differ, 0) << (part ? "gradient of q" : "result");
+        }
+        int64_t finite = 0;  // of rows that see it
+        for (size_t i = 0; i < got[0].size(); ++i)
+          finite += at(i) >= place && std::isfinite(got[0][i]);
+        EXPECT_EQ(finite, 0);
+      }
+  }
 }
 
 // ---- search

@@ -53,7 +53,8 @@ struct Traits {
   ScoreForm form = ScoreForm::dot;
   Mask mask = Mask::all;
   Bias bias = Bias::none;
-  bool place = false, weights = false, add = false, nan = false, one_key_batch = false;
+  bool place = false, weights = false, add = false, nan = false;
+  bool one_key_batch = false, one_key_head = false, one_gradient = false;  // for all
   float dropout = 0;
   Lay lay = Lay::model;
 };
@@ -99,7 +100,18 @@ std::vector<Case> cases() {
       {"T 900 window 128", {2, 2, 2, 900, 900, 128, 128}, {.mask = Mask::window, .add = true}},
       {"T 640 grouped", {2, 6, 2, 640, 700, 128, 128}, {.mask = Mask::causal, .add = true}},
       {"T 640 grouped 64", {2, 8, 2, 640, 700, 64, 64}, {.mask = Mask::ragged, .nan = true}},
+      // As many heads as make blocks stay, on 132 processors; most then take several tiles of
+      // queries each.
+      {"staying", {66, 4, 2, 130, 300, 128, 128}, {.mask = Mask::causal}},
+      {"staying, ragged", {66, 4, 4, 200, 150, 128, 128}, {.mask = Mask::ragged, .nan = true}},
+      {"staying, three tiles", {66, 2, 1, 270, 140, 128, 128}, {.mask = Mask::holes, .nan = true}},
+      {"staying, one tile", {132, 2, 1, 100, 140, 64, 64}, {.mask = Mask::holes, .nan = true}},
+      {"staying, two groups", {66, 2, 2, 200, 300, 64, 64}, {.mask = Mask::causal}},
+      {"staying, three groups", {66, 2, 2, 300, 300, 64, 64}, {.mask = Mask::causal}},
+      {"staying, some without work", {62, 2, 2, 200, 150, 64, 64}, {.mask = Mask::ragged}},
       {"one key batch long", {3, 2, 2, 140, 170, 64, 64}, {.one_key_batch = true}},
+      {"one key head long", {3, 4, 2, 140, 170, 128, 128}, {.one_key_head = true}},
+      {"one gradient long", {3, 2, 2, 140, 170, 64, 64}, {.one_gradient = true}},
       {"grouped", {2, 8, 2, 19, 23, 32, 32}, {.mask = Mask::ragged}},
       {"grouped long", {2, 6, 2, 150, 140, 64, 64}, {.mask = Mask::causal}},
       {"grouped 128", {1, 4, 1, 130, 257, 128, 128}, {.mask = Mask::window}},
@@ -187,7 +199,7 @@ double rounded(double x, bool to_bf16) {
 // A problem with its inputs, as numbers that the type can hold.
 struct Problem {
   Case c;
-  Layout q, k, value, context, weights, bias;
+  Layout q, k, value, context, g, dk, dvalue, weights, bias;
   Numbers q_data, k_data, value_data, g_data, bias_data, place_data, dk0, dvalue0;
   std::vector<Id> range;
   double scale;
@@ -202,16 +214,19 @@ struct Problem {
       }
       return x;
     };
-    const int64_t kB = c.one_key_batch ? 1 : c.B;
+    const int64_t kB = c.one_key_batch ? 1 : c.B, kG = c.one_key_head ? 1 : c.G;
     q = layout(c.lay, c.B, c.H, c.Tq, c.n);
-    k = layout(c.lay, kB, c.G, c.Tk, c.n);
-    value = layout(c.lay, kB, c.G, c.Tk, c.m);
-    context = layout(c.lay, c.B, c.H, c.Tq, c.m);
+    k = layout(c.lay, kB, kG, c.Tk, c.n);
+    value = layout(c.lay, kB, kG, c.Tk, c.m);
+    context = g = layout(c.lay, c.B, c.H, c.Tq, c.m);
+    // dk and dvalue have every sentence and head, also where these share their keys.
+    dk = layout(c.lay, c.B, c.G, c.Tk, c.n);
+    dvalue = layout(c.lay, c.B, c.G, c.Tk, c.m);
     weights = layout(Lay::heads, c.B, c.H, c.Tq, c.Tk);
     const bool log_dot = c.form == ScoreForm::log_dot;
     q_data = fill(q.total, 1, log_dot), k_data = fill(k.total, 1, log_dot);
-    value_data = fill(value.total, 1), g_data = fill(context.total, 1);
-    dk0 = fill(gradient(k, kB).total, 1), dvalue0 = fill(gradient(value, kB).total, 1);
+    value_data = fill(value.total, 1), g_data = fill(g.total, 1);
+    dk0 = fill(dk.total, 1), dvalue0 = fill(dvalue.total, 1);
     scale = rounded(log_dot ? 1.5 : 1.7 / std::sqrt(static_cast<double>(c.n)), false);
     switch (c.bias) {
       case Bias::none: bias = {}; break;
@@ -235,14 +250,8 @@ struct Problem {
     if (c.mask != Mask::all) take_range(random);
     if (c.nan) hide();
     if (c.one_key_batch) k.batch = value.batch = 0;
-  }
-
-  // dk and dvalue have every sentence, also where these share their keys.
-  Layout gradient(const Layout& x, int64_t kB) const {
-    if (kB == c.B) return x;
-    Layout y = x;
-    y.batch = x.total - x.offset, y.total = x.offset + c.B * y.batch;
-    return y;
+    if (c.one_key_head) k.head = value.head = 0;
+    if (c.one_gradient) g.row = 0;
   }
 
   void take_range(Random& random) {
@@ -267,23 +276,27 @@ struct Problem {
       }
     }
   }
-  // NaN where no row of the sentence sees: it must not come out anywhere else.
+  // NaN in keys that no row of the sentence sees, and in rows that see none: it must not come out
+  // anywhere else.
   void hide() {
-    for (int64_t b = 0; b < c.B; ++b)
-      for (int64_t j = 0; j < c.Tk; ++j) {
-        bool seen = false;
-        for (int64_t i = 0; i < c.Tq; ++i) {
-          const Id* r = range.data() + (b * c.Tq + i) * 2;
-          seen = seen || (r[0] <= j && j < r[1]);
-        }
-        if (seen) continue;
-        for (int64_t g = 0; g < c.G; ++g) {
-          double* at_k = k_data.data() + k.offset + b * k.batch + g * k.head + j * k.row;
-          double* at_value =
-              value_data.data() + value.offset + b * value.batch + g * value.head + j * value.row;
-          std::fill_n(at_k, c.n, std::nan("")), std::fill_n(at_value, c.m, std::nan(""));
-        }
+    const auto fill = [](Numbers& data, const Layout& l, int64_t b, int64_t heads, int64_t i,
+                         int64_t n) {
+      for (int64_t h = 0; h < heads; ++h)
+        std::fill_n(data.data() + l.offset + b * l.batch + h * l.head + i * l.row, n, std::nan(""));
+    };
+    for (int64_t b = 0; b < c.B; ++b) {
+      std::vector<bool> seen(static_cast<size_t>(c.Tk));
+      for (int64_t i = 0; i < c.Tq; ++i) {
+        const Id* r = range.data() + (b * c.Tq + i) * 2;
+        const int64_t begin = std::max<int64_t>(r[0], 0), end = std::min<int64_t>(r[1], c.Tk);
+        for (int64_t j = begin; j < end; ++j) seen[static_cast<size_t>(j)] = true;
+        if (begin < end) continue;
+        fill(q_data, q, b, c.H, i, c.n), fill(g_data, g, b, c.H, i, c.m);
       }
+      for (int64_t j = 0; j < c.Tk; ++j)
+        if (!seen[static_cast<size_t>(j)])
+          fill(k_data, k, b, c.G, j, c.n), fill(value_data, value, b, c.G, j, c.m);
+    }
   }
 };
 
@@ -410,14 +423,11 @@ Outputs run_both(const Problem& p, const Outputs* from) {
 
   AttentionGrad<T> k{};
   k.forward = a;
-  k.dcontext = heads(constant(memory.template put_as<T>(p.g_data)), p.context);
-  const int64_t kB = c.one_key_batch ? 1 : c.B;
-  Layout lk = p.k, lv = p.value;
-  if (kB != c.B) lk = p.gradient(lk, kB), lv = p.gradient(lv, kB);
+  k.dcontext = heads(constant(memory.template put_as<T>(p.g_data)), p.g);
   T *dq = memory.template put_as<T>(filled(p.q.total)),
-    *dk = memory.template put_as<T>(c.add ? p.dk0 : filled(lk.total)),
-    *dvalue = memory.template put_as<T>(c.add ? p.dvalue0 : filled(lv.total));
-  k.dq = heads(dq, p.q), k.dk = heads(dk, lk), k.dvalue = heads(dvalue, lv);
+    *dk = memory.template put_as<T>(c.add ? p.dk0 : filled(p.dk.total)),
+    *dvalue = memory.template put_as<T>(c.add ? p.dvalue0 : filled(p.dvalue.total));
+  k.dq = heads(dq, p.q), k.dk = heads(dk, p.dk), k.dvalue = heads(dvalue, p.dvalue);
   k.add = c.add;
   W *dbias = nullptr, *dplace = nullptr;
   if (c.bias != Bias::none) {
@@ -429,8 +439,8 @@ Outputs run_both(const Problem& p, const Outputs* from) {
   if constexpr (std::is_same_v<Device, Cuda>)
     if (!check(cudaDeviceSynchronize(), "AttentionGrad")) return out;
   keep("dq", dq, p.q.total);
-  keep("dk", dk, lk.total);
-  keep("dvalue", dvalue, lv.total);
+  keep("dk", dk, p.dk.total);
+  keep("dvalue", dvalue, p.dvalue.total);
   if (dbias) keep("dbias", dbias, p.bias.total);
   if (dplace) keep("dplace", dplace, c.B * c.H * c.Tq);
   return out;
@@ -598,6 +608,10 @@ std::vector<Case> timings() {
       {"8 x 8 x 512 x 64", {8, 8, 8, 512, 512, 64, 64}},
       {"32 x 8 x 256 x 64", {32, 8, 8, 256, 256, 64, 64}},
       {"32 x 8 x 128 x 128", {32, 8, 8, 128, 128, 128, 128}},
+      {"32 x 32 x 512 x 64", {32, 32, 32, 512, 512, 64, 64}},
+      {"32 x 32 x 512 x 64 causal", {32, 32, 32, 512, 512, 64, 64}, {.mask = Mask::causal}},
+      {"32 x 16 x 512 x 128", {32, 16, 16, 512, 512, 128, 128}},
+      {"32 x 16 x 512 x 128 causal", {32, 16, 16, 512, 512, 128, 128}, {.mask = Mask::causal}},
       {"8 x 32 x 2048 x 64", {8, 32, 32, 2048, 2048, 64, 64}},
       {"8 x 32 x 2048 x 64 causal", {8, 32, 32, 2048, 2048, 64, 64}, {.mask = Mask::causal}},
       {"8 x 16 x 2048 x 128", {8, 16, 16, 2048, 2048, 128, 128}},

@@ -192,7 +192,9 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
           now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
           // Where all scores are -inf so far, any finite maximum gives exponentials of 0.
           const float from = now == -INFINITY ? 0.0f : now * scale;
-          const float factor = power_of_2(fmaf(most[i][h], scale, -from));
+          // Exactly 1 where the maximum stays: a tile of which a row sees nothing changes nothing.
+          const float factor =
+              now == most[i][h] ? 1.0f : power_of_2(fmaf(most[i][h], scale, -from));
           most[i][h] = now;
           float added = 0;
 #pragma unroll
@@ -348,11 +350,11 @@ bool mma_takes(const Attention<bf16>& a) {
 }
 
 void mma_attention(Cuda device, const Attention<bf16>& a) {
-  // Of 64 columns, fewer rows are sooner done by smaller tiles.
-  const bool many = a.queries > (a.size == 64 ? 256 : 64) && a.keys > 64;
-  if (many && a.size >= 64 && !(a.dropout > 0)) return wgmma_attention(device, a);
-  // What is left: 32 columns, 64 with few rows; few keys; few queries, or those of a group of heads
-  // together; dropout.
+  const bool many = a.queries > 64 && a.keys > 64;
+  const bool boxes = by_boxes(a.q) && by_boxes(a.k) && by_boxes(a.value);
+  if (many && boxes && a.size >= 64 && !(a.dropout > 0)) return wgmma_attention(device, a);
+  // What is left: 32 columns; few keys; few queries, or those of a group of heads together;
+  // dropout; rows that all are one, or go backwards.
   const auto group = static_cast<int>(a.heads / a.key_heads);
   const int heads = a.queries >= 64 ? 1 : group;  // of a unit
   if (a.size == 32) return launch<32>(device, a, heads);

@@ -329,5 +329,10 @@ bool by_pieces(const Heads<T>& x) {
   return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.batch % 8 == 0 && x.head % 8 == 0 &&
          x.row % 8 == 0;
 }
+// And the copy engine, which wants rows apart from one another, and goes forward only.
+template <class T>
+bool by_boxes(const Heads<T>& x) {
+  return x.row > 0 && x.head >= 0 && x.batch >= 0;
+}
 
 }  // namespace heed::kernels

@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     if (t + 1 < last) take(t + 1);
     copies_end();
     if (!tile.all.all_see(key, kKeys)) {
-      // 0 * NaN is NaN: a key that is no number is made 0. Rows that see it have no number as their
-      // log_sum, and get none.
+      // 0 * NaN is NaN: a key that is no number is made 0. Rows that see NaN have it as their
+      // log_sum, and get it. (Infinite numbers in a key whose score is -inf count as 0, too.)
       make_numbers(tile.k[t % 2], kKeys * D);
       __syncthreads();
     }
@@ -389,8 +389,11 @@ bool mma_takes(const AttentionGrad<bf16>& k) {
 void mma_attention_grad(Cuda device, const AttentionGrad<bf16>& k) {
   const Attention<bf16>& a = k.forward;
   if (a.keys <= 64) return mma_attention_grad_short(device, k);
-  if (a.queries > 64 && a.size >= 64 && !(a.dropout > 0)) return wgmma_attention_grad(device, k);
-  // What is left: 32 columns; few queries, or those of a group of heads together; dropout.
+  const bool boxes = by_boxes(a.q) && by_boxes(a.k) && by_boxes(a.value) && by_boxes(k.dcontext);
+  if (a.queries > 64 && boxes && a.size >= 64 && !(a.dropout > 0))
+    return wgmma_attention_grad(device, k);
+  // What is left: 32 columns; few queries, or those of a group of heads together; dropout; rows
+  // that all are one, or go backwards.
   Plan plan{};
   plan.drop = drop_of(a);
   plan.heads = a.queries >= 64 ? 1 : static_cast<int>(a.heads / a.key_heads);

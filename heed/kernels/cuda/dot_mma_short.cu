@@ -146,8 +146,8 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
       __syncthreads();
     }
     if (a.range && row0 == 0) {
-      // 0 * NaN is NaN: a key that is no number is made 0. Rows that see it have no number as their
-      // log_sum, and get none.
+      // 0 * NaN is NaN: a key that is no number is made 0. Rows that see NaN have it as their
+      // log_sum, and get it. (Infinite numbers in a key whose score is -inf count as 0, too.)
       make_numbers(tile.k, kStep * D);
       __syncthreads();
     }

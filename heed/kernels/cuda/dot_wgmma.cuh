@@ -1,10 +1,10 @@
 // What attention by Hopper's warpgroup products (wgmma m64nNk16, bf16 in, f32 sums) is written
 // with. Included by dot_wgmma*.cu alone; tests/cuda/wgmma_test.cu checks each form by itself.
 //
-// A block has two warpgroups that multiply, 64 rows of the product each, and four warps that fetch
-// tiles for them, each into a place of its own, round and round: so four tiles are on their way or
-// being read, and the three groups never wait for one another but where a tile is missing or its
-// place is still read.
+// A block has two or three warpgroups that multiply, 64 rows of the product each, and four warps
+// more, which have the copy engine fetch tiles for them into four places, round and round (forward,
+// one of them prepares what is next): so four tiles are on their way or being read, and no group
+// waits for another but where a tile is missing or its place is still read.
 //
 // Fragments are those of mma.sync (dot_mma.cuh), one warp behind the other: of lane l of warp w,
 // g = l / 4 and t = l % 4, numbers 4 j + (0, 1, 2, 3) of the sums are rows 16 w + (g, g, g + 8,
@@ -16,21 +16,31 @@
 namespace heed::kernels {
 
 inline constexpr int kGroupThreads = 128;  // of a warpgroup
-inline constexpr int kMultiply = 2;        // warpgroups that multiply
-inline constexpr int kFetch = 4;           // warps that fetch, and places for what they fetch
+inline constexpr int kMultiply = 2;        // warpgroups that multiply, unless said
+inline constexpr int kFetch = 4;           // warps beside them, and places for what they fetch
 inline constexpr int kWgmmaThreads = kMultiply * kGroupThreads + kFetch * kWarp;
 inline constexpr int kTile = 64;                      // rows of a tile
 inline constexpr int kBlockRows = kMultiply * kTile;  // rows that a block has sums of
+inline constexpr int kMultiplyWarps = kMultiply * kGroupThreads / kWarp;
+template <int D>
+inline constexpr int kTileBytes = kTile* D* static_cast<int>(sizeof(bf16));
 
-// Registers go from those who fetch to those who multiply; with kWgmmaThreads threads a block has
-// 168 each, and what is given must be enough for what is taken.
-inline constexpr int kFewRegisters = 40, kManyRegisters = 232;
-static_assert(kFewRegisters + kMultiply * kManyRegisters == (1 + kMultiply) * 168);
-__device__ inline void give_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFewRegisters));
+// Registers go from those who fetch to those who multiply, in kGroups groups; a block with one more
+// has as many each as `all` says, and what is given must be enough for what is taken.
+template <int kGroups = kMultiply>
+struct Registers {
+  static_assert(kGroups == 2 || kGroups == 3);
+  static constexpr int few = kGroups == 2 ? 40 : 32, many = kGroups == 2 ? 232 : 160;
+  static constexpr int all = kGroups == 2 ? 168 : 128;
+  static_assert(few + kGroups * many == (1 + kGroups) * all);
+};
+template <int kGroups = kMultiply>
+__device__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers<kGroups>::few));
 }
-__device__ inline void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kManyRegisters));
+template <int kGroups = kMultiply>
+__device__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers<kGroups>::many));
 }
 // The number of this thread's warp, which the compiler then knows to be the whole warp's.
 __device__ inline int warp_number() {
@@ -39,9 +49,113 @@ __device__ inline int warp_number() {
 __device__ inline void group_barrier(int group) {
   asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(kGroupThreads) : "memory");
 }
-// Before the barrier behind which wgmma reads what this thread wrote into shared memory.
-__device__ inline void written_for_wgmma() {
+// Before the barrier behind which wgmma reads, or the copy engine writes, where this thread wrote
+// in shared memory.
+__device__ inline void written_for_engines() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// ---- barriers and rings of places in shared memory
+
+// Counts threads that arrive and bytes that the copy engine was asked for; waited for by phases,
+// which have parities 0, 1, 0, ...
+struct Barrier {
+  uint64_t state;
+
+  __device__ void begin(int count) {  // by one thread; then barriers_begun(), __syncthreads()
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at()), "r"(count) : "memory");
+  }
+  __device__ uint32_t at() const { return shared_address(&state); }
+  __device__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at()) : "memory");
+  }
+  __device__ void arrive_and_expect(int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at()), "r"(bytes)
+                 : "memory");
+  }
+  __device__ void expect(int bytes) {
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(at()), "r"(bytes)
+                 : "memory");
+  }
+  __device__ void arrive_with_copies() {  // when those that this thread asked for so far are there
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(at()) : "memory");
+  }
+  __device__ void wait(int parity) {  // by a warp
+    uint32_t done = 0;
+    while (!done)
+      asm volatile(
+          "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, p;}"
+          : "=r"(done)
+          : "r"(at()), "r"(parity)
+          : "memory");
+    __syncwarp();
+  }
+};
+__device__ inline void barriers_begun() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  written_for_engines();
+}
+
+// kFull: how many arrivals say that a place is full. kReaders: how many warps say that it may be
+// written again, by one lane each where wgmma alone reads it, by each lane where lanes do.
+template <int kPlaces_, int kFull, int kReaders, bool kLanes>
+struct Ring {
+  static constexpr int kPlaces = kPlaces_;
+  Barrier full[kPlaces], empty[kPlaces];
+
+  __device__ void begin() {
+    for (int i = 0; i < kPlaces; ++i)
+      full[i].begin(kFull), empty[i].begin(kReaders * (kLanes ? kWarp : 1));
+  }
+  // Of use n of a ring's places: place n % kPlaces. Who fetches waits until it may be written, who
+  // multiplies until it may be read.
+  __device__ void wait_empty(int n) { empty[n % kPlaces].wait((n / kPlaces & 1) ^ 1); }
+  __device__ void wait_full(int n) { full[n % kPlaces].wait(n / kPlaces & 1); }
+  // By all lanes of a warp.
+  __device__ void is_empty(int n) {
+    if (!kLanes) __syncwarp();
+    if (kLanes || threadIdx.x % kWarp == 0) empty[n % kPlaces].arrive();
+  }
+};
+
+// ---- the copy engine
+
+// How it finds queries, keys, values: boxes of kRows rows by 64 columns of [D, rows, heads, batch].
+template <int kRows>
+struct Boxes {
+  CUtensorMap map;
+  int head_bits, batch_bits;  // of an index, those that count: none where there is one for all
+};
+template <int kRows>
+Boxes<kRows> boxes_of(const Heads<const bf16>& x, int64_t batch, int64_t heads, int64_t rows,
+                      int64_t size) {
+  static const auto encode = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
+                                         &result) != cudaSuccess ||
+        !found)
+      fail(
+          "attention: the GPU's driver has no cuTensorMapEncodeTiled; install one for CUDA 12 or "
+          "later");
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+  }();
+  const auto number = [](int64_t n) { return static_cast<cuuint64_t>(n); };
+  const cuuint64_t sizes[] = {number(size), number(rows), number(x.head ? heads : 1),
+                              number(x.batch ? batch : 1)};
+  const cuuint64_t strides[] = {number(2 * x.row), number(2 * (x.head ? x.head : size)),
+                                number(2 * (x.batch ? x.batch : size))};  // bytes
+  const cuuint32_t box[] = {64, kRows, 1, 1}, steps[] = {1, 1, 1, 1};
+  Boxes<kRows> boxes{{}, x.head ? -1 : 0, x.batch ? -1 : 0};
+  const CUresult error =
+      encode(&boxes.map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<bf16*>(x.data), sizes,
+             strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (error != CUDA_SUCCESS)
+    fail("attention: the copy engine cannot be given an array of ", batch, " x ", heads, " x ",
+         rows, " x ", size, ": error ", static_cast<int>(error));
+  return boxes;
 }
 
 // ---- tiles in shared memory
@@ -51,6 +165,11 @@ __device__ inline uint32_t numbers(uint32_t two) {
   if ((two & 0x7F80u) == 0x7F80u) two &= 0xFFFF0000u;
   if ((two & 0x7F800000u) == 0x7F800000u) two &= 0xFFFFu;
   return two;
+}
+
+// any += 0 x, of two numbers each.
+__device__ inline void add_no_numbers(uint32_t& any, uint32_t x) {
+  asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(any) : "r"(x), "r"(0u));
 }
 
 // Rows of D numbers, 64 unless said: panels of 64 columns, whose rows are lines of 128 bytes with
@@ -63,50 +182,48 @@ struct Panels {
   __device__ static uint32_t offset(int row, int piece) {
     return static_cast<uint32_t>(piece / 8 * kPanel + row * 128 + (piece % 8 ^ row % 8) * 16);
   }
-  // Rows `stride` numbers apart from `from` on, by kThreads threads, 64 of them from `row0` on;
-  // bits of `there`: else zeros.
-  template <int kThreads>
-  __device__ static void take(uint32_t tile, const bf16* from, int64_t stride, uint64_t there,
-                              int thread, int row0 = 0) {
-    constexpr int kStep = kThreads / kPieces;
-    const int first = thread / kPieces, piece = thread % kPieces;
-    from += first * stride + piece * 8;
-    there >>= first;
-#pragma unroll 4
-    for (int r = 0; r < kTile; r += kStep) {
-      copy16(tile + offset(row0 + r + first, piece), from, there & 1);
-      from += kStep * stride, there >>= kStep;
-    }
+  // The rows from (b, head, row) on, by the copy engine; by one thread.
+  __device__ static void take(bf16* tile, const Boxes<kRows>& from, int64_t b, int64_t head,
+                              int row, Barrier& there) {
+#pragma unroll
+    for (int p = 0; p < D / 64; ++p)
+      copy_box(shared_address(tile) + p * kPanel, from.map, p * 64, row,
+               static_cast<int>(head) & from.head_bits, static_cast<int>(b) & from.batch_bits,
+               there.at());
   }
-  // What is no number becomes 0, where this thread took it. Returns whether there was any.
+  // What is no number becomes 0, in this thread's share of the tile. Returns whether there was any.
   template <int kThreads>
   __device__ static bool make_numbers(bf16* tile, int thread) {
     constexpr int kStep = kThreads / kPieces;
-    bool any = false;
-#pragma unroll 1
-    for (int r = thread / kPieces; r < kRows; r += kStep) {
-      uint4& x = *reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(tile) +
-                                           offset(r, thread % kPieces));
-      if (!strange(x.x) && !strange(x.y) && !strange(x.z) && !strange(x.w)) continue;
-      x = make_uint4(numbers(x.x), numbers(x.y), numbers(x.z), numbers(x.w));
-      any = true;
+    const auto at = [&](int r) -> uint4& {
+      return *reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(tile) +
+                                       offset(r + thread / kPieces, thread % kPieces));
+    };
+    uint4 any = make_uint4(0, 0, 0, 0);  // the sum of 0 x: no number if any x is none
+#pragma unroll 4
+    for (int r = 0; r < kRows; r += kStep) {
+      const uint4 x = at(r);
+      add_no_numbers(any.x, x.x), add_no_numbers(any.y, x.y);
+      add_no_numbers(any.z, x.z), add_no_numbers(any.w, x.w);
     }
-    return any;
+    if (!strange(any.x) && !strange(any.y) && !strange(any.z) && !strange(any.w)) return false;
+#pragma unroll 1
+    for (int r = 0; r < kRows; r += kStep) {
+      uint4& x = at(r);
+      x = make_uint4(numbers(x.x), numbers(x.y), numbers(x.z), numbers(x.w));
+    }
+    return true;
   }
-  // A left operand's 16 rows of this warp of the group, all columns.
-  __device__ static void keep(uint32_t tile, int warp, uint32_t (&x)[D / 16][4]) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-#pragma unroll
-    for (int k = 0; k < D / 16; ++k)
-      load_matrices(x[k], tile + offset(warp * 16 + lane % 16, 2 * k + lane / 16));
+  // Rows of `which` bits become zeros; by a warp.
+  __device__ static void make_zeros(bf16* tile, uint64_t which, int lane) {
+    static_assert(kRows == 64);
+#pragma unroll 1
+    for (int r = 0; r < kRows; ++r)
+      if (which >> r & 1 && lane < kPieces)
+        *reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(tile) + offset(r, lane)) =
+            make_uint4(0, 0, 0, 0);
   }
 };
-// Bits [low, high) of 64.
-__device__ inline uint64_t bits(int low, int high) {
-  low = max(low, 0), high = min(high, 64);
-  if (low >= high) return 0;
-  return (~uint64_t{0} >> (64 - (high - low))) << low;
-}
 
 // How wgmma finds a tile. Rows of the operand are rows of the tile: `matrix`, whose eight rows are
 // 1024 bytes apart. Rows are summed over: `turned`, whose eight rows are that, and whose panels of
@@ -144,24 +261,30 @@ __device__ inline void wgmma(float (&c)[32], uint64_t a, uint64_t b, int add) {
       : HEED_16(HEED_SUM, 0), HEED_16(HEED_SUM, 16)
       : "l"(a), "l"(b), "r"(add));
 }
-// a in registers; kTurned: b's rows are summed over.
-template <int kTurned>
-__device__ void wgmma(float (&c)[32], const uint32_t (&a)[4], uint64_t b, int add) {
+__device__ inline void wgmma(float (&c)[64], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " HEED_SUMS_64
+      ", %64, %65, p, 1, 1, 0, 0;}"
+      : HEED_16(HEED_SUM, 0), HEED_16(HEED_SUM, 16), HEED_16(HEED_SUM, 32), HEED_16(HEED_SUM, 48)
+      : "l"(a), "l"(b), "r"(add));
+}
+// a in registers, b's rows are summed over.
+__device__ inline void wgmma(float (&c)[32], const uint32_t (&a)[4], uint64_t b, int add) {
   asm volatile(
       "{.reg .pred p; setp.ne.b32 p, %37, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " HEED_SUMS_32
-      ", {%32, %33, %34, %35}, %36, p, 1, 1, %38;}"
+      ", {%32, %33, %34, %35}, %36, p, 1, 1, 1;}"
       : HEED_16(HEED_SUM, 0), HEED_16(HEED_SUM, 16)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTurned));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
-template <int kTurned>
-__device__ void wgmma(float (&c)[64], const uint32_t (&a)[4], uint64_t b, int add) {
+__device__ inline void wgmma(float (&c)[64], const uint32_t (&a)[4], uint64_t b, int add) {
   asm volatile(
       "{.reg .pred p; setp.ne.b32 p, %69, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " HEED_SUMS_64
-      ", {%64, %65, %66, %67}, %68, p, 1, 1, %70;}"
+      ", {%64, %65, %66, %67}, %68, p, 1, 1, 1;}"
       : HEED_16(HEED_SUM, 0), HEED_16(HEED_SUM, 16), HEED_16(HEED_SUM, 32), HEED_16(HEED_SUM, 48)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTurned));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 #undef HEED_4
 #undef HEED_16
@@ -187,17 +310,12 @@ template <int kRows>
 __device__ constexpr uint32_t columns_at(int k) {
   return static_cast<uint32_t>(k / 4 * kRows * 128 + k % 4 * 32) / 16;
 }
-// s = left . right over D columns: 64 rows by 64, or, with left in registers, by 2 n.
-template <int D>
-__device__ void multiply(float (&s)[32], uint64_t left, uint64_t right) {
+// s = left . right over D columns: 64 rows by 2 n.
+template <int D, int n>
+__device__ void multiply(float (&s)[n], uint64_t left, uint64_t right) {
 #pragma unroll
   for (int k = 0; k < D / 16; ++k)
-    wgmma(s, left + columns_at<kTile>(k), right + columns_at<kTile>(k), k > 0);
-}
-template <int D, int n>
-__device__ void multiply(float (&s)[n], const uint32_t (&left)[D / 16][4], uint64_t right) {
-#pragma unroll
-  for (int k = 0; k < D / 16; ++k) wgmma<0>(s, left[k], right + columns_at<2 * n>(k), k > 0);
+    wgmma(s, left + columns_at<kTile>(k), right + columns_at<2 * n>(k), k > 0);
 }
 // Sums as a left operand: neighbouring columns, rounded.
 template <int kSteps>
@@ -210,54 +328,7 @@ template <int n, int kSteps>
 __device__ void add_product(float (&sums)[n], const uint32_t (&left)[kSteps][4], uint64_t right) {
 #pragma unroll
   for (int k = 0; k < kSteps; ++k)
-    wgmma<1>(sums, left[k], right + static_cast<uint32_t>(k * 16 * 128 / 16), 1);
+    wgmma(sums, left[k], right + static_cast<uint32_t>(k * 16 * 128 / 16), 1);
 }
-
-// ---- the ring of tiles
-
-struct Ring {
-  uint64_t full[kFetch], empty[kFetch];
-
-  __device__ void begin() {  // by one thread, before __syncthreads()
-    for (int i = 0; i < kFetch; ++i) {
-      init(full[i], kWarp);  // all lanes that fetch
-      init(empty[i], kMultiply * kGroupThreads / kWarp);
-    }
-  }
-  // Of use n of a ring's places: place n % kFetch. Who fetches waits until it may be written, who
-  // multiplies until it may be read.
-  __device__ void wait_empty(int n) { wait(empty[n % kFetch], (n / kFetch & 1) ^ 1); }
-  __device__ void wait_full(int n) { wait(full[n % kFetch], n / kFetch & 1); }
-  // By each lane, when what it wrote is there.
-  __device__ void is_full(int n) {
-    written_for_wgmma();
-    arrive(full[n % kFetch]);
-  }
-  // By all lanes of a warp that multiplies.
-  __device__ void is_empty(int n) {
-    __syncwarp();
-    if (threadIdx.x % kWarp == 0) arrive(empty[n % kFetch]);
-  }
-
- private:
-  __device__ static void init(uint64_t& at, int count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&at)), "r"(count)
-                 : "memory");
-  }
-  __device__ static void arrive(uint64_t& at) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&at)) : "memory");
-  }
-  __device__ static void wait(uint64_t& at, int parity) {
-    uint32_t done = 0;
-    while (!done)
-      asm volatile(
-          "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-          "selp.u32 %0, 1, 0, p;}"
-          : "=r"(done)
-          : "r"(shared_address(&at)), "r"(parity)
-          : "memory");
-    __syncwarp();
-  }
-};
 
 }  // namespace heed::kernels

@@ -16,17 +16,9 @@ struct Plan {
   int steps;    // of a head
 };
 
-// What the threads of a group fetch for themselves, once.
-template <int D>
-__device__ void take_own(bf16* tile, const bf16* from, int64_t stride, uint64_t there) {
-  Panels<D>::template take<kGroupThreads>(shared_address(tile), from, stride, there,
-                                          static_cast<int>(threadIdx.x) % kGroupThreads);
-}
-__device__ void own_is_there(int group) {
-  copies_finish();
-  written_for_wgmma();
-  group_barrier(group);
-}
+struct AllBoxes {
+  Boxes<kTile> q, g, k, value;
+};
 
 // 64 rows of sums to memory, times a factor; those of this warp, rows below `count`.
 template <int n>
@@ -50,7 +42,9 @@ struct RowsTile {  // of shared memory
   alignas(1024) bf16 g[kMultiply][kTile * D];
   alignas(1024) bf16 k[kFetch][kTile * D];
   alignas(1024) bf16 value[kFetch][kTile * D];
-  Ring ring;
+  Ring<kFetch, 1, kMultiplyWarps, false> ring;
+  Barrier own;             // queries and what flows to their context are there
+  Barrier landed[kFetch];  // keys that are looked at before they are given on
   int2 range[kBlockRows];
   float mean[kBlockRows];
   Span span[kBlockRows / kWarp], all;
@@ -58,7 +52,8 @@ struct RowsTile {  // of shared memory
 
 template <int D>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
-    grad_rows(const __grid_constant__ AttentionGrad<bf16> k, const Plan plan, int tiles) {
+    grad_rows(const __grid_constant__ AttentionGrad<bf16> k, const __grid_constant__ AllBoxes boxes,
+              const Plan plan, int tiles) {
   using S = Panels<D>;
   extern __shared__ __align__(1024) unsigned char shared[];
   RowsTile<D>& tile = *reinterpret_cast<RowsTile<D>*>(shared);
@@ -79,7 +74,17 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     span.add_warp();
     if (lane == 0) tile.span[warp] = span;
   }
-  if (thread == 0) tile.ring.begin();
+  if (thread == 0) {
+    tile.ring.begin();
+    tile.own.begin(1);
+    for (Barrier& x : tile.landed) x.begin(1);
+    barriers_begun();
+    tile.own.arrive_and_expect(4 * kTileBytes<D>);
+    for (int i = 0; i < kMultiply; ++i) {
+      S::take(tile.q[i], boxes.q, unit.b, unit.first_head, row0 + i * kTile, tile.own);
+      S::take(tile.g[i], boxes.g, unit.b, unit.first_head, row0 + i * kTile, tile.own);
+    }
+  }
   __syncthreads();
   if (thread == 0) {
     Span all = Span::none(keys);
@@ -98,23 +103,27 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   if (group == kMultiply) {
     give_registers();
     const int place = warp % 4;
+    int looks = 0;
 #pragma unroll 1
     for (int t = first + place; t < last; t += kFetch) {
-      const int key = t * kTile;
-      // What no row sees is not read: it need not be numbers.
-      const uint64_t there = bits(tile.all.low - key, tile.all.high - key);
-      const uint32_t k_tile = shared_address(tile.k[place]);
-      tile.ring.wait_empty(t - first);
-      S::template take<kWarp>(k_tile, row_at(a.k, unit.b, unit.g, key), a.k.row, there, lane);
-      S::template take<kWarp>(shared_address(tile.value[place]),
-                              row_at(a.value, unit.b, unit.g, key), a.value.row, there, lane);
-      copies_finish();
-      if (!tile.all.all_see(key, kTile)) {
-        // 0 * NaN is NaN: a key that is no number is made 0. Rows that see it have no number as
-        // their log_sum, and get none.
-        S::template make_numbers<kWarp>(tile.k[place], lane);
+      const int key = t * kTile, n = t - first;
+      // 0 * NaN is NaN: a key that is no number and that not all see is made 0. Rows that see NaN
+      // have it as their log_sum, and get it. (Infinite numbers in a key whose score is -inf count
+      // as 0, too.)
+      const bool look = !tile.all.all_see(key, kTile);
+      Barrier& there = look ? tile.landed[place] : tile.ring.full[place];
+      tile.ring.wait_empty(n);
+      if (lane == 0) {
+        there.arrive_and_expect(2 * kTileBytes<D>);
+        S::take(tile.k[place], boxes.k, unit.b, unit.g, key, there);
+        S::take(tile.value[place], boxes.value, unit.b, unit.g, key, there);
       }
-      tile.ring.is_full(t - first);
+      if (!look) continue;
+      there.wait(looks++ & 1);
+      S::template make_numbers<kWarp>(tile.k[place], lane);
+      written_for_engines();
+      __syncwarp();
+      if (lane == 0) tile.ring.full[place].arrive();
     }
     return;
   }
@@ -122,17 +131,8 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   take_registers();
   const int own = group * kTile;  // this group's rows of the tile
   const int own_warp = warp % 4;
-  {
-    uint64_t there = 0;  // Rows that see nothing are zeros.
-    for (int i = 0; i < 2; ++i) {
-      const int2 range = tile.range[own + i * kWarp + lane];
-      there |= uint64_t{__ballot_sync(~0u, range.x < range.y)} << i * kWarp;
-    }
-    const int row = row0 + own < unit.rows ? row0 + own : 0;
-    take_own<D>(tile.q[group], unit.row_of(a.q, row), a.q.row, there);
-    take_own<D>(tile.g[group], unit.row_of(k.dcontext, row), k.dcontext.row, there);
-  }
-  // D, of this warp's rows: context comes while the tiles do.
+  // D, of this warp's rows: context comes while the tiles do. Of a row that sees nothing it need be
+  // no number; what it gives is made 0.
   constexpr int kAtOnce = kWarp / S::kPieces;
   uint4 context[16 / kAtOnce];
 #pragma unroll
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     const int2 range = tile.range[r];
     context[i] = piece_of<S>(range.x < range.y ? unit.row_of(a.context, row0 + r) : nullptr);
   }
-  own_is_there(group);
+  tile.own.wait(0);
 #pragma unroll
   for (int i = 0; i < 16 / kAtOnce; ++i) {
     const int r = own_warp * 16 + i * kAtOnce + lane / S::kPieces;
@@ -234,12 +234,16 @@ struct KeysTile {  // of shared memory
   alignas(1024) bf16 g[kFetch][kTile * D];
   alignas(16) float log_sum[kFetch][kTile], mean[kFetch][kTile];
   alignas(16) int2 range[kFetch][kTile];
-  Ring ring;
+  // A lane arrives, and so does what it copies.
+  Ring<kFetch, 2 * kWarp, kMultiplyWarps, true> ring;
+  Barrier own;             // keys and values are there
+  Barrier landed[kFetch];  // rows some of which are made zeros first
 };
 
 template <int D>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
-    grad_keys(const __grid_constant__ AttentionGrad<bf16> k, const Plan plan, int tiles) {
+    grad_keys(const __grid_constant__ AttentionGrad<bf16> k, const __grid_constant__ AllBoxes boxes,
+              const Plan plan, int tiles) {
   using S = Panels<D>;
   constexpr bool kAhead = D == 64;
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -264,19 +268,39 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     while (step < steps && !span_at(step).sees(key, count)) ++step;
     return step;
   };
-  if (threadIdx.x == 0) tile.ring.begin();
+  if (threadIdx.x == 0) {
+    tile.ring.begin();
+    tile.own.begin(1);
+    for (Barrier& x : tile.landed) x.begin(1);
+    barriers_begun();
+    tile.own.arrive_and_expect(4 * kTileBytes<D>);
+    for (int i = 0; i < kMultiply; ++i) {
+      S::take(tile.k[i], boxes.k, b, g, key + i * kTile, tile.own);
+      S::take(tile.value[i], boxes.value, b, g, key + i * kTile, tile.own);
+    }
+  }
   __syncthreads();
 
   if (group == kMultiply) {
     give_registers();
     const int place = warp % 4;
+    int looks = 0;
 #pragma unroll 1
     for (int step = next_from(0), n = 0; step < steps; step = next_from(step + 1), ++n) {
       if (n % kFetch != place) continue;
       const Unit unit(a, unit0 + step / plan.steps, 1);
       const int row0 = step % plan.steps * kTile;
+      // Rows are summed over, and 0 * NaN is NaN: those that see nothing are made zeros.
+      const bool look = span_at(step).end == 0;
+      Barrier& full = tile.ring.full[place];
+      Barrier& there = look ? tile.landed[place] : full;
       tile.ring.wait_empty(n);
-      uint64_t there = 0;  // Rows that see nothing are zeros.
+      if (lane == 0) {
+        look ? there.arrive_and_expect(2 * kTileBytes<D>) : there.expect(2 * kTileBytes<D>);
+        S::take(tile.q[place], boxes.q, unit.b, unit.first_head, row0, there);
+        S::take(tile.g[place], boxes.g, unit.b, unit.first_head, row0, there);
+      }
+      uint64_t seeing = 0;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int r = i * kWarp + lane;
@@ -286,14 +310,16 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
         copy4(shared_address(&tile.mean[place][r]), plan.mean + number, exists);
         const int2 range = unit.range(a, row0 + r);
         tile.range[place][r] = range;
-        there |= uint64_t{__ballot_sync(~0u, range.x < range.y)} << i * kWarp;
+        seeing |= uint64_t{__ballot_sync(~0u, range.x < range.y)} << i * kWarp;
       }
-      S::template take<kWarp>(shared_address(tile.q[place]), unit.row_of(a.q, row0), a.q.row, there,
-                              lane);
-      S::template take<kWarp>(shared_address(tile.g[place]), unit.row_of(k.dcontext, row0),
-                              k.dcontext.row, there, lane);
-      copies_finish();
-      tile.ring.is_full(n);
+      full.arrive_with_copies();
+      if (look) {
+        there.wait(looks++ & 1);
+        S::make_zeros(tile.q[place], ~seeing, lane);
+        S::make_zeros(tile.g[place], ~seeing, lane);
+        written_for_engines();
+      }
+      full.arrive();
     }
     return;
   }
@@ -301,13 +327,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   take_registers();
   const int own = key + group * kTile;  // the first of this group's keys
   const int own_row = warp % 4 * 16 + lane / 4;
-  {
-    const uint64_t there = bits(0, keys - own);
-    const int from = own < keys ? own : 0;
-    take_own<D>(tile.k[group], row_at(a.k, b, g, from), a.k.row, there);
-    take_own<D>(tile.value[group], row_at(a.value, b, g, from), a.value.row, there);
-  }
-  own_is_there(group);
+  tile.own.wait(0);
   const uint64_t own_k = matrix(shared_address(tile.k[group])),
                  own_value = matrix(shared_address(tile.value[group]));
   float dk[D / 2], dvalue[D / 2];
@@ -401,15 +421,19 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
 template <int D>
 void launch(Cuda device, const AttentionGrad<bf16>& k, const Plan& plan) {
   const Attention<bf16>& a = k.forward;
+  const AllBoxes boxes{boxes_of<kTile>(a.q, a.batch, a.heads, a.queries, D),
+                       boxes_of<kTile>(k.dcontext, a.batch, a.heads, a.queries, D),
+                       boxes_of<kTile>(a.k, a.batch, a.key_heads, a.keys, D),
+                       boxes_of<kTile>(a.value, a.batch, a.key_heads, a.keys, D)};
   const auto row_tiles = static_cast<int>(ceil_div(a.queries, kBlockRows));
   allow_shared(grad_rows<D>, sizeof(RowsTile<D>));
   grad_rows<D><<<static_cast<unsigned>(a.batch * a.heads * row_tiles), kWgmmaThreads,
-                 sizeof(RowsTile<D>), stream_of(device)>>>(k, plan, row_tiles);
+                 sizeof(RowsTile<D>), stream_of(device)>>>(k, boxes, plan, row_tiles);
   launched("attention, the way back: queries");
   const auto key_tiles = static_cast<int>(ceil_div(a.keys, kBlockRows));
   allow_shared(grad_keys<D>, sizeof(KeysTile<D>));
   grad_keys<D><<<static_cast<unsigned>(a.batch * a.key_heads * key_tiles), kWgmmaThreads,
-                 sizeof(KeysTile<D>), stream_of(device)>>>(k, plan, key_tiles);
+                 sizeof(KeysTile<D>), stream_of(device)>>>(k, boxes, plan, key_tiles);
   launched("attention, the way back: keys");
 }
 

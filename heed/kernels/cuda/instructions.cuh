@@ -2,6 +2,8 @@
 // computes, and products on tensor cores. Included by .cu files alone.
 #pragma once
 
+#include <cuda.h>
+
 #include <cstdint>
 
 namespace heed::kernels {
@@ -42,6 +44,17 @@ __device__ inline void copies_wait() {
 }
 // Until all that this thread copies is there.
 __device__ inline void copies_finish() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// The copy engine's: a box of an array of four dimensions, as `map` has it, from those indices on;
+// what lies outside of the array is zeros. `barrier` counts its bytes. By one thread.
+__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int i, int j, int k, int l,
+                                uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+      "%3, %4, %5}], [%6];" ::"r"(to),
+      "l"(&map), "r"(i), "r"(j), "r"(k), "r"(l), "r"(barrier)
+      : "memory");
+}
 
 // ---- products of a warp: mma.sync m16n8k16, bf16 in, f32 sums
 

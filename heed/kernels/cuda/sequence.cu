@@ -570,16 +570,6 @@ bool arrays_aligned(const typename CellSequenceGrad<T>::Part& p) {
   return aligned_all({p.u, p.h0, p.c0, p.h, p.c, p.gates, p.dh, p.dc, p.dx, p.du, p.dh0, p.dc0});
 }
 
-int multiprocessors() {
-  static const int count = [] {
-    int device = 0, found = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&found, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
-      return 0;
-    return found;
-  }();
-  return count;
-}
 int64_t most_shared() {
   static const int64_t bytes = [] {
     int device = 0, found = 0;
