@@ -20,6 +20,26 @@ struct AllBoxes {
   Boxes<kTile> q, g, k, value;
 };
 
+// By one thread, before the first __syncthreads().
+template <class Tile>
+__device__ void begin_barriers(Tile& tile) {
+  tile.ring.begin();
+  tile.own.begin(1);
+  for (Barrier& x : tile.landed) x.begin(1);
+  barriers_begun();
+}
+// A block's own rows of two arrays, from `row` on; by one thread.
+template <int D>
+__device__ void take_own(bf16 (&x)[kMultiply][kTile * D], const Boxes<kTile>& from_x,
+                         bf16 (&y)[kMultiply][kTile * D], const Boxes<kTile>& from_y, int64_t b,
+                         int64_t head, int row, Barrier& there) {
+  there.arrive_and_expect(2 * kMultiply * kTileBytes<D>);
+  for (int i = 0; i < kMultiply; ++i) {
+    Panels<D>::take(x[i], from_x, b, head, row + i * kTile, there);
+    Panels<D>::take(y[i], from_y, b, head, row + i * kTile, there);
+  }
+}
+
 // 64 rows of sums to memory, times a factor; those of this warp, rows below `count`.
 template <int n>
 __device__ void put_rows(const float (&sums)[n], float factor, bf16* to, int64_t stride, int count,
@@ -75,15 +95,8 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     if (lane == 0) tile.span[warp] = span;
   }
   if (thread == 0) {
-    tile.ring.begin();
-    tile.own.begin(1);
-    for (Barrier& x : tile.landed) x.begin(1);
-    barriers_begun();
-    tile.own.arrive_and_expect(4 * kTileBytes<D>);
-    for (int i = 0; i < kMultiply; ++i) {
-      S::take(tile.q[i], boxes.q, unit.b, unit.first_head, row0 + i * kTile, tile.own);
-      S::take(tile.g[i], boxes.g, unit.b, unit.first_head, row0 + i * kTile, tile.own);
-    }
+    begin_barriers(tile);
+    take_own<D>(tile.q, boxes.q, tile.g, boxes.g, unit.b, unit.first_head, row0, tile.own);
   }
   __syncthreads();
   if (thread == 0) {
@@ -269,15 +282,8 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     return step;
   };
   if (threadIdx.x == 0) {
-    tile.ring.begin();
-    tile.own.begin(1);
-    for (Barrier& x : tile.landed) x.begin(1);
-    barriers_begun();
-    tile.own.arrive_and_expect(4 * kTileBytes<D>);
-    for (int i = 0; i < kMultiply; ++i) {
-      S::take(tile.k[i], boxes.k, b, g, key + i * kTile, tile.own);
-      S::take(tile.value[i], boxes.value, b, g, key + i * kTile, tile.own);
-    }
+    begin_barriers(tile);
+    take_own<D>(tile.k, boxes.k, tile.value, boxes.value, b, g, key, tile.own);
   }
   __syncthreads();
 
