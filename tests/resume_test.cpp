@@ -1,0 +1,180 @@
+// Training that is stopped or killed and goes on ends as if it had never been.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <thread>
+
+#include "heed/base/parallel.h"
+#include "heed/training/checkpoint.h"
+#include "tests/toy_run.h"
+
+namespace heed {
+namespace {
+
+// Everything that a run depends on, in the smallest size.
+TrainConfig eventful(int64_t average_last = 0) {
+  TrainConfig c;
+  c.average_last = average_last;
+  c.rate = 5e-3, c.schedule = "plateau", c.warmup = 5, c.batch_tokens = 64, c.accumulate = 2;
+  c.average = 0.9, c.steps = 41, c.validate_every = 7, c.save_every = 3, c.guided = 0.3;
+  c.stop_on = "loss", c.decay = 0.01;
+  return c;
+}
+ModelConfig with_dropout(ModelConfig c) {
+  c.size = 16, c.inner = 24, c.dropout = 0.2, c.attention_dropout = c.inner_dropout = 0.1;
+  return c;
+}
+
+// Gets better and worse, by the step alone, so that the best, the plateau and the rate all move.
+Trainer::Hooks eventful_hooks(const ToyRun& run) {
+  Trainer::Hooks hooks;
+  hooks.validate = [&run] {
+    const double wave = std::cos(double(run.trainer->steps()));  // the best at the last step, 41
+    return Validation{.loss = 3 + wave + 1e-3 * loss_of(run), .bleu = {}};
+  };
+  return hooks;
+}
+
+// The tensors of the checkpoint; its state holds seconds, which differ.
+std::map<std::string, std::vector<double>> checkpoint_of(const ToyRun& run) {
+  TensorsByName tensors;
+  std::vector<std::string> kinds{"parameter.", "adam_m.", "adam_v."};
+  if (run.config.average_last == 0) kinds.push_back("average.");
+  for (const Parameter& p : run.params.all())
+    for (const std::string& kind : kinds) tensors.emplace(kind + p.name, empty_like(p.value));
+  load_tensors(tensors, run.folder / "checkpoint" / "last.safetensors");
+  std::map<std::string, std::vector<double>> out;
+  for (const auto& [name, x] : tensors) out[name] = x.values();
+  return out;
+}
+
+void expect_the_same_bytes_when_stopped(const ModelConfig& model, const TrainConfig& config,
+                                        double sampling = 0) {
+  const Folder data, whole;
+  const auto corpus = toy_corpus(data, {.sentences = 60, .sampling = sampling});
+  const ToyRun never = begin(corpus, model, config, whole.path());
+  EXPECT_EQ(never.trainer->run(eventful_hooks(never)), Trainer::End::limit);
+  const std::string wanted = read(whole / "model.safetensors");
+  const auto wanted_state = checkpoint_of(never);
+  // At steps that validate (7, 14), that save (3, 6), that do both or neither, and at the last.
+  std::vector<std::vector<int64_t>> stops{{1, 14, 40, 41}};
+  if (!kSlow) stops.insert(stops.end(), {{7}, {2, 3, 6}, {15, 21, 28}, {41}});
+  for (const std::vector<int64_t>& at : stops) {
+    const Folder folder;
+    size_t parts = 0;
+    for (;;) {
+      const ToyRun run = begin(corpus, model, config, folder.path());
+      EXPECT_EQ(run.trainer->resume(), parts > 0);
+      Trainer::Hooks hooks = eventful_hooks(run);
+      hooks.stop = [&] { return parts < at.size() && run.trainer->steps() == at[parts]; };
+      if (run.trainer->run(hooks) == Trainer::End::limit) {
+        EXPECT_TRUE(checkpoint_of(run) == wanted_state) << "stopped first at " << at[0];
+        break;
+      }
+      ASSERT_LT(++parts, 10u);
+    }
+    EXPECT_EQ(parts, at.size());
+    EXPECT_TRUE(read(folder / "model.safetensors") == wanted) << "stopped first at " << at[0];
+  }
+}
+
+TEST(Trainer, StoppedAndResumedEndsWithTheSameBytes) {
+  for (const ModelConfig& family : {toy_rnn(), toy_transformer()}) {
+    SCOPED_TRACE(family.family);
+    expect_the_same_bytes_when_stopped(with_dropout(family), eventful());
+  }
+}
+
+TEST(Trainer, StoppedAndResumedEndsWithTheSameBytesOfAPlainMean) {
+  expect_the_same_bytes_when_stopped(with_dropout(toy_rnn()), eventful(/*average_last=*/3));
+}
+
+TEST(Trainer, StoppedAndResumedEndsWithTheSameBytesOfPiecesThatAreDrawn) {
+  expect_the_same_bytes_when_stopped(with_dropout(toy_rnn()), eventful(), /*sampling=*/0.3);
+}
+
+// The child of the next test: trains in the folder that the environment names.
+TEST(Trainer, DISABLED_RunToBeKilled) {
+  const char* folder = std::getenv("HEED_KILL_FOLDER");
+  ASSERT_TRUE(folder);
+  set_threads(1);
+  const Folder data;
+  TrainConfig config = eventful(std::atoll(std::getenv("HEED_KILL_AVERAGE_LAST")));
+  config.steps = std::atoll(std::getenv("HEED_KILL_STEPS"));
+  const ToyRun run =
+      begin(toy_corpus(data, {.sentences = 60}), with_dropout(toy_rnn()), config, folder);
+  run.trainer->resume();
+  run.trainer->run(eventful_hooks(run));
+}
+
+// A child that is killed removes nothing: its own files lie in `scratch`.
+pid_t start_child(const Folder& scratch, const Folder& folder, int64_t steps,
+                  int64_t average_last) {
+  std::vector<std::string> environment{"TEST_TMPDIR=" + scratch.path().string(),
+                                       "HEED_KILL_FOLDER=" + folder.path().string(),
+                                       "HEED_KILL_STEPS=" + std::to_string(steps),
+                                       "HEED_KILL_AVERAGE_LAST=" + std::to_string(average_last)};
+  for (char** e = environ; *e; ++e)
+    if (std::string(*e).rfind("GTEST_", 0) != 0) environment.emplace_back(*e);
+  std::vector<char*> env;
+  for (std::string& e : environment) env.push_back(e.data());
+  env.push_back(nullptr);
+  std::string self = "/proc/self/exe", filter = "--gtest_filter=Trainer.DISABLED_RunToBeKilled",
+              also = "--gtest_also_run_disabled_tests", brief = "--gtest_brief=1";
+  char* arguments[] = {self.data(), filter.data(), also.data(), brief.data(), nullptr};
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t child = -1;
+  const int error = posix_spawn(&child, self.c_str(), &actions, nullptr, arguments, env.data());
+  posix_spawn_file_actions_destroy(&actions);
+  require(error == 0, "cannot start ", self);
+  return child;
+}
+
+int wait_for(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+void expect_the_same_bytes_when_killed(int64_t average_last) {
+  const int kills = kSlow ? 3 : 20;
+  const int64_t steps = kSlow ? 40 : 300;
+  const Folder scratch, whole, killed;
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  ASSERT_EQ(wait_for(start_child(scratch, whole, steps, average_last)), 0);
+  const std::chrono::duration<double> seconds = Clock::now() - start;
+  // Early moments, when nothing is saved yet, to late ones. On average each gets less than a tenth
+  // of the way, so that more than half are killed before it is done.
+  Random random(3);
+  int hit = 0;
+  for (int i = 0; i < kills; ++i) {
+    const pid_t child = start_child(scratch, killed, steps, average_last);
+    const double share = double(random.uniform()) * 0.15;
+    std::this_thread::sleep_for(seconds * share);
+    kill(child, SIGKILL);
+    hit += WIFSIGNALED(wait_for(child));
+  }
+  EXPECT_GE(hit, kills / 2) << "most had ended before they were killed";
+  ASSERT_EQ(wait_for(start_child(scratch, killed, steps, average_last)), 0);
+  EXPECT_FALSE(read(whole / "model.safetensors").empty());
+  EXPECT_TRUE(read(whole / "model.safetensors") == read(killed / "model.safetensors"));
+}
+
+TEST(Trainer, KilledAtAnyMomentAndResumedEndsWithTheSameBytes) {
+  expect_the_same_bytes_when_killed(/*average_last=*/0);
+}
+
+TEST(Trainer, KilledAtAnyMomentAndResumedEndsWithTheSameBytesOfAPlainMean) {
+  expect_the_same_bytes_when_killed(/*average_last=*/3);
+}
+
+}  // namespace
+}  // namespace heed
