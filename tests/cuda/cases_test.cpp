@@ -318,42 +318,59 @@ TEST_F(OnGpu, LargerSizesAgreeToo) {
     }
 }
 
-// Keys and values in bf16 with a mask, recorded: nothing that stands at a padded place counts.
+// In bf16 and recorded, against f64: nothing that stands at a padded place counts.
+void compare_in_bf16(int64_t B, int64_t H, int64_t T, int64_t d, const Mask& mask,
+                     const std::vector<Id>& lengths) {
+  const int64_t G = H / 2;
+  const bool padded = mask.ranges({B, H, T, T, 0})->size(0) > 1;
+  SCOPED_TRACE(std::to_string(d) + (padded ? ", padded" : ""));
+  Random random(5);
+  std::vector<Tensor> given;
+  for (const int64_t heads : {H, G, G}) {
+    const Shape shape{B, heads, T, d};
+    std::vector<double> values(static_cast<size_t>(shape.count()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const size_t sentence = i / static_cast<size_t>(heads * T * d);
+      const auto place = static_cast<Id>(i / static_cast<size_t>(d) % static_cast<size_t>(T));
+      values[i] = static_cast<float>(bf16(random.normal()));
+      if (padded && heads == G && place >= lengths[sentence]) values[i] = std::nan("");
+    }
+    given.push_back(tensor(values, shape, Type::f32));
+  }
+  const auto f = [&](const std::vector<Tensor>& x) {
+    const bool there = x[0].device() == Device::cuda;
+    const auto as = [&](size_t i) { return there ? cast(x[i], Type::bf16) : x[i]; };
+    const Params none(1);
+    const auto score = make_score("scaled_dot", none, {.query = d, .key = d, .heads = H});
+    const Tensor y = attend(*score, as(0), as(1), as(2), {.mask = mask}).context;
+    return there ? cast(y, Type::f32) : y;
+  };
+  const Everything truth = everything(widened(given), Device::cpu, f);
+  const Everything gpu = everything(given, Device::cuda, f);
+  for (size_t i = 0; i < truth.size(); ++i)
+    EXPECT_LE(worst(truth[i], gpu[i]), 3 * 0x1p-8 * largest(truth[i])) << "part " << i;
+}
+
 TEST_F(OnGpu, AttentionInBf16SeesWhatItsMaskShows) {
-  const int64_t B = 3, H = 4, G = 2;
   for (const int64_t d : {20, 32, 64, 128}) {  // plain threads, tensor cores, warpgroups of them
     const int64_t T = d < 64 ? 40 : 140;
     const std::vector<Id> lengths{static_cast<Id>(T), static_cast<Id>(T / 3), 1};
     for (const Mask& mask :
-         {Mask::causal(), Mask::padding(lengths), Mask::padding(lengths) & Mask::causal()}) {
-      const bool padded = mask.ranges({B, H, T, T, 0})->size(0) > 1;
-      SCOPED_TRACE(std::to_string(d) + (padded ? ", padded" : ""));
-      Random random(5);
-      std::vector<Tensor> given;
-      for (const int64_t heads : {H, G, G}) {
-        const Shape shape{B, heads, T, d};
-        std::vector<double> values(static_cast<size_t>(shape.count()));
-        for (size_t i = 0; i < values.size(); ++i) {
-          const size_t sentence = i / static_cast<size_t>(heads * T * d);
-          const auto place = static_cast<Id>(i / static_cast<size_t>(d) % static_cast<size_t>(T));
-          values[i] = static_cast<float>(bf16(random.normal()));
-          if (padded && heads == G && place >= lengths[sentence]) values[i] = std::nan("");
-        }
-        given.push_back(tensor(values, shape, Type::f32));
-      }
-      const auto f = [&](const std::vector<Tensor>& x) {
-        const bool there = x[0].device() == Device::cuda;
-        const auto as = [&](size_t i) { return there ? cast(x[i], Type::bf16) : x[i]; };
-        const Params none(1);
-        const auto score = make_score("scaled_dot", none, {.query = d, .key = d, .heads = H});
-        const Tensor y = attend(*score, as(0), as(1), as(2), {.mask = mask}).context;
-        return there ? cast(y, Type::f32) : y;
-      };
-      const Everything truth = everything(widened(given), Device::cpu, f);
-      const Everything gpu = everything(given, Device::cuda, f);
-      for (size_t i = 0; i < truth.size(); ++i)
-        EXPECT_LE(worst(truth[i], gpu[i]), 3 * 0x1p-8 * largest(truth[i])) << "part " << i;
-    }
+         {Mask::causal(), Mask::padding(lengths), Mask::padding(lengths) & Mask::causal()})
+      compare_in_bf16(3, 4, T, d, mask, lengths);
+  }
+}
+
+// As many heads as make blocks of warpgroups stay, on 132 processors, and take three tiles of
+// queries one behind the other, or two pairs of them.
+TEST_F(OnGpu, AttentionOfManyHeadsInBf16SeesWhatItsMaskShows) {
+  struct Size {
+    int64_t B, T, d;
+  };
+  for (const auto& [B, T, d] : {Size{66, 70, 64}, Size{44, 140, 128}}) {
+    std::vector<Id> lengths;
+    for (int64_t b = 0; b < B; ++b) lengths.push_back(static_cast<Id>(b % 3 ? b * T / B + 1 : T));
+    compare_in_bf16(B, 6, T, d, Mask::padding(lengths) & Mask::causal(), lengths);
   }
 }
 
