@@ -217,8 +217,8 @@ void add_lm_train(CLI::App& lm) {
                                            std::set<std::string>{"guided", "sampling", "stop_on"});
   command->callback([=] {
     o->preset_given = preset->count() > 0;
-    o->tokens_given = tokens->count() > 0;
-    // What is read from a file has the size that it has.
+    // What is read from a file has the kind and the size that it has.
+    o->tokens_given = tokens->count() > 0 && o->vocabulary.empty();
     o->vocabulary_given = vocabulary->count() > 0 && o->vocabulary.empty();
     train(*o, *model_flags, *train_flags);
   });

@@ -171,7 +171,7 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
   want(o.resume || training.guided > 0 || o.corpus.alignment.empty(),
        "--alignment is what --guided teaches; give --guided 0.1, say, or leave it out");
   want(!o.joint || o.target_tokenizer.empty(),
-       "--joint has one vocabulary for both languages; --source-tokens names it");
+       "--joint has one vocabulary for both languages; --source-tokens-file names it");
   want(o.resume || training.patience == 0 || !o.valid.source.empty(),
        "--patience wants --valid-source and --valid-target");
   want(o.samples >= 0, "--samples wants a number of at least 0");
@@ -285,9 +285,9 @@ void add_train(CLI::App& app) {
   train->add_option("--min-count", o->tokenizer.min_count, "rarer words become unknown")
       ->check(above_zero());
   train->add_flag("--joint", o->joint, "one vocabulary for both languages");
-  train->add_option("--source-tokens", o->source_tokenizer,
+  train->add_option("--source-tokens-file", o->source_tokenizer,
                     "an existing vocabulary or SentencePiece model");
-  train->add_option("--target-tokens", o->target_tokenizer, "the same for the target");
+  train->add_option("--target-tokens-file", o->target_tokenizer, "the same for the target");
   train->add_option("--max-length", o->cleaning.max_length, "longer pairs are left out (pieces)");
   train->add_option("--max-ratio", o->cleaning.max_ratio,
                     "pairs whose lengths differ more are left out");
@@ -305,10 +305,10 @@ void add_train(CLI::App& app) {
                                                           std::set<std::string>{});
   train->callback([=] {
     o->preset_given = preset->count() > 0;
-    o->tokens_given = tokens->count() > 0;
-    // What is read from a file has the size that it has.
-    o->vocabulary_given =
-        vocabulary->count() > 0 && o->source_tokenizer.empty() && o->target_tokenizer.empty();
+    // What is read from a file has the kind and the size that it has.
+    const bool learnt = o->source_tokenizer.empty() && o->target_tokenizer.empty();
+    o->tokens_given = tokens->count() > 0 && learnt;
+    o->vocabulary_given = vocabulary->count() > 0 && learnt;
     run(*o, *model_flags, *train_flags);
   });
 }

@@ -35,13 +35,6 @@ constexpr const char* kNoWayOn =
     ": there is a model in it, but no checkpoint to go on from; choose another folder, or remove "
     "its model.safetensors";
 
-// By the suffix of its files (heed/data/tokenizer.h).
-bool is_of_kind(const ModelFolder& model, const std::string& tokens) {
-  const std::string suffix = tokens == "words" || tokens == "characters" ? "." + tokens : ".spm";
-  return std::filesystem::exists(model.path / ("joint" + suffix)) ||
-         std::filesystem::exists(model.path / ("source" + suffix));
-}
-
 // The line that can be trusted.
 std::string line(const Progress& p) {
   std::string out = "epoch " + std::to_string(p.epoch) + "  step " + std::to_string(p.step) + "  ";
@@ -206,9 +199,10 @@ void check_resumed(const ModelFolder& model, const Asked& asked) {
     if (asked.training_given.contains(name)) fixed.insert(name);
   check_same(model.training, asked.training, fixed, asked.training_given);
   const TokenizerPair& t = model.tokenizers;
+  const bool other_kind = t.source->kind() != asked.tokens || t.target->kind() != asked.tokens;
   const std::string trouble =
-      !asked.tokens.empty() && !is_of_kind(model, asked.tokens) ? "--tokens " + asked.tokens
-      : asked.joint && t.source != t.target                     ? "--joint"
+      !asked.tokens.empty() && other_kind   ? "--tokens " + asked.tokens
+      : asked.joint && t.source != t.target ? "--joint"
       : asked.vocabulary > 0 && std::min(t.source->size(), t.target->size()) > asked.vocabulary
           ? "--vocabulary " + std::to_string(asked.vocabulary)
           : "";

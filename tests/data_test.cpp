@@ -80,6 +80,8 @@ TEST(Tokenizer, EveryKindRoundTripsAndIsKept) {
     TokenizerPair{tokenizer, tokenizer}.save(folder.path());
     const TokenizerPair kept = TokenizerPair::load(folder.path());
     EXPECT_EQ(kept.source, kept.target) << kind;
+    EXPECT_EQ(tokenizer->kind(), kind);
+    EXPECT_EQ(kept.source->kind(), kind);
     EXPECT_EQ(kept.source->size(), tokenizer->size()) << kind;
     EXPECT_EQ(tokenizer->special(), SpecialIds{}) << kind;
     for (size_t i = 0; i < 200; ++i) {

@@ -56,6 +56,8 @@ expect 1 "give the corpus of before" lm train --text text --valid-share 0.3 --mo
 for tokens in words bpe unigram; do
   expect 0 "done" lm train --text lines --model $tokens $small --tokens $tokens --vocabulary 40 --steps 2
 done
+refuse 2 "--tokens unigram is not what bpe has" lm train --text lines --model bpe --resume --tokens unigram
+expect 0 "done" lm train --text lines --model bpe --resume --tokens bpe --steps 3
 expect 0 "done" lm train --text text --model rnn --preset lm-rnn --size 16 --context 24 --steps 3 --valid-text text
 expect 0 "done" lm train --text text --model none --preset lm-rnn --score none --size 16 --context 24 --steps 3
 expect 0 "done" lm train --text lines --model elmo --preset elmo --tokens words --size 16 --steps 10

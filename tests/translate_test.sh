@@ -262,7 +262,7 @@ refuse 2 "sampling wants a number in [0, 1], given 3" train $files --model y --s
 refuse 2 "--tokens bpe is not what m has" train $files --model m --resume --tokens bpe
 refuse 2 "--joint is not what m has" train $files --model m --resume --joint
 refuse 2 "--vocabulary 5 is not what m has" train $files --model m --resume --vocabulary 5
-refuse 2 "--joint has one vocabulary" train $files --model y --joint --target-tokens m/target.words
+refuse 2 "--joint has one vocabulary" train $files --model y --joint --target-tokens-file m/target.words
 refuse 2 "--alignment is what --guided teaches" train $files --model y --alignment corpus/train.align
 refuse 2 "--norm is for --family transformer; this model is of rnn" train $files --model y --norm post
 refuse 2 "--cell is for --family rnn" train $files --model y --preset transformer-tiny --cell lstm
@@ -273,7 +273,7 @@ refuse 1 "corpus/train.en: no line has a tab" train --tsv corpus/train.en --mode
 refuse 1 "entries alone are" train $files --model y --tokens bpe --vocabulary 20
 refuse 2 "--average-last is 0 in m, given 3" train $files --model m --resume --average-last 3
 refuse 2 "--average-last takes the place of --average" train $files --model y --average 0.9 --average-last 3
-refuse 1 "nosuch: cannot be read" train $files --model y --source-tokens nosuch --tokens words
+refuse 1 "nosuch: cannot be read" train $files --model y --source-tokens-file nosuch --tokens words
 refuse 2 "unknown flag '--sorce'; did you mean '--source'" train --sorce a
 refuse 2 "unknown score 'aditive'; did you mean 'additive'" train $files --model y --score aditive
 refuse 2 "unknown preset 'rnn-smal'; did you mean 'rnn-small'" train $files --model y --preset rnn-smal

@@ -233,11 +233,10 @@ Corpus::Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions option
             "and the ", source_sampler_ ? "target" : "source", "'s vocabulary is one of words or ",
             "characters; take one of the kind bpe or unigram, or no sampling");
     // One number would be the p of one side and the alpha of the other: little here, much there.
-    require(source_sampler_->kind() == target_sampler_->kind(), report_.name, ": sampling of ",
-            options_.sampling,
-            " means one thing for bpe and another for unigram, and the source's ", "vocabulary is ",
-            source_sampler_->kind(), ", the target's ", target_sampler_->kind(),
-            "; take two of one kind, or no sampling");
+    const auto source = tokenizers_.source->kind(), target = tokenizers_.target->kind();
+    require(source == target, report_.name, ": sampling of ", options_.sampling,
+            " means one thing for bpe and another for unigram, and the source's vocabulary is ",
+            source, ", the target's ", target, "; take two of one kind, or no sampling");
   }
   compare_lengths();
   starts_.push_back(PairReader(files_).position());

@@ -116,7 +116,6 @@ class CutsAnew : public PieceSampler {
 
 class Bpe final : public CutsAnew {
  public:
-  std::string_view kind() const override { return "bpe"; }
   Bpe(const std::vector<ScoredPiece>& pieces, double p)
       : CutsAnew(pieces),
         scores_(pieces.size()),
@@ -192,7 +191,6 @@ class Bpe final : public CutsAnew {
 
 class Unigram final : public CutsAnew {
  public:
-  std::string_view kind() const override { return "unigram"; }
   Unigram(const std::vector<ScoredPiece>& pieces, double alpha)
       : CutsAnew(pieces), weights_(pieces.size()), children_(tree_of(pieces.size())) {
     for (size_t i = 0; i < pieces.size(); ++i)

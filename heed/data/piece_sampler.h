@@ -37,8 +37,6 @@ class PieceSampler {
  public:
   virtual ~PieceSampler() = default;
 
-  virtual std::string_view kind() const = 0;  // "bpe", "unigram"
-
   // `plain` is a text as Tokenizer::encode() gives it; what is drawn decodes to the same text.
   virtual DrawnPieces draw(std::span<const Id> plain, Random& random) const = 0;
 };

@@ -4,6 +4,7 @@
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -69,30 +70,32 @@ void for_each_field(std::string_view message, Found found) {
   }
 }
 
-struct ModelFile {
-  enum Kind : uint64_t { unigram = 1, bpe = 2 };  // there are more
-  uint64_t kind = unigram;
-  std::vector<ScoredPiece> pieces;
-};
-
-// `model` is one that the library has taken.
-ModelFile read_model(std::string_view model) {
-  constexpr uint64_t kNormal = 1;  // type of a piece; others are special, or set by a user
-  ModelFile out;
+// `model` is one that the library has taken, here and below.
+std::string_view kind_of(std::string_view model) {
+  constexpr std::array<std::string_view, 5> kKinds = {"", "unigram", "bpe", "sentencepiece words",
+                                                      "sentencepiece characters"};
+  uint64_t kind = 1;
   for_each_field(model, [&](uint64_t field, uint64_t, std::string_view bytes) {
-    if (field == 1) {
-      ScoredPiece& piece = out.pieces.emplace_back();
-      for_each_field(bytes, [&](uint64_t part, uint64_t value, std::string_view content) {
-        if (part == 1) piece.text = content;
-        if (part == 2 && content.size() == sizeof piece.score)
-          std::memcpy(&piece.score, content.data(), sizeof piece.score);
-        if (part == 3) piece.fixed = value != kNormal;
-      });
-    } else if (field == 2) {  // how it was trained
-      for_each_field(bytes, [&](uint64_t part, uint64_t value, std::string_view) {
-        if (part == 3) out.kind = value;
-      });
-    }
+    if (field != 2) return;  // how it was trained
+    for_each_field(bytes, [&](uint64_t part, uint64_t value, std::string_view) {
+      if (part == 3) kind = value;
+    });
+  });
+  return kKinds[kind < kKinds.size() ? kind : 0];
+}
+
+std::vector<ScoredPiece> scored_pieces(std::string_view model) {
+  constexpr uint64_t kNormal = 1;  // type of a piece; others are special, or set by a user
+  std::vector<ScoredPiece> out;
+  for_each_field(model, [&](uint64_t field, uint64_t, std::string_view bytes) {
+    if (field != 1) return;
+    ScoredPiece& piece = out.emplace_back();
+    for_each_field(bytes, [&](uint64_t part, uint64_t value, std::string_view content) {
+      if (part == 1) piece.text = content;
+      if (part == 2 && content.size() == sizeof piece.score)
+        std::memcpy(&piece.score, content.data(), sizeof piece.score);
+      if (part == 3) piece.fixed = value != kNormal;
+    });
   });
   return out;
 }
@@ -102,6 +105,7 @@ class SentencePiece : public Tokenizer {
   SentencePiece(std::string model, const std::string& what) : model_(std::move(model)) {
     const spm::util::Status status = processor_.LoadFromSerializedProto(model_);
     if (!status.ok()) fail(what, ": is not a SentencePiece model: ", words_of(status));
+    kind_ = kind_of(model_);
     size_ = static_cast<Id>(processor_.GetPieceSize());
     const auto or_new = [&](int id) { return id >= 0 ? static_cast<Id>(id) : size_++; };
     special_ = {.pad = or_new(processor_.pad_id()),
@@ -185,16 +189,17 @@ class SentencePiece : public Tokenizer {
     return processor_.IdToPiece(id);
   }
 
+  std::string_view kind() const override { return kind_; }
   Id size() const override { return size_; }
   SpecialIds special() const override { return special_; }
   std::optional<Id> newline() const override { return newline_; }
 
   std::shared_ptr<const PieceSampler> sampler(double amount) const override {
-    const ModelFile file = read_model(model_);
-    require(std::ssize(file.pieces) == size(), "SentencePiece: the model's file has ",
-            file.pieces.size(), " pieces where the library has ", size(), "; train it anew");
-    if (file.kind == ModelFile::bpe) return sample_bpe(file.pieces, amount);
-    if (file.kind == ModelFile::unigram) return sample_unigram(file.pieces, amount);
+    const std::vector<ScoredPiece> pieces = scored_pieces(model_);
+    require(std::ssize(pieces) == size(), "SentencePiece: the model's file has ", pieces.size(),
+            " pieces where the library has ", size(), "; train it anew");
+    if (kind_ == "bpe") return sample_bpe(pieces, amount);
+    if (kind_ == "unigram") return sample_unigram(pieces, amount);
     return nullptr;
   }
 
@@ -208,6 +213,7 @@ class SentencePiece : public Tokenizer {
   }
 
   std::string model_;  // the file's bytes
+  std::string_view kind_;
   spm::SentencePieceProcessor processor_;
   Id size_ = 0;  // the model's pieces, and special ones that it lacks
   SpecialIds special_;

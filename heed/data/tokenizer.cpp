@@ -61,6 +61,7 @@ std::vector<Placed> running_characters(std::string_view text) {
 class LookUp : public Tokenizer {
  public:
   struct Manner {
+    std::string_view kind;
     std::vector<std::string> (*split)(std::string_view);
     std::vector<Placed> (*running)(std::string_view);
     std::string suffix;
@@ -72,6 +73,8 @@ class LookUp : public Tokenizer {
     const Id id = vocabulary_.id(kNewline);
     if (id != vocabulary_.special().unknown) newline_ = id;
   }
+
+  std::string_view kind() const override { return manner_.kind; }
 
   Sentence encode(std::string_view text) const override {
     Sentence sentence{.text = std::string(text), .ids = {}, .word = {}};
@@ -134,9 +137,13 @@ class LookUp : public Tokenizer {
   std::optional<Id> newline_;
 };
 
-const LookUp::Manner kWords{
-    .split = words_of, .running = running_words, .suffix = ".words", .spaced = true};
-const LookUp::Manner kCharacters{.split = characters_of,
+const LookUp::Manner kWords{.kind = "words",
+                            .split = words_of,
+                            .running = running_words,
+                            .suffix = ".words",
+                            .spaced = true};
+const LookUp::Manner kCharacters{.kind = "characters",
+                                 .split = characters_of,
                                  .running = running_characters,
                                  .suffix = ".characters",
                                  .spaced = false};

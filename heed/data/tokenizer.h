@@ -39,6 +39,10 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
+  // "unigram", "bpe", "words", "characters"; a SentencePiece model that was learnt elsewhere may be
+  // one of "sentencepiece words" or "sentencepiece characters".
+  virtual std::string_view kind() const = 0;
+
   // The pieces of `text`, without begin and end. Sentence::text is `text` as it was given; what
   // decode() makes of the ids may differ in spaces and, with SentencePiece, in compatibility
   // characters (it normalizes: "ﬁ" becomes "fi").
