@@ -13,6 +13,7 @@
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
 #include "heed/files/atomic_file.h"
+#include "heed/tensor/memory.h"
 
 namespace heed::apps {
 namespace {
@@ -91,22 +92,37 @@ void want_writable(const std::string& json) {
           ": cannot be written to");
 }
 
+// Those of `rows` whose name has `only` in it. All names are added to `names`.
+template <class Row>
+std::vector<Row> wanted(const std::vector<Row>& rows, const std::string& only,
+                        std::vector<std::string>& names) {
+  std::vector<Row> out;
+  for (const Row& row : rows)
+    if (names.emplace_back(row.name).find(only) != std::string::npos) out.push_back(row);
+  return out;
+}
+
 void run_on_gpu(const Options& options) {
+  std::vector<std::string> names;
+  const std::vector<CudaRow> rows = wanted(cuda_rows(), options.only, names);
+  if (rows.empty()) throw CLI::ValidationError(unknown_name("row", options.only, names));
+  const UseDevice use(Device::cuda);
   want_writable(options.json);
   nlohmann::json all = nlohmann::json::array();
-  cuda_rows(options.only, [&](const CudaResult& r) {
+  for (const CudaRow& row : rows) {
+    const CudaResult r = row.measure();
     const double words = r.words / r.seconds, teraflops = r.flops / r.seconds / 1e12;
-    std::printf("%-52s %8.3f ms  %7.0f MB", r.name.c_str(), r.seconds * 1e3, r.megabytes);
+    std::printf("%-52s %8.3f ms  %7.0f MB", row.name.c_str(), r.seconds * 1e3, r.megabytes);
     if (r.words > 0) std::printf("  %10.0f words/s  norm %.3f", words, r.gradient_norm);
     if (r.flops > 0) std::printf("  %10.0f TFLOP/s", teraflops);
     std::printf("\n");
     std::fflush(stdout);
-    nlohmann::json row{
-        {"name", r.name}, {"ours", r.seconds * 1e3}, {"unit", "ms"}, {"megabytes", r.megabytes}};
-    if (r.words > 0) row["words_a_second"] = words;
-    if (r.flops > 0) row["teraflops"] = teraflops;
-    all.push_back(row);
-  });
+    nlohmann::json json{
+        {"name", row.name}, {"ours", r.seconds * 1e3}, {"unit", "ms"}, {"megabytes", r.megabytes}};
+    if (r.words > 0) json["words_a_second"] = words;
+    if (r.flops > 0) json["teraflops"] = teraflops;
+    all.push_back(json);
+  }
   if (!options.json.empty()) write_file(options.json, all.dump(1) + "\n");
 }
 
@@ -116,13 +132,9 @@ void run(const Options& options) {
   for (Row& row : attention_rows()) rows.push_back(std::move(row));
   for (Row& row : op_rows()) rows.push_back(std::move(row));
   std::vector<std::string> names;
-  for (const Row& row : rows) names.push_back(row.name);
-  std::vector<MemoryRow> memory;
-  for (const MemoryRow& row : kMemoryRows) {
-    names.emplace_back(row.name);
-    if (names.back().find(options.only) != std::string::npos) memory.push_back(row);
-  }
-  std::erase_if(rows, [&](const Row& r) { return r.name.find(options.only) == std::string::npos; });
+  rows = wanted(rows, options.only, names);
+  const std::vector<MemoryRow> memory =
+      wanted<MemoryRow>({std::begin(kMemoryRows), std::end(kMemoryRows)}, options.only, names);
   if (memory.empty() && rows.empty())
     throw CLI::ValidationError(unknown_name("row", options.only, names));
   want_writable(options.json);

@@ -39,17 +39,19 @@ std::vector<Row> train_rows();
 int64_t transformer_peak_bytes();
 int64_t additive_peak_bytes();
 
-// On the GPU, attention alone and whole training steps: rows whose name has `only` in it, each as
-// soon as it is known.
+// On the GPU, attention alone and whole training steps; measured where Device::cuda is in use.
 struct CudaResult {
-  std::string name{};
   double seconds = 0;
   double words = 0;          // of the target, in a step
   double flops = 0;          // where they are counted
   double megabytes = 0;      // beside inputs and parameters, at most
   double gradient_norm = 0;  // of a step: it is a number
 };
-void cuda_rows(const std::string& only, const std::function<void(const CudaResult&)>& found);
+struct CudaRow {
+  std::string name;
+  std::function<CudaResult()> measure;
+};
+std::vector<CudaRow> cuda_rows();
 
 struct Result {
   std::string name;

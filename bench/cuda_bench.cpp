@@ -7,7 +7,6 @@
 
 #include "bench/attending.h"
 #include "bench/bench.h"
-#include "heed/base/check.h"
 #include "heed/models/model.h"
 #include "heed/tensor/cuda.h"
 #include "heed/tensor/graph.h"
@@ -124,13 +123,10 @@ CudaResult attention(const Attending& ready, bool backward, double flops) {
   return {.seconds = seconds, .flops = flops, .megabytes = bytes / 1e6};
 }
 
-struct CudaRow {
-  std::string name;
-  std::function<CudaResult()> measure;
-};
+}  // namespace
 
 // Additive attention first: kernels keep the most scratch memory that any of them wanted.
-std::vector<CudaRow> rows() {
+std::vector<CudaRow> cuda_rows() {
   std::vector<CudaRow> out;
   const auto both = [&](const std::string& name, std::function<std::unique_ptr<Attending>()> make,
                         double flops) {
@@ -158,23 +154,6 @@ std::vector<CudaRow> rows() {
   for (const Size& s : sizes())
     out.push_back({"gpu/train/" + s.name, [s] { return training_step(s); }});
   return out;
-}
-
-}  // namespace
-
-void cuda_rows(const std::string& only, const std::function<void(const CudaResult&)>& found) {
-  std::vector<CudaRow> wanted = rows();
-  std::vector<std::string> names;
-  for (const CudaRow& row : wanted) names.push_back(row.name);
-  std::erase_if(wanted,
-                [&](const CudaRow& row) { return row.name.find(only) == std::string::npos; });
-  require(!wanted.empty(), unknown_name("row", only, names));
-  const UseDevice use(Device::cuda);
-  for (const CudaRow& row : wanted) {
-    CudaResult result = row.measure();
-    result.name = row.name;
-    found(result);
-  }
 }
 
 }  // namespace heed::bench

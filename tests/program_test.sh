@@ -28,6 +28,7 @@ expect 1 "/nosuch/dir" bench --only op/top_k --seconds 0.01 --threads 1 --json /
 [ -s out ] && { echo "bench worked before it looked at --json: $(cat out)"; failed=1; }
 echo old >b.json
 expect 2 "unknown row" bench --only nothing --json b.json
+expect 2 "unknown row 'gpu/train/tinny'; did you mean 'gpu/train/tiny'" bench --device cuda --only gpu/train/tinny --json b.json
 [ "$(cat b.json)" = old ] || { echo "a mistake in the arguments cost b.json: $(cat b.json)"; failed=1; }
 expect 0 "op/top_k" bench --only op/top_k --seconds 0.01 --threads 1
 [ -z "$("$heed" bench --trheads 2 2>/dev/null)" ] || { echo "talk on stdout"; failed=1; }
