@@ -19,6 +19,8 @@ struct Input {
 
 template <class T>
 using Arrays = std::vector<std::vector<T>>;
+template <class In>
+using Number = typename std::decay_t<In>::value_type::value_type;  // of Arrays
 
 struct Case {
   std::string name;
@@ -38,6 +40,7 @@ Case make(std::string name, std::vector<Input> inputs, F f, Plain plain) {
 
 // All of them, at sizes that a test can check: odd, smaller and larger than a vector and a tile.
 std::vector<Case> ops();
+std::vector<Case> recurrent_cases();  // those of them that are layers of cells: recurrent.cpp
 
 // Numbers for a case's inputs: the same for the same seed, whatever the type.
 std::vector<Tensor> draw(const Case& c, Type type, uint64_t seed = 1);
