@@ -4,7 +4,6 @@
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -72,8 +71,6 @@ void for_each_field(std::string_view message, Found found) {
 
 // `model` is one that the library has taken, here and below.
 std::string_view kind_of(std::string_view model) {
-  constexpr std::array<std::string_view, 5> kKinds = {"", "unigram", "bpe", "sentencepiece words",
-                                                      "sentencepiece characters"};
   uint64_t kind = 1;
   for_each_field(model, [&](uint64_t field, uint64_t, std::string_view bytes) {
     if (field != 2) return;  // how it was trained
@@ -81,7 +78,7 @@ std::string_view kind_of(std::string_view model) {
       if (part == 3) kind = value;
     });
   });
-  return kKinds[kind < kKinds.size() ? kind : 0];
+  return kind == 1 ? "unigram" : kind == 2 ? "bpe" : "sentencepiece";
 }
 
 std::vector<ScoredPiece> scored_pieces(std::string_view model) {

@@ -39,8 +39,8 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // "unigram", "bpe", "words", "characters"; a SentencePiece model that was learnt elsewhere may be
-  // one of "sentencepiece words" or "sentencepiece characters".
+  // "unigram", "bpe", "words", "characters"; "sentencepiece" for the library's other kinds, which
+  // heed does not learn but takes.
   virtual std::string_view kind() const = 0;
 
   // The pieces of `text`, without begin and end. Sentence::text is `text` as it was given; what

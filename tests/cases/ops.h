@@ -56,4 +56,8 @@ Case dropout_case(int64_t n);
 Case add_dropout_norm_case(int64_t rows, int64_t n);
 Case embedding_case(int64_t words, int64_t size, int64_t count);
 
+// A layer of cells of the inputs x, u, bias, h (and c) from `first` on.
+Recurrent recurrent_of(const std::vector<Tensor>& x, size_t first, Cell cell,
+                       const std::vector<Id>& lengths, bool backward);
+
 }  // namespace heed::cases

@@ -4,9 +4,7 @@
 #include "tests/cases/ops.h"
 
 namespace heed::cases {
-namespace {
 
-// Of inputs x, u, bias, h (and c) from `first` on.
 Recurrent recurrent_of(const std::vector<Tensor>& x, size_t first, Cell cell,
                        const std::vector<Id>& lengths, bool backward) {
   return {.cell = cell,
@@ -18,6 +16,9 @@ Recurrent recurrent_of(const std::vector<Tensor>& x, size_t first, Cell cell,
           .lengths = lengths,
           .backward = backward};
 }
+
+namespace {
+
 std::vector<Id> recurrent_lengths(bool ragged) {
   return ragged ? std::vector<Id>{4, 0, 2} : std::vector<Id>{};
 }

@@ -136,17 +136,8 @@ TEST_F(OnGpu, ASequenceAtOnceIsItsSteps) {
       given.push_back(tensor(values, shapes[i % half], Type::f32));
     }
     const auto f = [&](const std::vector<Tensor>& x) {
-      const auto sequence = [&](size_t first) {
-        return Recurrent{.cell = cell,
-                         .x = x[first],
-                         .u = x[first + 1],
-                         .bias = x[first + 2],
-                         .h = x[first + 3],
-                         .c = cell == Cell::lstm ? std::optional(x[first + 4]) : std::nullopt,
-                         .lengths = lengths,
-                         .backward = first > 0};
-      };
-      const RecurrentStates s = recurrent(sequence(0), sequence(half));
+      const RecurrentStates s = recurrent(cases::recurrent_of(x, 0, cell, lengths, false),
+                                          cases::recurrent_of(x, half, cell, lengths, true));
       return s.c ? concat({s.h, *s.c}, 2) : s.h;
     };
     set_exact_products(true);
@@ -182,20 +173,11 @@ TEST_F(OnGpu, ASequenceInBf16IsItsSteps) {
         given.push_back(tensor(values, shapes[i % half], Type::f32));
       }
       const auto f = [&](const std::vector<Tensor>& x) {
-        const auto as = [&](size_t i) {
-          return x[i].device() == Device::cuda ? cast(x[i], Type::bf16) : x[i];
-        };
-        const auto sequence = [&](size_t first) {
-          return Recurrent{.cell = cell,
-                           .x = as(first),
-                           .u = as(first + 1),
-                           .bias = as(first + 2),
-                           .h = as(first + 3),
-                           .c = cell == Cell::lstm ? std::optional(as(first + 4)) : std::nullopt,
-                           .lengths = lengths,
-                           .backward = first > 0};
-        };
-        const RecurrentStates s = recurrent(sequence(0), sequence(half));
+        std::vector<Tensor> in;
+        for (const Tensor& t : x)
+          in.push_back(t.device() == Device::cuda ? cast(t, Type::bf16) : t);
+        const RecurrentStates s = recurrent(cases::recurrent_of(in, 0, cell, lengths, false),
+                                            cases::recurrent_of(in, half, cell, lengths, true));
         const Tensor y = s.c ? concat({s.h, *s.c}, 2) : s.h;
         return y.type() == Type::bf16 ? cast(y, Type::f32) : y;
       };
