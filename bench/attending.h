@@ -42,7 +42,7 @@ struct Attending {
     Tape tape;
     const Tensor y = context();
     tape.backward(record("given", {&y}, zeros({}), [this](const Tensor&) { return Grads{given}; }));
-    for (const Tensor* x : {&q, &k, &v}) x->leaf()->grad = nullptr;
+    for (const Tensor* x : {&q, &k, &v}) x->parameter_state()->grad = nullptr;
     params.clear_gradients();
   }
 };

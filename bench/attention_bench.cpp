@@ -1,6 +1,6 @@
-// Rows for attention: lengths and head sizes of real models, forward alone and with the way back.
-// 1 x 8 heads, but 16 sentences for additive scores; one query against cached keys as a decoder has
-// it, with keys and values that no cache holds.
+// Rows for attention: lengths and head sizes of real models, forward alone and with the backward
+// pass. 1 x 8 heads, but 16 sentences for additive scores; one query against cached keys as a
+// decoder has it, with keys and values that no cache holds.
 #include <cmath>
 
 #include "bench/attending.h"

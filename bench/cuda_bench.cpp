@@ -97,7 +97,7 @@ CudaResult training_step(const Size& s) {
   const Params params(1);
   const auto model =
       make_model(params, s.config, {.source = s.words, .target = s.words, .shared = s.config.tied});
-  if (model->trains_in_bf16()) params.keep_working_copies();
+  if (model->trains_in_bf16()) params.keep_compute_copies();
   Adam adam(params, {.clip_norm = 1});
   const auto arena = Arena::make(Device::cuda);
   const Batch batch = full_batch(s);

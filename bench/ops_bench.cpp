@@ -41,7 +41,7 @@ Job differentiated(const std::string& name, cases::Case c, double flops, double 
                     y.count() == 1 ? y : record("given", {&y}, zeros({}), [ready](const Tensor&) {
                       return Grads{ready->weights};
                     }));
-                for (const Tensor& x : ready->x) x.leaf()->grad = nullptr;
+                for (const Tensor& x : ready->x) x.parameter_state()->grad = nullptr;
               },
           .flops = flops,
           .bytes = bytes};
@@ -115,7 +115,7 @@ std::vector<Row> op_rows() {
                     return Job{.name = "op/adam",
                                .work =
                                    [=] {
-                                     w.leaf()->grad = grad;
+                                     w.parameter_state()->grad = grad;
                                      adam->step(1e-4);
                                    },
                                .bytes = 8 * kMany * kFloat};

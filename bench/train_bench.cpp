@@ -39,9 +39,9 @@ class Layer {
   }
   Tensor operator()(Tensor x, const std::optional<Tensor>& memory, const Mask& mask) const {
     const Tensor normed = self_norm_(x);
-    x = x + dropout(self_(normed, self_.remember(normed), {.mask = mask}).y, kDropout);
+    x = x + dropout(self_(normed, self_.project_kv(normed), {.mask = mask}).y, kDropout);
     if (memory)
-      x = x + dropout((*cross_)((*cross_norm_)(x), cross_->remember(*memory)).y, kDropout);
+      x = x + dropout((*cross_)((*cross_norm_)(x), cross_->project_kv(*memory)).y, kDropout);
     return x + dropout(ff_(ff_norm_(x)), kDropout);
   }
 

@@ -43,7 +43,7 @@ class Chain final : public Model {
     ++state.steps;
     return {.logits = tensor(logits, {static_cast<int64_t>(last.size()), words})};
   }
-  Forced force(const Source&, const Tensor&, bool) const override {
+  TeacherForced forward(const Source&, const Tensor&, bool) const override {
     fail("chain: made for search alone");
   }
   Tensor output_weight() const override { fail("chain: made for search alone"); }

@@ -66,7 +66,7 @@ std::vector<std::vector<double>> everything(const Case& c) {
   out.push_back(y.values());
   tape.backward(sum(square(y)));
   for (const Tensor& input : x)
-    if (input.leaf()->grad) out.push_back(input.leaf()->grad->values());
+    if (input.parameter_state()->grad) out.push_back(input.parameter_state()->grad->values());
   return out;
 }
 

@@ -82,8 +82,8 @@ inline std::vector<Numbers> everything(const Function& f, const std::vector<Tens
   std::vector<Numbers> out{y.values()};
   tape.backward(uneven_sum(y));
   for (const Tensor& input : x)
-    out.push_back(input.leaf()->grad ? input.leaf()->grad->values()
-                                     : Numbers(static_cast<size_t>(input.count())));
+    out.push_back(input.parameter_state()->grad ? input.parameter_state()->grad->values()
+                                                : Numbers(static_cast<size_t>(input.count())));
   return out;
 }
 

@@ -160,7 +160,7 @@ TEST(AttentionGradient, OfAnInputIsTheSameWhenItIsTheOnlyOne) {
           in[i] = as_parameter(tensor(x[i].values(), x[i].shape(), Type::f64));
           Tape tape;
           tape.backward(uneven_sum(c.f(in)));
-          EXPECT_LE(worst(all[i + 1], in[i].leaf()->grad->values()), 1e-13)
+          EXPECT_LE(worst(all[i + 1], in[i].parameter_state()->grad->values()), 1e-13)
               << c.name << ", " << c.names[i];
         }
       }

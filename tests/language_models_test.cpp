@@ -101,7 +101,7 @@ TEST(LanguageModels, HypothesesMoveWithTheirPast) {
     ASSERT_EQ(state.sentences(), 1);
     const Tensor said = log_softmax(made.model->step(state, Words{8, 4}, false).logits);
     const Tensor alone =
-        made.model->force(no_source(1), ids(Words{kBegin, 7, 8}, {1, 3}), false).hidden;
+        made.model->forward(no_source(1), ids(Words{kBegin, 7, 8}, {1, 3}), false).hidden;
     EXPECT_LT(
         distance(slice(said, 0, 0, 1).values(),
                  log_softmax(linear(slice(alone, 1, 2, 3), made.model->output_weight())).values()),
@@ -116,11 +116,11 @@ TEST(LanguageModels, TheFutureDoesNotLeak) {
     SCOPED_TRACE(n.name);
     const Made made = make(n.config);
     Words in = random_words(T, 3);
-    const Forced before = made.model->force(no_source(1), ids(in, {1, T}), true);
+    const TeacherForced before = made.model->forward(no_source(1), ids(in, {1, T}), true);
     for (int64_t t = 1; t < T; ++t) {
       Words other = in;
       other[static_cast<size_t>(t)] = other[static_cast<size_t>(t)] == 4 ? 5 : 4;
-      const Forced after = made.model->force(no_source(1), ids(other, {1, T}), false);
+      const TeacherForced after = made.model->forward(no_source(1), ids(other, {1, T}), false);
       EXPECT_EQ(slice(before.hidden, 1, 0, t).values(), slice(after.hidden, 1, 0, t).values());
       EXPECT_NE(slice(before.hidden, 1, t, T).values(), slice(after.hidden, 1, t, T).values());
     }
@@ -167,15 +167,15 @@ TEST(LanguageModels, WhatElmoPredictsItHasNotRead) {
     Words in{kBegin}, source = w;
     in.insert(in.end(), w.begin(), w.end());
     source.push_back(kEnd);
-    return made.model->force({ids(source, {1, T}), {static_cast<Id>(T)}}, ids(in, {1, T}), false);
+    return made.model->forward({ids(source, {1, T}), {static_cast<Id>(T)}}, ids(in, {1, T}), false);
   };
-  const Forced before = forced(words);
+  const TeacherForced before = forced(words);
   ASSERT_EQ(before.also.size(), 2u);
   const auto row = [](const Tensor& x, int64_t t) { return slice(x, 1, t, t + 1).values(); };
   for (int64_t k = 0; k < T - 1; ++k) {
     Words other = words;
     other[static_cast<size_t>(k)] = other[static_cast<size_t>(k)] == 4 ? 5 : 4;
-    const Forced after = forced(other);
+    const TeacherForced after = forced(other);
     // Word k is what the backward state behind it, k + 1, predicts.
     EXPECT_EQ(before.also[0].words.values()[static_cast<size_t>(k + 1)],
               words[static_cast<size_t>(k)]);

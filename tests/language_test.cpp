@@ -262,7 +262,7 @@ TEST(LanguageModel, AStreamIsScoredWithItsPast) {
               pieces.begin() + static_cast<std::ptrdiff_t>(end) - 1);
     const int64_t T = static_cast<int64_t>(in.size());
     const Tensor p =
-        log_softmax(linear(folded.model->force(no_source(1), ids(in, {1, T}), false).hidden,
+        log_softmax(linear(folded.model->forward(no_source(1), ids(in, {1, T}), false).hidden,
                            folded.model->output_weight()));
     double sum = 0;
     for (size_t i = counted; i < end; ++i)

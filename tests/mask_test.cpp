@@ -41,7 +41,7 @@ TEST(Mask, AWindowBehindAllKeysSeesNothing) {
   Tape tape;
   const Tensor y = attend(*score, q, k, k, {.mask = Mask::window(1, 0), .first = 4}).context;
   tape.backward(sum(y));
-  const Numbers out = y.values(), dq = q.leaf()->grad->values();
+  const Numbers out = y.values(), dq = q.parameter_state()->grad->values();
   for (size_t i = 0; i < 12; ++i) EXPECT_EQ(out[i], i < 6 ? 1 : 0) << i;
   for (size_t i = 6; i < 12; ++i) EXPECT_EQ(dq[i], 0) << i;
 }

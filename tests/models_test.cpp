@@ -201,8 +201,8 @@ TEST(Models, HypothesesMoveWithAllThatBelongsToThem) {
       const int64_t T = static_cast<int64_t>(l.said.size());
       const Source alone = source_of({rows[static_cast<size_t>(l.sentence)]});
       const Words in(l.words.begin(), l.words.end() - 1);
-      const Tensor all = log_softmax(linear(made.model->force(alone, ids(in, {1, T}), false).hidden,
-                                            made.model->output_weight()));
+      const Tensor all = log_softmax(linear(
+          made.model->forward(alone, ids(in, {1, T}), false).hidden, made.model->output_weight()));
       for (int64_t t = 0; t < T; ++t)
         EXPECT_LT(distance(l.said[static_cast<size_t>(t)], slice(all, 1, t, t + 1).values()),
                   kRounding)

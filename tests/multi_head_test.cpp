@@ -32,13 +32,14 @@ TEST(MultiHead, StepByStepIsTheSameAsAllAtOnceBitForBit) {
         const Tensor x = normal({2, T, 24}, 1, random);
         const auto bias = alibi(heads);
         on_every_target([&](const char* target) {
-          const Tensor all = mh(x, mh.remember(x), {.mask = Mask::causal(), .bias = bias.get()}).y;
+          const Tensor all =
+              mh(x, mh.project_kv(x), {.mask = Mask::causal(), .bias = bias.get()}).y;
           KeyValueCache cache;
           int64_t wrong = 0;
           // The first few at once, as a prompt, the others one by one.
           for (int64_t t = 0, next = 3; t < T; t = next, next = t + 1) {
             const Tensor step = slice(x, 1, t, next);
-            cache.append(mh.remember(step, t));
+            cache.append(mh.project_kv(step, t));
             const Tensor y =
                 mh(step, cache.all(), {.mask = Mask::causal(), .bias = bias.get(), .first = t}).y;
             wrong += y.values() != slice(all, 1, t, next).values();
@@ -66,10 +67,10 @@ TEST(MultiHead, IsItsFormula) {
     heads.push_back(
         matmul(softmax(matmul(of(q), transpose(of(k), 1, 2)) * 0.5), contiguous(of(v))));
   }
-  EXPECT_LE(
-      worst(projected(concat(heads, 2), "output").values(), mh(x, mh.remember(memory)).y.values()),
-      1e-13);
-  const auto f = [&](const std::vector<Tensor>& in) { return mh(in[0], mh.remember(in[1])).y; };
+  EXPECT_LE(worst(projected(concat(heads, 2), "output").values(),
+                  mh(x, mh.project_kv(memory)).y.values()),
+            1e-13);
+  const auto f = [&](const std::vector<Tensor>& in) { return mh(in[0], mh.project_kv(in[1])).y; };
   const GradientCheck check = check_gradient(f, {x, memory});
   EXPECT_LT(check.worst, 1e-7) << check.where;
 }

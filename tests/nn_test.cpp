@@ -162,12 +162,14 @@ TEST(Optimizer, ClippingKeepsTheDirectionAndANaNMovesNothing) {
   const Params params(1, Type::f64);
   const Tensor w = params.add("w", {2}, constant(0));
   Adam adam(params, {.beta1 = 0, .beta2 = 0, .clip_norm = 1});
-  w.leaf()->grad = std::make_shared<Tensor>(tensor(std::vector<double>{30, 40}, {2}, Type::f64));
+  w.parameter_state()->grad =
+      std::make_shared<Tensor>(tensor(std::vector<double>{30, 40}, {2}, Type::f64));
   adam.step(0.1);
   EXPECT_DOUBLE_EQ(adam.gradient_norm(), 50);
-  EXPECT_FALSE(w.leaf()->grad);
+  EXPECT_FALSE(w.parameter_state()->grad);
   const std::vector<double> before = w.values();
-  w.leaf()->grad = std::make_shared<Tensor>(tensor(std::vector<double>{NAN, 1}, {2}, Type::f64));
+  w.parameter_state()->grad =
+      std::make_shared<Tensor>(tensor(std::vector<double>{NAN, 1}, {2}, Type::f64));
   adam.step(0.1);
   EXPECT_TRUE(std::isnan(adam.gradient_norm()));
   EXPECT_EQ(w.values(), before);
@@ -273,13 +275,13 @@ TEST(FixedWeights, TheSameNumbersByALayoutMadeOnce) {
   EXPECT_NE(products(), known);
 }
 
-// Also of a parameter in bf16, as working copies are: what the optimizer reads is f32.
+// Also of a parameter in bf16, as bf16 compute copies are: what the optimizer reads is f32.
 TEST(Cast, AParametersGradientIsWide) {
   const Tensor x = as_parameter(cast(tensor(std::vector<float>{1, -2, 3}, {3}), Type::bf16));
   Tape tape;
   tape.backward(sum(square(cast(x, Type::f32))));
-  EXPECT_EQ(x.leaf()->grad->type(), Type::f32);
-  EXPECT_EQ(x.leaf()->grad->values(), (std::vector<double>{2, -4, 6}));
+  EXPECT_EQ(x.parameter_state()->grad->type(), Type::f32);
+  EXPECT_EQ(x.parameter_state()->grad->values(), (std::vector<double>{2, -4, 6}));
 }
 
 }  // namespace

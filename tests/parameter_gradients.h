@@ -20,12 +20,12 @@ inline void expect_right_gradients(const Params& params, const std::function<Ten
   }
   double largest = 0;  // of all gradients: differences are rounded by the loss they are of
   for (const Parameter& p : params.all())
-    if (p.value.leaf()->grad)
-      for (const double g : p.value.leaf()->grad->values())
+    if (p.value.parameter_state()->grad)
+      for (const double g : p.value.parameter_state()->grad->values())
         largest = std::max(largest, std::abs(g));
   for (const Parameter& p : params.all()) {
-    const std::vector<double> grad = p.value.leaf()->grad
-                                         ? p.value.leaf()->grad->values()
+    const std::vector<double> grad = p.value.parameter_state()->grad
+                                         ? p.value.parameter_state()->grad->values()
                                          : std::vector<double>(size_t(p.value.count()));
     double* w = p.value.data<double>();
     const int64_t stride = std::max<int64_t>(1, p.value.count() / 4);

@@ -84,7 +84,7 @@ class Chain final : public Model {
     return out;
   }
 
-  Forced force(const Source& source, const Tensor& in, bool want_weights) const override {
+  TeacherForced forward(const Source& source, const Tensor& in, bool want_weights) const override {
     State state = start(source);
     std::vector<Tensor> hidden, weights;
     const int64_t B = in.size(0), T = in.size(1);
@@ -95,7 +95,7 @@ class Chain final : public Model {
       hidden.push_back(reshape(s.logits, {B, 1, kWords}));
       if (want_weights) weights.push_back(reshape(s.weights[0].values, {B, 1, 1, -1}));
     }
-    Forced out{.hidden = concat(hidden, 1)};
+    TeacherForced out{.hidden = concat(hidden, 1)};
     if (want_weights) out.weights.push_back({0, concat(weights, 2)});
     return out;
   }

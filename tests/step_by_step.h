@@ -27,7 +27,7 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
 template <class Source>
 void expect_steps_as_forced(const Model& model, const Source& source, const std::vector<Id>& in,
                             int64_t B, int64_t T, bool attends) {
-  const Forced forced = model.force(source, ids(in, {B, T}), true);
+  const TeacherForced forced = model.forward(source, ids(in, {B, T}), true);
   EXPECT_EQ(forced.weights.empty(), !attends);
   const Tensor all = log_softmax(linear(forced.hidden, model.output_weight()));
   State state = model.start(source);

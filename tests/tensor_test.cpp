@@ -188,8 +188,8 @@ TEST(Ops, NoRowsGiveGradientsOfZero) {
   Tape tape;
   const Tensor y = layer_norm(x, gain, bias);
   tape.backward(linear_cross_entropy(y, w, ids(std::vector<Id>{}, {0})) + sum(y));
-  EXPECT_EQ(gain.leaf()->grad->values(), std::vector<double>(3));
-  EXPECT_EQ(w.leaf()->grad->values(), std::vector<double>(12));
+  EXPECT_EQ(gain.parameter_state()->grad->values(), std::vector<double>(3));
+  EXPECT_EQ(w.parameter_state()->grad->values(), std::vector<double>(12));
 }
 
 TEST(Ops, ASumDoesNotDependOnItsBatch) {
@@ -242,7 +242,7 @@ TEST(Tape, GradientsOfAParameterUsedTwiceAreAdded) {
   const Tensor w = as_parameter(tensor({3}, {1}));
   Tape tape;
   tape.backward(sum(w * w + w));
-  EXPECT_EQ(w.leaf()->grad->values(), std::vector<double>{7});
+  EXPECT_EQ(w.parameter_state()->grad->values(), std::vector<double>{7});
 }
 
 TEST(Tape, ASharedGradientIsNotChangedBehindItsBack) {
@@ -250,8 +250,8 @@ TEST(Tape, ASharedGradientIsNotChangedBehindItsBack) {
   const Tensor a = as_parameter(tensor({1, 2}, {2})), b = as_parameter(tensor({3, 4}, {2}));
   Tape tape;
   tape.backward(sum((a + b) + a));
-  EXPECT_EQ(a.leaf()->grad->values(), (std::vector<double>{2, 2}));
-  EXPECT_EQ(b.leaf()->grad->values(), (std::vector<double>{1, 1}));
+  EXPECT_EQ(a.parameter_state()->grad->values(), (std::vector<double>{2, 2}));
+  EXPECT_EQ(b.parameter_state()->grad->values(), (std::vector<double>{1, 1}));
 }
 
 TEST(Tape, AWeightUsedManyTimesGetsTheGradientOfAllUses) {
@@ -281,7 +281,7 @@ TEST(Tape, UsesThatTheLossDoesNotDependOnDoNotHoldUpTheOthers) {
   const Tensor loss = sum(linear(x, w));
   linear(x, w);
   tape.backward(loss);
-  EXPECT_EQ(w.leaf()->grad->values(), (std::vector<double>{1, 1, 10, 10}));
+  EXPECT_EQ(w.parameter_state()->grad->values(), (std::vector<double>{1, 1, 10, 10}));
 }
 
 TEST(Tape, DropoutOnlyWhileItIsOpen) {
@@ -305,9 +305,9 @@ TEST(Tape, OnceUsedUpItKnowsNothingOfBefore) {
   tape.backward(loss);
   EXPECT_NE(message([&] { tape.backward(loss); }).find("was not recorded on this tape"),
             std::string::npos);
-  w.leaf()->grad = nullptr;
+  w.parameter_state()->grad = nullptr;
   tape.backward(sum(w * 3.0 + y * 5.0));  // y is a number now, no function of w
-  EXPECT_EQ(w.leaf()->grad->values(), std::vector<double>{3});
+  EXPECT_EQ(w.parameter_state()->grad->values(), std::vector<double>{3});
 }
 
 TEST(Tape, AnInnerTapeDoesNotDisturbAnOuterOne) {
@@ -321,7 +321,7 @@ TEST(Tape, AnInnerTapeDoesNotDisturbAnOuterOne) {
     inner.backward(sum(linear(x, w)));
   }
   outer.backward(loss);
-  EXPECT_EQ(w.leaf()->grad->values(), (std::vector<double>{3, 3, 30, 30}));
+  EXPECT_EQ(w.parameter_state()->grad->values(), (std::vector<double>{3, 3, 30, 30}));
 }
 
 TEST(Tape, LossMustBeOneNumber) {

@@ -137,8 +137,8 @@ TEST(Loss, SmoothingMixesInAllWords) {
   config.steps = 1;
   const ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
   const Batch b = first_batch(*corpus);
-  const Forced forced =
-      run.model->force(source_of(b), ids(b.target_in, {b.rows, b.target_width}), false);
+  const TeacherForced forced =
+      run.model->forward(source_of(b), ids(b.target_in, {b.rows, b.target_width}), false);
   const Tensor p = log_softmax(linear(forced.hidden, run.model->output_weight()));
   const int64_t V = p.size(2);
   const std::vector<double> all = p.values();
@@ -159,8 +159,8 @@ TEST(Loss, SmoothingMixesInAllWords) {
 double weight_on_links(const ToyRun& run) {
   double on = 0, links = 0;
   for (const Batch& b : batches_once(*run.corpus, {})) {
-    const Forced forced =
-        run.model->force(source_of(b), ids(b.target_in, {b.rows, b.target_width}), true);
+    const TeacherForced forced =
+        run.model->forward(source_of(b), ids(b.target_in, {b.rows, b.target_width}), true);
     const std::vector<double> w = mean(forced.weights.back().values, 1).values();
     for (int64_t i = 0; i < b.rows; ++i)
       for (const Link& link : b.links[static_cast<size_t>(i)]) {
@@ -196,8 +196,8 @@ TEST(Loss, AlignmentLossIsMinusTheLogOfTheWeightOnLinks) {
   const ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
   Batch b = first_batch(*corpus);
   b.links[0].clear();  // a row without links does not count
-  const Forced forced =
-      run.model->force(source_of(b), ids(b.target_in, {b.rows, b.target_width}), true);
+  const TeacherForced forced =
+      run.model->forward(source_of(b), ids(b.target_in, {b.rows, b.target_width}), true);
   const std::vector<double> w = forced.weights[0].values.values();
   double sum = 0, words = 0;
   for (int64_t i = 0; i < b.rows; ++i)
@@ -445,7 +445,7 @@ TEST(Trainer, AGradientThatIsNoNumberNamesItsParameter) {
   const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.path());
   // As a step before might have left it.
   const Tensor bias = run.params.at("hidden.bias").value;
-  bias.leaf()->grad = std::make_shared<Tensor>(full(bias.shape(), NAN));
+  bias.parameter_state()->grad = std::make_shared<Tensor>(full(bias.shape(), NAN));
   const std::string said = message([&] { run.trainer->run({}); });
   EXPECT_TRUE(has(said, "a gradient is no longer a number at step 1")) << said;
   EXPECT_TRUE(has(said, "hidden.bias")) << said;

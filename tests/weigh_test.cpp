@@ -108,7 +108,7 @@ TEST(Weigh, ReinforceFollowsThePolicyGradient) {
     tape.backward(
         reinforce_loss(*read.log_probability, reward, full(reward.shape(), guess, Type::f64)));
     // d/ds -E[r] = -sum_j p_j r_j (e_j - p), whatever the baseline.
-    const Numbers r = d.values.values(), by_draws = d.keys.leaf()->grad->values();
+    const Numbers r = d.values.values(), by_draws = d.keys.parameter_state()->grad->values();
     const double expected = d.p[0] * r[0] + d.p[1] * r[1] + d.p[2] * r[2];
     for (size_t j = 0; j < 3; ++j)
       // A term of one draw has a deviation below 2: four of the mean's are 0.06.
@@ -130,9 +130,9 @@ TEST(Weigh, ABaselineLearnsTheRewardAndNothingElseMovesIt) {
     Tape tape;
     const Tensor b = guess(q);
     const Numbers advantage = (reward - b).values();
-    s.leaf()->grad = nullptr;
+    s.parameter_state()->grad = nullptr;
     tape.backward(reinforce_loss(s, reward, b));
-    const Numbers ds = s.leaf()->grad->values();
+    const Numbers ds = s.parameter_state()->grad->values();
     for (size_t i = 0; i < 40; ++i) ASSERT_NEAR(ds[i], -advantage[i] / 40, 1e-12);
     adam.step(0.02);
   }

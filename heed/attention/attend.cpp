@@ -277,8 +277,8 @@ std::optional<Tensor> range_of(const Tensor& q, const Tensor& keys, const Attend
 
 Attended attend(const Score& score, const Tensor& q, const Tensor& keys, const Tensor& values,
                 const AttendOptions& options) {
-  // On the way back a key that nobody sees is multiplied with a slope of 0 for the parameters of
-  // prepare().
+  // In the backward pass a key that nobody sees is multiplied with a slope of 0 for the parameters
+  // of prepare().
   std::optional<Tensor> range;
   if (Tape::current() && q.rank() == 4 && keys.rank() == 4) range = range_of(q, keys, options);
   return attend(score, q,

@@ -152,17 +152,17 @@ Tensor MultiHead::for_score(const Tensor& x) const {
 }
 
 // From keys and values [B, T, G d] on.
-KeysValues MultiHead::remembered(const Tensor& key, const Tensor& value, int64_t first) const {
+KeysValues MultiHead::prepared(const Tensor& key, const Tensor& value, int64_t first) const {
   Tensor k = split(key, sizes_.key_heads);
   if (sizes_.rotary) k = rotary(k, first);
   return {{score_->prepare(transpose(for_score(k), 1, 2))},
           transpose(for_score(split(value, sizes_.key_heads)), 1, 2)};
 }
 
-KeysValues MultiHead::remember(const Tensor& x, int64_t first) const {
+KeysValues MultiHead::project_kv(const Tensor& x, int64_t first) const {
   const Tensor w[] = {key_.weight(), value_.weight()}, b[] = {*key_.bias(), *value_.bias()};
   const std::vector<Tensor> kv = linear_each(x, w, b);
-  return remembered(kv[0], kv[1], first);
+  return prepared(kv[0], kv[1], first);
 }
 
 MultiHead::Output MultiHead::read(const Tensor& x, const Tensor& query, const KeysValues& memory,
@@ -186,7 +186,7 @@ MultiHead::Output MultiHead::itself(const Tensor& x, const AttendOptions& option
   const Tensor w[] = {query_.weight(), key_.weight(), value_.weight()},
                b[] = {*query_.bias(), *key_.bias(), *value_.bias()};
   const std::vector<Tensor> qkv = linear_each(x, w, b);
-  return read(x, qkv[0], remembered(qkv[1], qkv[2], options.first), options);
+  return read(x, qkv[0], prepared(qkv[1], qkv[2], options.first), options);
 }
 
 }  // namespace heed

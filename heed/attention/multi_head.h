@@ -65,12 +65,12 @@ class MultiHead {
     int64_t head_size = 0;  // d; 0: model / heads
     std::string score = "scaled_dot";
     int64_t rank = 0, positions = 0;  // of scores that want them
-    bool rotary = false;              // queries and keys are turned by their positions
+    bool rotary = false;              // queries and keys are rotated by their positions
   };
   MultiHead(const Params& params, const Sizes& sizes);
 
   // Keys and values of x [B, Tk, memory], whose first position is `first`.
-  KeysValues remember(const Tensor& x, int64_t first = 0) const;
+  KeysValues project_kv(const Tensor& x, int64_t first = 0) const;
 
   struct Output {
     Tensor y;           // [B, Tq, model]
@@ -78,13 +78,13 @@ class MultiHead {
   };
   Output operator()(const Tensor& x, const KeysValues& memory,
                     const AttendOptions& options = {}) const;
-  // x attends to itself: (*this)(x, remember(x), options), with one product for all three.
+  // x attends to itself: (*this)(x, project_kv(x), options), with one product for all three.
   Output itself(const Tensor& x, const AttendOptions& options = {}) const;
 
  private:
   Tensor split(const Tensor& x, int64_t heads) const;
   Tensor for_score(const Tensor& x) const;
-  KeysValues remembered(const Tensor& k, const Tensor& v, int64_t first) const;
+  KeysValues prepared(const Tensor& k, const Tensor& v, int64_t first) const;
   Output read(const Tensor& x, const Tensor& query, const KeysValues& memory,
               const AttendOptions& options) const;
 

@@ -12,7 +12,7 @@ namespace {
 
 // x [B, H, T, d] times a matrix for each head, w [H, d, n]: [B, H, T, n].
 Tensor per_head(const Tensor& x, const Tensor& given) {
-  const Tensor w = x.type() == Type::bf16 && x.size(1) == 1 ? working(given) : given;
+  const Tensor w = x.type() == Type::bf16 && x.size(1) == 1 ? compute_copy(given) : given;
   const int64_t B = x.size(0), H = x.size(1), T = x.size(2), d = x.size(3), n = w.size(2);
   require(H == w.size(0) && d == w.size(1), "score: wants [B, ", w.size(0), ", T, ", w.size(1),
           "], given ", x.shape());

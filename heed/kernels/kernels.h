@@ -171,8 +171,8 @@ struct AdamPart {
   int64_t n;
   const T* grad;
   T *w, *m, *v;
-  T* average;     // or null
-  bf16* working;  // w in bf16, or null; a GPU's alone
+  T* average;          // or null
+  bf16* compute_copy;  // w in bf16, or null; a GPU's alone
 };
 template <class T>
 struct Adam {
@@ -488,8 +488,8 @@ struct CellStep {
 HEED_F32_KERNEL(CellStep);
 constexpr int kept_gates(Cell cell) { return cell == Cell::rnn ? 1 : 4; }
 
-// The way back: from dh' (and dc') to the gradients of both gate parts and of h (only what does not
-// go through h U) and c.
+// The backward pass: from dh' (and dc') to the gradients of both gate parts and of h (only what
+// does not go through h U) and c.
 template <class T>
 struct CellStepGrad {
   Cell cell;
@@ -543,8 +543,8 @@ void run(Cuda, const CellSequence<bf16>&);
 bool fits(Cuda, const CellSequence<float>&);
 bool fits(Cuda, const CellSequence<bf16>&);
 
-// The way back, from the gradients dh (and dc) of all states to those of both gate parts and of the
-// first state.
+// The backward pass, from the gradients dh (and dc) of all states to those of both gate parts and
+// of the first state.
 template <class T>
 struct CellSequenceGrad {
   struct Part {
@@ -650,16 +650,16 @@ struct Attention {
   float dropout;  // of the weights, by numbers drawn from the seed and the place alone
   Seed seed;
   Heads<T> context;        // [B, H, Tq, m]
-  Wide<T>* log_sum;        // [B, H, Tq]: log2 of the sum of exp(score); -inf where nothing is seen
+  Wide<T>* lse;            // [B, H, Tq]: log2 of the sum of exp(score); -inf where nothing is seen
   Heads<Wide<T>> weights;  // [B, H, Tq, Tk] before dropout, or null: not wanted
 };
 HEED_KERNEL(Attention);
 
-// The way back. Weights are computed again from log_sum. dq, dv and dplace are set, dbias is added
+// The backward pass. Weights are computed again from lse. dq, dv and dplace are set, dbias is added
 // to (the op gives zeros); dk and dvalue are set or, with `add`, added to.
 template <class T>
 struct AttentionGrad {
-  Attention<T> forward;  // its context and log_sum as they came out
+  Attention<T> forward;  // its context and lse as they came out
   Heads<const T> dcontext;
   Heads<T> dq, dk, dvalue;
   bool add;
@@ -681,14 +681,14 @@ void run(Cpu, const KeyPowers<float>&);
 void run(Cpu, const KeyPowers<double>&);
 int64_t key_powers_size(int64_t keys, int64_t size);
 
-// The way back of a decoder's steps: AttentionGrad in two parts, for additive scores, one query a
-// step, a key head for each head, without bias and place, n and m up to kMostStepSize. A step needs
-// dq to go on; what flows to the keys that all steps read is their sum, computed once behind the
-// last: no reading and writing of dk and dvalue step by step. On a CPU without dropout.
+// The backward pass of a decoder's steps: AttentionGrad in two parts, for additive scores, one
+// query a step, a key head for each head, without bias and place, n and m up to kMostStepSize. A
+// step needs dq to go on; what flows to the keys that all steps read is their sum, computed once
+// behind the last: no reading and writing of dk and dvalue step by step. On a CPU without dropout.
 inline constexpr int64_t kMostStepSize = 8192;
 template <class T>
 struct StepGrad {
-  Attention<T> forward;  // its context and log_sum as they came out
+  Attention<T> forward;  // its context and lse as they came out
   Heads<const T> dcontext;
   Heads<T> dq;
   Wide<T>* left;  // [2, B, H, Tk]: d score, and the weight after dropout
@@ -721,8 +721,8 @@ void run(Cuda, const StepsGrad<bf16>&);
 
 // c = a b for few rows, where one launch must fill the GPU: the sum over k is cut into slices of
 // kSlice, and the slices of c [slices, m, n] are left to be added up by who reads them. a [m, k]
-// has rows `a_row` apart; b is [k, n] or, turned, [n, k]. n is a multiple of 32, k of 64, rows are
-// aligned to 16 bytes.
+// has rows `a_row` apart; b is [k, n] or, transposed, [n, k]. n is a multiple of 32, k of 64, rows
+// are aligned to 16 bytes.
 struct SlicedProduct {
   static constexpr int64_t kSlice = 512;
   static constexpr int64_t slices(int64_t k) { return (k + kSlice - 1) / kSlice; }
@@ -730,7 +730,7 @@ struct SlicedProduct {
   const bf16* a;
   int64_t a_row;
   const bf16* b;
-  bool turned;
+  bool transposed;
   float* c;
   bool follows;  // the launch before is a step of the same decoder, which does not write b
 };
@@ -759,9 +759,9 @@ struct DecoderStep {
 };
 void run(Cuda, const DecoderStep&);
 
-// The way back of step t. The gradient of h_t is `dh` plus the sum of `carried`, of which the first
-// plane is then what goes around the cell to h_{t-1}; what goes through [W U], [dq | du] [W U]^T,
-// is the others', and left to SlicedProduct.
+// The backward pass of step t. The gradient of h_t is `dh` plus the sum of `carried`, of which the
+// first plane is then what goes around the cell to h_{t-1}; what goes through [W U], [dq | du] [W
+// U]^T, is the others', and left to SlicedProduct.
 struct DecoderStepGrad {
   DecoderSizes s;
   int64_t step, planes;

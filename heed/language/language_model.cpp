@@ -64,7 +64,7 @@ std::vector<double> LanguageModel::log_probabilities(const std::vector<Row>& row
     in.insert(in.end(), longest - r.out.size(), special.pad);
   }
   const int64_t B = static_cast<int64_t>(rows.size()), T = static_cast<int64_t>(longest);
-  const Forced forced = model_->model->force(no_source(B), ids(in, {B, T}), false);
+  const TeacherForced forced = model_->model->forward(no_source(B), ids(in, {B, T}), false);
   const Tensor all = to(
       contiguous(log_softmax(linear(forced.hidden, model_->model->output_weight()))), Device::cpu);
   const float* at = all.data<float>();
@@ -219,7 +219,7 @@ ReadText LanguageModel::read(const std::string& text, bool want_weights, int64_t
   if (of_lines()) r.out.push_back(special.end);
   r.in.insert(r.in.end(), r.out.begin(), r.out.end() - 1);
   const int64_t T = static_cast<int64_t>(r.in.size());
-  Forced forced = model_->model->force(no_source(1), ids(r.in, {1, T}), want_weights);
+  TeacherForced forced = model_->model->forward(no_source(1), ids(r.in, {1, T}), want_weights);
   const Tensor all = to(
       contiguous(log_softmax(linear(forced.hidden, model_->model->output_weight()))), Device::cpu);
   for (int64_t t = 0; t < T; ++t)

@@ -65,13 +65,13 @@ Tensor BidirectionalLanguageModel::mix(const std::vector<Tensor>& layers) const 
   return sum * mix_scale_;
 }
 
-Forced BidirectionalLanguageModel::force(const Source& source, const Tensor& target_in,
-                                         bool /*want_weights*/) const {
+TeacherForced BidirectionalLanguageModel::forward(const Source& source, const Tensor& target_in,
+                                                  bool /*want_weights*/) const {
   const auto hidden = [&](const Linear& f, const Tensor& x) {
     return dropout(f(dropout(x, config_.dropout), Activation::tanh), config_.dropout);
   };
   const std::vector<Tensor> before = layers(forward_, target_in, {});
-  Forced out{.hidden = hidden(forward_.hidden, before.back())};
+  TeacherForced out{.hidden = hidden(forward_.hidden, before.back())};
   const int64_t T = target_in.size(1);
   if (source.ids.size(1) == 0) return out;
   require(source.ids.shape() == target_in.shape(),

@@ -1,7 +1,7 @@
 // A model that turns one sequence into another, as training and search see it. A language model is
 // one whose source is empty: ids [B, 0], all lengths 0.
 //
-// Training calls force(): the whole target is known. Search calls start() and step(), and moves
+// Training calls forward(): the whole target is known. Search calls start() and step(), and moves
 // hypotheses about in the State between steps; it knows nothing of what is in there.
 #pragma once
 
@@ -52,7 +52,7 @@ struct Prediction {
   Tensor words;   // ids [B, T]
 };
 
-struct Forced {
+struct TeacherForced {
   Tensor hidden;  // [B, Tt, D]: what the output weights score words by
   std::vector<Weights> weights = {};
   std::vector<Prediction> also = {};  // what is learnt beside the target
@@ -75,7 +75,8 @@ class Model {
 
   // All steps at once: target_in [B, Tt] begins with the begin symbol. Row t of the weights is
   // those that produced word t.
-  virtual Forced force(const Source& source, const Tensor& target_in, bool want_weights) const = 0;
+  virtual TeacherForced forward(const Source& source, const Tensor& target_in,
+                                bool want_weights) const = 0;
 
   virtual State start(const Source& source) const = 0;
   // One further word of every hypothesis; `last` is the one before, [B K].

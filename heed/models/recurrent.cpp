@@ -24,7 +24,7 @@ int64_t hidden_in(const ModelConfig& c) {
 }
 
 // [B, T, n] as [T, B, n] and back: a step's numbers lie together.
-Tensor turned(const Tensor& x) { return contiguous(transpose(x, 0, 1)); }
+Tensor swap_batch_and_time(const Tensor& x) { return contiguous(transpose(x, 0, 1)); }
 
 }  // namespace
 
@@ -77,7 +77,7 @@ std::pair<RecurrentModel::Memory, RecurrentModel::Decoder> RecurrentModel::encod
       encoder_(dropout(source_(source.ids), config_.dropout), source.lengths);
   Memory memory{.kv = {}, .lengths = source.lengths};
   const Tensor h = dropout(states, config_.dropout);
-  if (multi_) memory.kv = multi_->remember(h);
+  if (multi_) memory.kv = multi_->project_kv(h);
   if (score_) {
     const Tensor one_head = reshape(h, {h.size(0), 1, h.size(1), h.size(2)});
     memory.kv = KeysValues{{score_->prepare(one_head)}, one_head};
@@ -171,8 +171,8 @@ bool RecurrentModel::trains_in_bf16() const {
          decodes(config_.size);
 }
 
-Forced RecurrentModel::force_at_once(const Source& source, const Tensor& target_in,
-                                     bool want_weights) const {
+TeacherForced RecurrentModel::forward_at_once(const Source& source, const Tensor& target_in,
+                                              bool want_weights) const {
   const auto [memory, decoder] = encode(source);
   const Embedding& table = target_ ? *target_ : source_;
   const Tensor words = dropout(table(target_in), config_.dropout);
@@ -186,24 +186,24 @@ Forced RecurrentModel::force_at_once(const Source& source, const Tensor& target_
                                 .keys = of_sentence(memory.kv->keys.k),
                                 .values = (*extra_gates_)(states),
                                 .lengths = memory.lengths,
-                                .w = working(additive.w),
+                                .w = compute_copy(additive.w),
                                 .v = additive.v,
                                 .u = cells_[0].state_weight(),
                                 .bias = cells_[0].state_bias()});
   const Tensor contexts = matmul(cast(steps.weights, states.type()), states);
-  Forced result{.hidden = dropout(hidden(steps.h, contexts, words), config_.dropout)};
+  TeacherForced result{.hidden = dropout(hidden(steps.h, contexts, words), config_.dropout)};
   const Shape& s = steps.weights.shape();
   if (want_weights) result.weights.push_back({0, reshape(steps.weights, {s[0], 1, s[1], s[2]})});
   return result;
 }
 
-Forced RecurrentModel::force(const Source& source, const Tensor& target_in,
-                             bool want_weights) const {
+TeacherForced RecurrentModel::forward(const Source& source, const Tensor& target_in,
+                                      bool want_weights) const {
   const Embedding& table = target_ ? *target_ : source_;
-  if (working(table.table()).type() == Type::bf16)
-    return force_at_once(source, target_in, want_weights);
+  if (compute_copy(table.table()).type() == Type::bf16)
+    return forward_at_once(source, target_in, want_weights);
   auto [memory, decoder] = encode(source);
-  const Tensor words = turned(dropout(table(target_in), config_.dropout));
+  const Tensor words = swap_batch_and_time(dropout(table(target_in), config_.dropout));
   const std::vector<Tensor> gates = unstack(cells_[0].gates(words));  // in one product
   std::vector<Tensor> states, contexts, fed, weights;
   for (size_t t = 0; t < gates.size(); ++t) {
@@ -219,9 +219,9 @@ Forced RecurrentModel::force(const Source& source, const Tensor& target_in,
   // Without feeding, the readout of all steps is one product.
   const Tensor hiddens =
       feeds() ? stack(fed) : hidden(stack(states), attends() ? stack(contexts) : Tensor(), words);
-  Forced result{.hidden = dropout(turned(hiddens), config_.dropout)};
+  TeacherForced result{.hidden = dropout(swap_batch_and_time(hiddens), config_.dropout)};
   if (!weights.empty())  // [T, B, H, Ts] as [B, H, T, Ts]
-    result.weights.push_back({0, contiguous(transpose(turned(stack(weights)), 1, 2))});
+    result.weights.push_back({0, contiguous(transpose(swap_batch_and_time(stack(weights)), 1, 2))});
   return result;
 }
 

@@ -17,7 +17,8 @@ class RecurrentModel final : public Model {
  public:
   RecurrentModel(const Params& params, const ModelConfig& config, const Vocabularies& v);
 
-  Forced force(const Source& source, const Tensor& target_in, bool want_weights) const override;
+  TeacherForced forward(const Source& source, const Tensor& target_in,
+                        bool want_weights) const override;
   State start(const Source& source) const override;
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;
@@ -45,8 +46,9 @@ class RecurrentModel final : public Model {
   // One step from the words' part of the first cell's gates [B, G n].
   Read advance(const Memory& memory, Decoder& decoder, const Tensor& gates, int64_t position,
                bool want_weights) const;
-  // force() with the decoder as one op.
-  Forced force_at_once(const Source& source, const Tensor& target_in, bool want_weights) const;
+  // forward() with the decoder as one op.
+  TeacherForced forward_at_once(const Source& source, const Tensor& target_in,
+                                bool want_weights) const;
   // hidden_t of one step or, with one more axis in front, of many.
   Tensor hidden(const Tensor& s, const Tensor& context, const Tensor& words) const;
 

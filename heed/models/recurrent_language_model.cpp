@@ -43,8 +43,8 @@ AttendOptions RecurrentLanguageModel::options(bool want_weights) const {
           .want_weights = want_weights};
 }
 
-KeysValues RecurrentLanguageModel::remember(const Tensor& states) const {
-  if (multi_) return multi_->remember(states);
+KeysValues RecurrentLanguageModel::project_kv(const Tensor& states) const {
+  if (multi_) return multi_->project_kv(states);
   const Tensor one_head = reshape(states, {states.size(0), 1, states.size(1), states.size(2)});
   return {{score_->prepare(one_head)}, one_head};
 }
@@ -66,17 +66,17 @@ Tensor RecurrentLanguageModel::hidden(const Tensor& states,
   return hidden_(context ? concat({states, *context}, -1) : states, Activation::tanh);
 }
 
-Forced RecurrentLanguageModel::force(const Source&, const Tensor& target_in,
-                                     bool want_weights) const {
+TeacherForced RecurrentLanguageModel::forward(const Source&, const Tensor& target_in,
+                                              bool want_weights) const {
   Tensor s = words_(target_in);
   for (const RecurrentCell& cell : cells_) s = cell(dropout(s, config_.dropout)).h;
   s = dropout(s, config_.dropout);
-  Forced out;
+  TeacherForced out;
   std::optional<Tensor> context;
   if (attends()) {
     AttendOptions o = options(want_weights);
     o.mask = Mask::past();
-    Read found = read(s, remember(s), o);
+    Read found = read(s, project_kv(s), o);
     context = found.context;
     if (found.weights) out.weights.push_back({0, *found.weights});
   }
@@ -103,7 +103,7 @@ Step RecurrentLanguageModel::step(State& state, std::span<const Id> last, bool w
   if (attends()) {
     if (config_.score == "static") cannot_be_captured();  // it depends on the position
     KeyValueCache& cache = state.cache.at("past");
-    cache.append(remember(s));
+    cache.append(project_kv(s));
     AttendOptions o = options(want_weights);
     o.mask = Mask::past(), o.first = state.steps;  // a state does not see itself
     const Read found = read(s, cache.all(), o);

@@ -17,7 +17,8 @@ class RecurrentLanguageModel final : public Model {
  public:
   RecurrentLanguageModel(const Params& params, const ModelConfig& config, int64_t words);
 
-  Forced force(const Source& source, const Tensor& target_in, bool want_weights) const override;
+  TeacherForced forward(const Source& source, const Tensor& target_in,
+                        bool want_weights) const override;
   State start(const Source& source) const override;
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;
@@ -30,7 +31,7 @@ class RecurrentLanguageModel final : public Model {
   };
   bool attends() const { return config_.score != "none"; }
   AttendOptions options(bool want_weights) const;
-  KeysValues remember(const Tensor& states) const;
+  KeysValues project_kv(const Tensor& states) const;
   Read read(const Tensor& states, const KeysValues& past, const AttendOptions& options) const;
   Tensor hidden(const Tensor& states, const std::optional<Tensor>& context) const;
 

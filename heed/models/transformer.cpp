@@ -124,7 +124,8 @@ WordLayers Transformer::word_layers(const Source& source, Id begin) const {
   return out;
 }
 
-Forced Transformer::force(const Source& source, const Tensor& target_in, bool want_weights) const {
+TeacherForced Transformer::forward(const Source& source, const Tensor& target_in,
+                                   bool want_weights) const {
   std::optional<Tensor> memory;
   if (!encoder_.empty()) memory = encode(source);
   const int64_t B = target_in.size(0), T = target_in.size(1);
@@ -136,7 +137,7 @@ Forced Transformer::force(const Source& source, const Tensor& target_in, bool wa
   if (memory) cross.mask = Mask::padding(source.lengths).at({B, config_.heads, T, memory->size(1)});
   cross.want_weights = want_weights;
   self.want_weights = want_weights && !memory;
-  Forced out;
+  TeacherForced out;
   Stream x(config_, embed(target_ ? *target_ : source_, target_in, 0));
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
@@ -150,7 +151,7 @@ Forced Transformer::force(const Source& source, const Tensor& target_in, bool wa
     });
     if (b.cross)
       x.around(*b.cross_norm, [&](const Tensor& y) {
-        MultiHead::Output read = (*b.cross)(y, b.cross->remember(*memory), cross);
+        MultiHead::Output read = (*b.cross)(y, b.cross->project_kv(*memory), cross);
         show(read.attended.weights);
         return read.y;
       });
@@ -169,7 +170,7 @@ State Transformer::start(const Source& source) const {
   if (encoder_.empty()) return state;
   const Tensor memory = encode(source);
   for (size_t i = 0; i < decoder_.size(); ++i) {
-    const KeysValues kv = decoder_[i].cross->remember(memory);
+    const KeysValues kv = decoder_[i].cross->project_kv(memory);
     state.sentence["keys" + std::to_string(i)] = contiguous(kv.keys.k);
     state.sentence["values" + std::to_string(i)] = contiguous(kv.values);
   }
@@ -193,7 +194,7 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
     const Block& b = decoder_[i];
     KeyValueCache& cache = state.cache.at("self" + std::to_string(i));
     x.around(b.self_norm, [&](const Tensor& y) {
-      cache.append(b.self.remember(y, state.steps));
+      cache.append(b.self.project_kv(y, state.steps));
       self.mask = cache.mask();
       MultiHead::Output read = b.self(y, cache.all(), self);
       if (const auto& w = read.attended.weights)  // [rows, H, 1, words so far]

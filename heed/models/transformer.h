@@ -11,7 +11,8 @@ class Transformer final : public Model {
  public:
   Transformer(const Params& params, const ModelConfig& config, const Vocabularies& v);
 
-  Forced force(const Source& source, const Tensor& target_in, bool want_weights) const override;
+  TeacherForced forward(const Source& source, const Tensor& target_in,
+                        bool want_weights) const override;
   State start(const Source& source) const override;
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;

@@ -18,7 +18,7 @@ Tensor Linear::operator()(const Tensor& x, Activation f) const {
 }
 
 std::optional<Tensor> Linear::bias() const {
-  return bias_ ? std::optional(working(*bias_)) : std::nullopt;
+  return bias_ ? std::optional(compute_copy(*bias_)) : std::nullopt;
 }
 
 Embedding::Embedding(const Params& params, int64_t words, int64_t size)

@@ -14,7 +14,7 @@ class Linear {
   enum class Bias { yes, no };
   Linear(const Params& params, int64_t in, int64_t out, Bias bias = Bias::yes);
   Tensor operator()(const Tensor& x, Activation f = Activation::none) const;
-  Tensor weight() const { return working(weight_); }
+  Tensor weight() const { return compute_copy(weight_); }
   std::optional<Tensor> bias() const;
 
  private:
@@ -27,9 +27,9 @@ class Linear {
 class Embedding {
  public:
   Embedding(const Params& params, int64_t words, int64_t size);
-  Tensor operator()(const Tensor& id) const { return embedding(working(table_), id); }
+  Tensor operator()(const Tensor& id) const { return embedding(compute_copy(table_), id); }
   // The output weights [D, V] that belong to the table: its transpose, a view.
-  Tensor output_weight() const { return transpose(working(table_), 0, 1); }
+  Tensor output_weight() const { return transpose(compute_copy(table_), 0, 1); }
   const Tensor& table() const { return table_; }
 
  private:

@@ -105,26 +105,29 @@ int64_t Params::count() const {
 }
 
 void Params::clear_gradients() const {
-  for (const Parameter& p : all()) p.value.leaf()->grad = nullptr;
+  for (const Parameter& p : all()) p.value.parameter_state()->grad = nullptr;
 }
 
-void Params::keep_working_copies() const {
+void Params::keep_compute_copies() const {
   const NoTape off;
   for (const Parameter& p : all())
-    p.value.leaf()->working = std::make_shared<Tensor>(cast(p.value.detached(), Type::bf16));
+    p.value.parameter_state()->compute_copy =
+        std::make_shared<Tensor>(cast(p.value.detached(), Type::bf16));
 }
 
-void Params::refresh_working_copies() const {
+void Params::refresh_compute_copies() const {
   const NoTape off;
   for (const Parameter& p : all())
-    if (const auto& copy = p.value.leaf()->working)
+    if (const auto& copy = p.value.parameter_state()->compute_copy)
       copy_into(cast(p.value.detached(), Type::bf16), *copy);
 }
 
-Tensor working(const Tensor& parameter) {
-  if (!Tape::current() || !parameter.leaf() || !parameter.leaf()->working) return parameter;
-  Tensor copy = *parameter.leaf()->working;
-  copy.set_leaf(parameter.leaf());
+Tensor compute_copy(const Tensor& parameter) {
+  if (!Tape::current() || !parameter.parameter_state() ||
+      !parameter.parameter_state()->compute_copy)
+    return parameter;
+  Tensor copy = *parameter.parameter_state()->compute_copy;
+  copy.set_parameter_state(parameter.parameter_state());
   return copy;
 }
 

@@ -24,7 +24,7 @@ Initializer orthogonal();
 
 struct Parameter {
   std::string name;
-  Tensor value;  // its leaf() holds the gradient
+  Tensor value;  // its parameter_state() holds the gradient
 };
 
 // All parameters of a model, in the order they were added. A handle with a prefix: params /
@@ -50,9 +50,9 @@ class Params {
   void clear_gradients() const;
 
   // From here on every parameter has a copy in bf16, which Adam keeps in step with it.
-  void keep_working_copies() const;
+  void keep_compute_copies() const;
   // Makes the copies anew, from numbers that were set by anyone else.
-  void refresh_working_copies() const;
+  void refresh_compute_copies() const;
 
  private:
   struct Set {
@@ -65,8 +65,8 @@ class Params {
   std::string prefix_;
 };
 
-// What layers multiply by: a parameter itself or, in training where it has one, its working copy in
-// bf16. Activations then are bf16 too; the gradient, f32, goes to the parameter.
-Tensor working(const Tensor& parameter);
+// What layers multiply by: a parameter itself or, in training where it has one, its bf16 compute
+// copy in bf16. Activations then are bf16 too; the gradient, f32, goes to the parameter.
+Tensor compute_copy(const Tensor& parameter);
 
 }  // namespace heed

@@ -43,8 +43,8 @@ class RecurrentCell {
   CellState step_from_gates(const Tensor& gates, const CellState& state) const;
   int64_t gate_size() const { return u_.size(1); }
   // What a state is multiplied with, [n, G n], and what is added, [G n].
-  Tensor state_weight() const { return working(u_); }
-  Tensor state_bias() const { return working(bias_); }
+  Tensor state_weight() const { return compute_copy(u_); }
+  Tensor state_bias() const { return compute_copy(bias_); }
 
   int64_t size() const { return u_.size(0); }
 

@@ -35,10 +35,10 @@ kernels::Heads<T> bias_heads(const Tensor& bias, int64_t queries) {
   return heads<T>(bias);
 }
 
-// What is kept for the way back.
+// What is kept for the backward pass.
 struct Kept {
   FusedAttention given;  // detached
-  Tensor context = {}, log_sum = {};
+  Tensor context = {}, lse = {};
   Tensor powers = {};  // of the keys, if a decoder's steps share them
   kernels::Seed seed = {};
   int64_t batch = 0;
@@ -65,7 +65,7 @@ struct Kept {
     a.dropout = static_cast<float>(given.dropout);
     a.seed = seed;
     a.context = heads<T>(context);
-    a.log_sum = log_sum.data<W>();
+    a.lse = lse.data<W>();
     return a;
   }
 };
@@ -126,29 +126,29 @@ Tensor summed(const Tensor& dx, const Tensor& x) {
 
 // ---- the steps of a decoder
 
-// Single queries that read the same keys and values. On the way back each computes what its query
-// needs and leaves the rest here; what flows to keys, values and v is computed once, when all are
-// through (kernels.h, StepsGrad).
+// Single queries that read the same keys and values. In the backward pass each computes what its
+// query needs and leaves the rest here; what flows to keys, values and v is computed once, when all
+// are through (kernels.h, StepsGrad).
 struct Steps {
   uint64_t tape = 0;
-  int64_t k = -1, value = -1, v = -1;     // the records that made them
-  std::shared_ptr<Leaf> v_leaf;           // or v is a parameter
-  Tensor shared;                          // stands for k, value and v on the tape; has no numbers
-  Tensor powers;                          // of the keys, on a CPU
-  std::vector<Tensor> q, dcontext, left;  // of the steps that have come back
+  int64_t k = -1, value = -1, v = -1;       // the records that made them
+  std::shared_ptr<ParameterState> v_state;  // or v is a parameter
+  Tensor shared;                            // stands for k, value and v on the tape; has no numbers
+  Tensor powers;                            // of the keys, on a CPU
+  std::vector<Tensor> q, dcontext, left;    // of the steps that have come back
 
   bool of(uint64_t number, const Tensor& keys, const Tensor& values, const Tensor& weight) const {
     return tape == number && k == keys.slot().index && value == values.slot().index &&
-           v == weight.slot().index && v_leaf == weight.leaf();
+           v == weight.slot().index && v_state == weight.parameter_state();
   }
 };
 // Those that a tape of this thread still holds.
-thread_local std::vector<std::weak_ptr<Steps>> known_steps;
+thread_local std::vector<std::weak_ptr<Steps>> step_registry;
 
 Tensor nothing(const Tensor& like) { return Tensor({0}, like.type()); }
 
 bool goes_step_by_step(const FusedAttention& a) {
-  const auto made_here = [](const Tensor& x) { return tracked(x) && !x.leaf(); };
+  const auto made_here = [](const Tensor& x) { return tracked(x) && !x.parameter_state(); };
   return (a.q.device() == Device::cuda || a.dropout == 0) && a.form == ScoreForm::additive &&
          tracked(*a.v) && made_here(a.k) && made_here(a.value) && !a.bias && !a.place &&
          a.q.size(2) == 1 && a.q.size(1) == a.k.size(1) && a.k.size(2) > 0 &&
@@ -183,12 +183,20 @@ Grads through_steps(const Steps& steps, const Tensor& k, const Tensor& value, co
 }
 
 std::shared_ptr<Steps> steps_of(const Tensor& k, const Tensor& value, const Tensor& v) {
-  std::erase_if(known_steps, [](const auto& steps) { return steps.expired(); });
+  std::erase_if(step_registry, [](const auto& steps) { return steps.expired(); });
   const uint64_t tape = Tape::current()->number();
-  for (const auto& known : known_steps)
+  for (const auto& known : step_registry)
     if (const auto steps = known.lock(); steps->of(tape, k, value, v)) return steps;
-  const auto steps = std::make_shared<Steps>(Steps{
-      tape, k.slot().index, value.slot().index, v.slot().index, v.leaf(), {}, {}, {}, {}, {}});
+  const auto steps = std::make_shared<Steps>(Steps{tape,
+                                                   k.slot().index,
+                                                   value.slot().index,
+                                                   v.slot().index,
+                                                   v.parameter_state(),
+                                                   {},
+                                                   {},
+                                                   {},
+                                                   {},
+                                                   {}});
   if (k.device() == Device::cpu) {
     steps->powers =
         Tensor({k.size(0) * k.size(1), kernels::key_powers_size(k.size(2), k.size(3))}, k.type());
@@ -204,7 +212,7 @@ std::shared_ptr<Steps> steps_of(const Tensor& k, const Tensor& value, const Tens
   steps->shared = record(kOp, {&k, &value, &v}, nothing(k),
                          [steps, k = k.detached(), value = value.detached(), v = v.detached()](
                              const Tensor&) { return through_steps(*steps, k, value, v); });
-  known_steps.push_back(steps);
+  step_registry.push_back(steps);
   return steps;
 }
 
@@ -215,8 +223,7 @@ Tensor recorded_step(const Kept& back, const Tensor& q, const std::shared_ptr<St
     const Tensor dy = usable(dy_given);
     const Tensor& given = back.given.q;
     const Tensor dq = laid_out(given.shape(), given.type(), given);
-    const Tensor left({2, given.size(0), given.size(1), 1, back.given.k.size(2)},
-                      back.log_sum.type());
+    const Tensor left({2, given.size(0), given.size(1), 1, back.given.k.size(2)}, back.lse.type());
     launch(kOp, given, [&]<class T>() {
       return kernels::StepGrad<T>{.forward = back.kernel<T>(),
                                   .dcontext = heads<const T>(dy),
@@ -249,7 +256,7 @@ FusedResult fused_attention(const FusedAttention& given) {
   if (a.dropout > 0) kept.seed = tape->draw();
   const int64_t H = a.q.size(1), Tq = a.q.size(2), Tk = a.k.size(2);
   kept.context = laid_out({batch, H, Tq, a.value.size(3)}, a.q.type(), a.q);
-  kept.log_sum = Tensor({batch, H, Tq}, wide(a.q.type()));
+  kept.lse = Tensor({batch, H, Tq}, wide(a.q.type()));
   const std::shared_ptr<Steps> steps =
       goes_step_by_step(a) ? steps_of(a.k, a.value, *a.v) : nullptr;
   if (steps) kept.powers = steps->powers;
@@ -267,7 +274,8 @@ FusedResult fused_attention(const FusedAttention& given) {
   // Where the gradients of keys and values gather: they are shared by all steps of a decoder, and
   // are added to in place. Not for parameters, nor where keys and values are one tensor.
   const auto slot_of = [&](const Tensor& x) {
-    return tracked(x) && !x.leaf() && x.size(0) == batch ? std::optional(x.slot()) : std::nullopt;
+    return tracked(x) && !x.parameter_state() && x.size(0) == batch ? std::optional(x.slot())
+                                                                    : std::nullopt;
   };
   std::optional<Slot> k_slot = slot_of(k), value_slot = slot_of(value);
   if (Tq > 1 || !k_slot || !value_slot || k_slot->index == value_slot->index)

@@ -54,7 +54,7 @@ Sizes checked(const Decode& d) {
   return s;
 }
 
-// What is kept for the way back, and what of it has come together.
+// What is kept for the backward pass, and what of it has come together.
 struct Kept {
   Sizes s;
   Tensor keys, values, v, range;
@@ -104,7 +104,7 @@ Tensor forward(Kept& k, const Tensor& x, const Tensor& h0, const Tensor& bias) {
                         .a = k.before.data<bf16>() + t * n,
                         .a_row = T * n,
                         .b = k.both.data<bf16>(),
-                        .turned = false,
+                        .transposed = false,
                         .c = qu.data<float>(),
                         .follows = t > 0});
     start(kernels::DecoderStep{.s = k.sizes(),
@@ -161,7 +161,7 @@ Gradients back(const Kept& k) {
                         .a = out.dqu.data<bf16>() + t * width,
                         .a_row = T * width,
                         .b = k.both.data<bf16>(),
-                        .turned = true,
+                        .transposed = true,
                         .c = carried.data<float>() + carried.stride(0),
                         .follows = true});
   }
@@ -190,7 +190,7 @@ Decoded decode(const Decode& d) {
   const Sizes s = checked(d);
   const Tensor x = contiguous(d.x), h0 = contiguous(d.h), keys = contiguous(d.keys),
                values = contiguous(d.values), v = contiguous(d.v);
-  WeightUse w(d.w), u(d.u, d.bias.leaf());
+  WeightUse w(d.w), u(d.u, d.bias.parameter_state());
   const int64_t B = s.batch, T = s.steps;
   const auto k =
       std::make_shared<Kept>(Kept{.s = s,
@@ -210,7 +210,7 @@ Decoded decode(const Decode& d) {
             ": a block of the GPU has no room for ", s.keys, " keys; shorter sentences fit");
   const Tensor h = forward(*k, x.detached(), h0.detached(), d.bias.detached());
   // The op has two results. A record of its own, which has no numbers and lies before theirs, has
-  // its turn on the way back when theirs is over.
+  // its turn in the backward pass when theirs is over.
   const Tensor nothing({0}, Type::bf16);
   const Tensor op = record(
       kOp, {&x, &h0, &keys, &values, &v, &d.w, &d.u, &d.bias}, nothing,

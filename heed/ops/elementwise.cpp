@@ -279,8 +279,8 @@ Tensor cast(const Tensor& given, Type type) {
   } else {
     fail("cast: from ", name(from), " to ", name(type), " is not known");
   }
-  // A parameter's gradient is f32 also where its working copy is what was cast.
-  return record("cast", {&x}, y, [to = x.leaf() ? wide(from) : from](const Tensor& dy) {
+  // A parameter's gradient is f32 also where its bf16 compute copy is what was cast.
+  return record("cast", {&x}, y, [to = x.parameter_state() ? wide(from) : from](const Tensor& dy) {
     return Grads{cast(dy, to)};
   });
 }

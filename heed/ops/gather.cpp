@@ -39,7 +39,7 @@ Tensor embedding(const Tensor& given, const Tensor& given_id) {
 
 namespace {
 
-Tensor turned(const Tensor& given, int64_t first, double base, bool backward) {
+Tensor rotated(const Tensor& given, int64_t first, double base, bool backward) {
   const Tensor x = contiguous(given);
   const Id positions[] = {static_cast<Id>(first)};
   const Tensor position = ids(positions, {1});
@@ -63,8 +63,8 @@ Tensor turned(const Tensor& given, int64_t first, double base, bool backward) {
 Tensor rotary(const Tensor& x, int64_t first, double base) {
   require(x.rank() == 4 && x.size(3) % 2 == 0, "rotary: wants [B, T, H, d] with even d, given ",
           x.shape());
-  return record("rotary", {&x}, turned(x, first, base, false),
-                [first, base](const Tensor& dy) { return Grads{turned(dy, first, base, true)}; });
+  return record("rotary", {&x}, rotated(x, first, base, false),
+                [first, base](const Tensor& dy) { return Grads{rotated(dy, first, base, true)}; });
 }
 
 }  // namespace heed

@@ -35,7 +35,7 @@ GradientCheck check_gradient(const std::function<Tensor(const std::vector<Tensor
   const NoTape off;
   GradientCheck result;
   for (size_t i = 0; i < x.size(); ++i) {
-    const std::shared_ptr<Tensor> grad = x[i].leaf()->grad;
+    const std::shared_ptr<Tensor> grad = x[i].parameter_state()->grad;
     const std::vector<double> by_tape =
         grad ? grad->values() : std::vector<double>(static_cast<size_t>(x[i].count()));
     std::vector<double> by_difference(by_tape.size());

@@ -48,12 +48,12 @@ Tensor as_rows(const Tensor& x) {
   return reshape(x, {rows, x.size(-1)});
 }
 
-Tensor turned(const Tensor& x) { return transpose(x, -1, -2); }
+Tensor transposed(const Tensor& x) { return transpose(x, -1, -2); }
 
 // db = a^T dc, laid out as b is: the gradient of a transposed view is one too.
 Tensor right_gradient(const char* op, const Tensor& a, const Tensor& dc, const Tensor& b) {
-  const bool b_turned = b.stride(-1) != 1 && b.stride(-2) == 1;
-  return b_turned ? turned(product(op, turned(dc), a)) : product(op, turned(a), dc);
+  const bool b_transposed = b.stride(-1) != 1 && b.stride(-2) == 1;
+  return b_transposed ? transposed(product(op, transposed(dc), a)) : product(op, transposed(a), dc);
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   return record("matmul", {&a, &b}, product("matmul", a, b),
                 [a = a.detached(), b = b.detached(), da, db](const Tensor& dy) {
                   Grads grads(2);
-                  if (da) grads[0] = product("matmul", dy, turned(b));
+                  if (da) grads[0] = product("matmul", dy, transposed(b));
                   if (db) grads[1] = right_gradient("matmul", a, dy, b);
                   return grads;
                 });
@@ -139,50 +139,50 @@ Shape linear_shape(const Tensor& x, const Tensor& w) {
   return shape;
 }
 
-// The way back of y = f(input w + bias); `kept`: what f's derivative is made from. Of relu that may
-// be what dropout left of y, of which a share of p is 0.
+// The backward pass of y = f(input w + bias); `kept`: what f's derivative is made from. Of relu
+// that may be what dropout left of y, of which a share of p is 0.
 Tensor recorded_linear(const Tensor& input, const Tensor& w, const std::optional<Tensor>& bias,
                        Activation f, const WeightUse& used, const Tensor& kept, const Tensor& y,
                        double p = 0) {
   const bool dx = tracked(input), dw = tracked(w), dbias = bias && tracked(*bias);
-  return record(
-      "linear", {&input, &w, bias ? &*bias : nullptr}, reshape(y, linear_shape(input, w)),
-      [x = as_rows(input.detached()), to = Destination(input), shape = input.shape(), use = used,
-       kept, f, p, dx, dw, dbias](Tensor dy) mutable {
-        dy = as_rows(contiguous(dy));
-        if (f != Activation::none) {
-          constexpr kernels::Unary unary[] = {kernels::Unary::copy, kernels::Unary::relu,
-                                              kernels::Unary::gelu, kernels::Unary::tanh,
-                                              kernels::Unary::sigmoid};
-          Tensor through = reusable(dy);
-          launch("linear", dy, [&]<class T>() {
-            return kernels::MapGrad<T>{
-                .f = unary[static_cast<size_t>(f)],
-                .n = dy.count(),
-                .x_or_y = kept.data<T>(),
-                .dy = dy.data<T>(),
-                .dx = through.data<T>(),
-                .scale = 1 / (1 - static_cast<kernels::Wide<T>>(static_cast<float>(p)))};
-          });
-          dy = through;
-        }
-        Grads grads(3);
-        if (dx) {
-          const std::optional<Tensor> begun = to.begun();
-          const Tensor slope = begun ? as_rows(*begun) : Tensor(x.shape(), dy.type());
-          multiply("linear", dy, turned(use.w()), slope,
-                   {.accumulate = begun.has_value(), .packed_b = use.packed_turned(dy.size(0))});
-          if (!begun) grads[0] = reshape(slope, shape);
-        }
-        if (dw) {
-          WeightUse::Gradients found = use.gradients(x, dy, dbias);
-          if (found.weight) grads[1] = *found.weight;
-          if (found.bias) grads[2] = *found.bias;
-        } else if (dbias) {
-          grads[2] = sum(dy, 0);
-        }
-        return grads;
-      });
+  return record("linear", {&input, &w, bias ? &*bias : nullptr}, reshape(y, linear_shape(input, w)),
+                [x = as_rows(input.detached()), to = Destination(input), shape = input.shape(),
+                 use = used, kept, f, p, dx, dw, dbias](Tensor dy) mutable {
+                  dy = as_rows(contiguous(dy));
+                  if (f != Activation::none) {
+                    constexpr kernels::Unary unary[] = {kernels::Unary::copy, kernels::Unary::relu,
+                                                        kernels::Unary::gelu, kernels::Unary::tanh,
+                                                        kernels::Unary::sigmoid};
+                    Tensor through = reusable(dy);
+                    launch("linear", dy, [&]<class T>() {
+                      return kernels::MapGrad<T>{
+                          .f = unary[static_cast<size_t>(f)],
+                          .n = dy.count(),
+                          .x_or_y = kept.data<T>(),
+                          .dy = dy.data<T>(),
+                          .dx = through.data<T>(),
+                          .scale = 1 / (1 - static_cast<kernels::Wide<T>>(static_cast<float>(p)))};
+                    });
+                    dy = through;
+                  }
+                  Grads grads(3);
+                  if (dx) {
+                    const std::optional<Tensor> begun = to.begun();
+                    const Tensor into = begun ? as_rows(*begun) : Tensor(x.shape(), dy.type());
+                    multiply("linear", dy, transposed(use.w()), into,
+                             {.accumulate = begun.has_value(),
+                              .packed_b = use.packed_transposed(dy.size(0))});
+                    if (!begun) grads[0] = reshape(into, shape);
+                  }
+                  if (dw) {
+                    WeightUse::Gradients found = use.gradients(x, dy, dbias);
+                    if (found.weight) grads[1] = *found.weight;
+                    if (found.bias) grads[2] = *found.bias;
+                  } else if (dbias) {
+                    grads[2] = sum(dy, 0);
+                  }
+                  return grads;
+                });
 }
 
 // How far apart tensors lie in memory, in numbers, if evenly.
@@ -209,7 +209,7 @@ Tensor linear_of(const Tensor& given, const Tensor& w, const std::optional<Tenso
   // went in, which relu's result can stand in for, having the same sign.
   const bool needs_input =
       f == Activation::gelu && (tracked(input) || tracked(w) || (bias && tracked(*bias)));
-  WeightUse use(w, bias ? bias->leaf() : nullptr);
+  WeightUse use(w, bias ? bias->parameter_state() : nullptr);
   const int64_t rows = x.size(0);
   Tensor y = product("linear", x, use.w(),
                      {.bias = bias,
@@ -282,7 +282,7 @@ std::vector<Tensor> linear_each(const Tensor& given, std::span<const Tensor> w,
   });
   for (size_t i = 0; i < w.size(); ++i)
     out.push_back(recorded_linear(input, w[i], bias[i], Activation::none,
-                                  WeightUse(w[i], bias[i].leaf()), {},
+                                  WeightUse(w[i], bias[i].parameter_state()), {},
                                   all.view({rows, n}, {n, 1}, static_cast<int64_t>(i) * rows * n)));
   return out;
 }

@@ -86,8 +86,8 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias = std::nullopt,
               Activation f = Activation::none);
 
-// dropout(linear(x, w, bias, f), p). Of relu the result alone is kept for the way back: what is
-// dropped is 0 there too.
+// dropout(linear(x, w, bias, f), p). Of relu the result alone is kept for the backward pass: what
+// is dropped is 0 there too.
 Tensor linear_dropout(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                       Activation f, double p, kernels::Seed seed);
 Tensor linear_dropout(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,

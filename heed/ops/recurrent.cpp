@@ -2,8 +2,8 @@
 //
 // The input part of all gates comes in one product for all steps (the caller's linear()); here each
 // step is one product h U and one pointwise kernel or, on a GPU, where U is small enough, all steps
-// of all directions are one kernel. On the way back the gradient of U is one product over all steps
-// at the end, not one a step.
+// of all directions are one kernel. In the backward pass the gradient of U is one product over all
+// steps at the end, not one a step.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -51,7 +51,7 @@ struct Sequence {
   const Id* live_at(int64_t t) const { return live ? live->data<Id>() + t * batch : nullptr; }
 };
 
-// One of the sequences, and what the way back needs of it.
+// One of the sequences, and what the backward pass needs of it.
 struct Direction {
   bool backward;
   WeightUse use;
@@ -214,7 +214,7 @@ void forward(const Sequence& s, std::span<Direction> directions, std::span<const
 
 // ---- back
 
-// What the way back gives of one direction.
+// What the backward pass gives of one direction.
 struct Gradients {
   Tensor dx, du;    // [B, T, G n]; only a gru's two gate parts have different gradients
   Tensor dh0, dc0;  // [B, n]
@@ -326,7 +326,7 @@ Grads through_time(const Sequence& s, std::span<Direction> directions, const Ten
     for (Direction& d : directions) {
       const Tensor& u = d.use.w();
       room.push_back({.u_packed = s.packs(u) ? packed("recurrent", transpose(u, 0, 1))
-                                             : d.use.packed_turned(s.batch),
+                                             : d.use.packed_transposed(s.batch),
                       .dh_new = zeros(state, type),
                       .dh = Tensor(state, type),
                       .dc_new = lstm ? zeros(state, type) : Tensor(),
@@ -415,7 +415,7 @@ RecurrentStates side_by_side(std::span<const Recurrent> given) {
     c0.push_back(first_c);
     directions.push_back(
         {.backward = r.backward,
-         .use = WeightUse(r.u, bias.back().leaf()),
+         .use = WeightUse(r.u, bias.back().parameter_state()),
          .h0 = first_h.detached(),
          .c0 = first_c.detached(),
          .kept = Tensor({s.batch, s.length, kernels::kept_gates(s.cell) * s.n}, wide(r.x.type()))});

@@ -47,7 +47,7 @@ void require_row_vector(const char* op, const char* what, const Tensor& v, const
 }
 
 // What a norm's input is made from by the norm's own kernel, residual + dropout(more), and d more,
-// which its way back leaves.
+// which its backward pass leaves.
 struct Dropped {
   double p;
   kernels::Seed seed;
@@ -90,9 +90,9 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
   if (before && before->dropped.p > 0) drops = before->dropped;
   return record(
       op, {&x, &gain, bias}, y,
-      [op, to = Destination(x), x = x.detached(), gain_leaf = gain.leaf(),
-       bias_leaf = bias ? bias->leaf() : nullptr, gain = gain.detached(), mean_kept, r, centered,
-       drops](Tensor dy) {
+      [op, to = Destination(x), x = x.detached(), gain_state = gain.parameter_state(),
+       bias_state = bias ? bias->parameter_state() : nullptr, gain = gain.detached(), mean_kept, r,
+       centered, drops](Tensor dy) {
         dy = contiguous(dy);
         const std::optional<Tensor> begun = to.begun();
         // dx is all of the sum's gradient, whose record is the next one.
@@ -102,7 +102,7 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
                dbias = empty_like(gain), partial;
         const int64_t n = x.size(-1), parts = kernels::norm_parts(rows_of(x));
         const bool later =
-            x.device() == Device::cuda && gain_leaf && (bias_leaf || !centered) && rows_of(x) > 0;
+            x.device() == Device::cuda && gain_state && (bias_state || !centered) && rows_of(x) > 0;
         if (later) partial = Tensor({parts, centered ? 2 * n : n}, gain.type());
         launch(op, x, [&]<class T>() {
           using W = kernels::Wide<T>;
@@ -127,8 +127,8 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
         if (!begun) grads[0] = dx;
         if (!later) grads[1] = dgain;
         if (!later && centered) grads[2] = dbias;
-        if (later) add_rows_later(gain_leaf, slice(partial, 1, 0, n));
-        if (later && centered) add_rows_later(bias_leaf, slice(partial, 1, n, 2 * n));
+        if (later) add_rows_later(gain_state, slice(partial, 1, 0, n));
+        if (later && centered) add_rows_later(bias_state, slice(partial, 1, n, 2 * n));
         return grads;
       });
 }
@@ -198,7 +198,7 @@ Normed add_dropout_norm(const Tensor& residual_given, const Tensor& given, doubl
     return {sum, layer_norm(sum, gain, bias)};
   }
   const Tensor residual = contiguous(residual_given), x = contiguous(given);
-  // The norm's way back comes first, and leaves d x here.
+  // The norm's backward pass comes first, and leaves d x here.
   const auto back = std::make_shared<Tensor>();
   const Tensor sum = record(op, {&residual, &x}, empty_like(x), [p, seed, back](Tensor dy) {
     dy = contiguous(dy);

@@ -216,8 +216,8 @@ std::vector<Tensor> unstack(const Tensor& x) {
   const Shape strides(std::span(x.strides().begin() + 1, x.strides().end()));
   std::vector<Tensor> parts;
   for (int64_t i = 0; i < x.size(0); ++i) parts.push_back(x.view(shape, strides, i * x.stride(0)));
-  // A record for all, which has no numbers and lies before those of the parts: on the way back its
-  // turn comes when theirs is over.
+  // A record for all, which has no numbers and lies before those of the parts: in the backward pass
+  // its turn comes when theirs is over.
   const auto waiting = std::make_shared<std::vector<Tensor>>(parts.size());
   const auto nothing = [type = x.type()] { return Tensor({0}, type); };
   const Tensor all =

@@ -14,22 +14,22 @@ thread_local Tape* open_tape = nullptr;
 
 std::atomic<uint64_t> tapes_made = 0;
 
-// The gradients of the way back that is under way on this thread, by record.
+// The gradients of the backward pass that is under way on this thread, by record.
 thread_local std::vector<Tensor>* under_way = nullptr;
 
 // Its tape's number, and the gradient that it began with.
 thread_local uint64_t under_way_on = 0;
 thread_local const Tensor* unit = nullptr;
 
-// Nothing of a way back outlives it, also if it ends by an exception.
-struct WayBack {
-  WayBack(uint64_t tape, std::vector<Tensor>& grads, const Tensor& one) {
-    forget_waiting();
+// Nothing of a backward pass outlives it, also if it ends by an exception.
+struct BackwardPass {
+  BackwardPass(uint64_t tape, std::vector<Tensor>& grads, const Tensor& one) {
+    drop_deferred();
     under_way_on = tape, under_way = &grads, unit = &one;
   }
-  ~WayBack() {
+  ~BackwardPass() {
     under_way_on = 0, under_way = nullptr, unit = nullptr;
-    forget_waiting();
+    drop_deferred();
   }
 };
 
@@ -69,8 +69,8 @@ Tape::~Tape() {
   open_tape = previous_;
 }
 void Tape::forget_weights() {
-  for (const auto& [leaf, uses] : weights_)
-    if (leaf->uses == uses) leaf->uses = nullptr;
+  for (const auto& [state, uses] : weights_)
+    if (state->uses == uses) state->uses = nullptr;
   weights_.clear();
 }
 Tape* Tape::current() { return open_tape; }
@@ -90,7 +90,7 @@ NoTape::NoTape() : previous_(open_tape) { open_tape = nullptr; }
 NoTape::~NoTape() { open_tape = previous_; }
 
 bool tracked(const Tensor& x) {
-  return open_tape && (x.leaf() || x.slot().tape == open_tape->number_);
+  return open_tape && (x.parameter_state() || x.slot().tape == open_tape->number_);
 }
 
 Tensor gradient_so_far(const Slot& slot, const Shape& shape, Type type) {
@@ -101,8 +101,8 @@ Tensor gradient_so_far(const Slot& slot, const Shape& shape, Type type) {
 }
 
 const Tensor* Destination::so_far() const {
-  const Tensor* sum = leaf ? leaf->grad.get() : nullptr;
-  if (!leaf && under_way && slot.tape == under_way_on &&
+  const Tensor* sum = state ? state->grad.get() : nullptr;
+  if (!state && under_way && slot.tape == under_way_on &&
       slot.index < static_cast<int64_t>(under_way->size()))
     sum = &(*under_way)[static_cast<size_t>(slot.index)];
   return sum && sum->defined() ? sum : nullptr;
@@ -119,7 +119,7 @@ bool is_unit(const Tensor& dy) { return unit && dy.raw() == unit->raw(); }
 Tensor reusable(const Tensor& dy) { return dy.sole_owner() ? dy : empty_like(dy); }
 
 Tensor as_parameter(Tensor x) {
-  x.set_leaf(std::make_shared<Leaf>());
+  x.set_parameter_state(std::make_shared<ParameterState>());
   return x;
 }
 
@@ -129,7 +129,7 @@ Tensor record_on_tape(const char* op, Inputs inputs, Tensor y, Backward backward
   for (const Tensor* x : inputs) {
     Tape::Input to;
     if (x && x->slot().tape == tape.number_) to.index = x->slot().index;
-    if (x) to.leaf = x->leaf();
+    if (x) to.state = x->parameter_state();
     made.inputs.push_back(std::move(to));
   }
   y = y.detached();  // a view of a parameter is not itself the parameter
@@ -147,7 +147,7 @@ void Tape::backward(const Tensor& loss) {
   const NoTape off;
   std::vector<Tensor> grads(records_.size());
   const Tensor one = full(loss.shape(), 1, loss.type());
-  const WayBack way(number_, grads, one);
+  const BackwardPass way(number_, grads, one);
   grads[static_cast<size_t>(loss.slot().index)] = one;
   while (!records_.empty()) {
     Record made = std::move(records_.back());
@@ -166,16 +166,16 @@ void Tape::backward(const Tensor& loss) {
       if (!back[i]) continue;
       Gradient grad = std::move(*back[i]);
       back[i].reset();
-      if (to.leaf) {
-        if (!to.leaf->grad) to.leaf->grad = std::make_shared<Tensor>();
-        *to.leaf->grad = added(std::move(*to.leaf->grad), std::move(grad));
+      if (to.state) {
+        if (!to.state->grad) to.state->grad = std::make_shared<Tensor>();
+        *to.state->grad = added(std::move(*to.state->grad), std::move(grad));
       } else if (to.index >= 0) {
         Tensor& sum = grads[static_cast<size_t>(to.index)];
         sum = added(std::move(sum), std::move(grad));
       }
     }
   }
-  settle_weights(weights_);
+  flush_weights(weights_);
   forget_weights();
   // What was recorded so far is unknown to what is recorded from here on.
   number_ = ++tapes_made;

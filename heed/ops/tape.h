@@ -2,7 +2,7 @@
 //
 //   Tape tape;                        // from here on, ops of this thread are recorded
 //   Tensor loss = model.loss(batch);
-//   tape.backward(loss);              // every parameter's leaf now holds its gradient
+//   tape.backward(loss);              // every parameter's state now holds its gradient
 //
 // A tape is a list that only grows; its order is already topological, so backward is one loop from
 // the end. While it runs nothing is recorded, and each record is dropped as soon as it has been
@@ -57,7 +57,7 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  // Adds d loss / d p to the leaf of every parameter p that `loss`, a single number, depends on.
+  // Adds d loss / d p to the state of every parameter p that `loss`, a single number, depends on.
   // The tape is empty afterwards. Throws Error if the loss was not recorded here.
   void backward(const Tensor& loss);
 
@@ -71,15 +71,17 @@ class Tape {
   void reseed(uint64_t seed);
   uint64_t number() const { return number_; }  // no two tapes of a process have the same
   // For ops/weight.h: this parameter's uses are to be settled and forgotten with the tape.
-  void note_weight(const std::shared_ptr<Leaf>& leaf) { weights_.emplace_back(leaf, leaf->uses); }
+  void note_weight(const std::shared_ptr<ParameterState>& state) {
+    weights_.emplace_back(state, state->uses);
+  }
 
  private:
   friend bool tracked(const Tensor&);
   friend Tensor record_on_tape(const char*, Inputs, Tensor, Backward);
 
-  struct Input {  // where an input's gradient goes: a record of this tape, a leaf, or nowhere
+  struct Input {  // where an input's gradient goes: a record of this tape, a state, or nowhere
     int64_t index = -1;
-    std::shared_ptr<Leaf> leaf;
+    std::shared_ptr<ParameterState> state;
   };
   struct Record {
     const char* op;
@@ -96,17 +98,17 @@ class Tape {
   Random random_, drawn_{0x7461706573656564};
   const uint64_t* key_;  // the seed on a GPU, while a step is captured or replayed; else null
   std::vector<Record> records_;
-  std::vector<std::pair<std::shared_ptr<Leaf>, std::shared_ptr<WeightUses>>> weights_;
+  std::vector<std::pair<std::shared_ptr<ParameterState>, std::shared_ptr<WeightUses>>> weights_;
 };
 
-// A parameter may be used by one thread at a time: its leaf is not guarded.
+// A parameter may be used by one thread at a time: its state is not guarded.
 
 // Does an open tape follow this tensor? Only then is its gradient worth computing.
 bool tracked(const Tensor& x);
 
 Tensor record_on_tape(const char* op, Inputs inputs, Tensor y, Backward backward);
 
-// Notes that y was made from `inputs`; `backward` keeps what it captures until the way back.
+// Notes that y was made from `inputs`; `backward` keeps what it captures until the backward pass.
 // Returns y, which is from then on tracked if one of the inputs is.
 template <class F>
 Tensor record(const char* op, Inputs inputs, Tensor y, F&& backward) {
@@ -120,16 +122,16 @@ Tensor record(const char* op, std::initializer_list<const Tensor*> inputs, Tenso
   return record(op, Inputs(inputs.begin(), inputs.size()), std::move(y), std::forward<F>(backward));
 }
 
-// For a closure on the way back: the gradient that has come together so far for the tensor recorded
-// at `slot`, zeros at first, to be added to in place; the closure then returns none for that input.
-// For large inputs that many records share, such as the source that every step of a decoder attends
-// to.
+// For a closure in the backward pass: the gradient that has come together so far for the tensor
+// recorded at `slot`, zeros at first, to be added to in place; the closure then returns none for
+// that input. For large inputs that many records share, such as the source that every step of a
+// decoder attends to.
 Tensor gradient_so_far(const Slot& slot, const Shape& shape, Type type);
 
 // Where the gradient of an op's input gathers, for a closure that can add to it in place: one pass
 // over memory less than a gradient of its own that the tape then adds.
 struct Destination {
-  explicit Destination(const Tensor& x) : slot(x.slot()), leaf(x.leaf()) {}
+  explicit Destination(const Tensor& x) : slot(x.slot()), state(x.parameter_state()) {}
   // What has come together so far, if there is anything and nobody else sees it. A closure that
   // adds to it returns none for that input.
   std::optional<Tensor> begun() const;
@@ -137,20 +139,20 @@ struct Destination {
   bool empty() const;
 
   Slot slot;
-  std::shared_ptr<Leaf> leaf;
+  std::shared_ptr<ParameterState> state;
 
  private:
   const Tensor* so_far() const;
 };
 
-// True for the 1 with which the way back begins: what is multiplied by it need not be.
+// True for the 1 with which the backward pass begins: what is multiplied by it need not be.
 bool is_unit(const Tensor& dy);
 
 // A tensor like dy to write a gradient into: dy itself if nobody else sees it, which saves memory
 // and its way through the cache. For kernels that may work in place. dy must be contiguous.
 Tensor reusable(const Tensor& dy);
 
-// Makes `x` a parameter: its gradient gathers in its leaf. Copies share the leaf.
+// Makes `x` a parameter: its gradient gathers in its state. Copies share the state.
 Tensor as_parameter(Tensor x);
 
 // While it lives, nothing is recorded on this thread.

@@ -13,12 +13,12 @@ thread_local FixedWeights* fixed = nullptr;
 
 // x^T dy, laid out as w is: the gradient of a transposed view is one too. And the sum of dy.
 WeightUse::Gradients outer(const Tensor& w, const Tensor& x, const Tensor& dy, bool want_bias) {
-  const bool turned = w.stride(1) != 1 && w.stride(0) == 1;
-  const Tensor a = transpose(turned ? dy : x, 0, 1), b = turned ? x : dy;
+  const bool transposed = w.stride(1) != 1 && w.stride(0) == 1;
+  const Tensor a = transpose(transposed ? dy : x, 0, 1), b = transposed ? x : dy;
   Tensor c({a.size(0), b.size(1)}, wide(w.type()));
   multiply("weight gradient", a, b, c);
   WeightUse::Gradients out;
-  out.weight = turned ? transpose(c, 0, 1) : c;
+  out.weight = transposed ? transpose(c, 0, 1) : c;
   if (want_bias) out.bias = sum(dy, 0);
   return out;
 }
@@ -37,30 +37,30 @@ WeightUse::Gradients shaped(WeightUse::Gradients found, const Shape& shape) {
   return found;
 }
 
-void give(Leaf& to, const Tensor& grad) {
+void give(ParameterState& to, const Tensor& grad) {
   if (!to.grad) to.grad = std::make_shared<Tensor>();
   *to.grad = to.grad->defined() ? *to.grad + grad : grad;
 }
 
-// ---- on a GPU: what waits for the end of the way back
+// ---- on a GPU: what waits for the end of the backward pass
 
-struct Waiting {
+struct Deferred {
   struct Rows {
-    std::shared_ptr<Leaf> to;
+    std::shared_ptr<ParameterState> to;
     Tensor x;
   };
   std::vector<Rows> rows;
   std::vector<NotedWeight> weights;  // all of whose uses have come back
   size_t bytes = 0;
 };
-thread_local Waiting waiting;
-constexpr size_t kMostWaiting = size_t{4} << 30;
+thread_local Deferred deferred;
+constexpr size_t kMostDeferred = size_t{4} << 30;
 
 size_t bytes_of(const Tensor& x) { return static_cast<size_t>(x.count()) * size_of(x.type()); }
 bool aligned(const Tensor& x) { return reinterpret_cast<uintptr_t>(x.raw()) % 16 == 0; }
 
 struct Product {
-  Leaf* to;
+  ParameterState* to;
   Shape shape;  // of the parameter
   Tensor x, dy;
 };
@@ -98,9 +98,9 @@ void multiply_each(const std::vector<Product>& all) {
   for (size_t i = 0; i < all.size(); ++i) give(*all[i].to, reshape(found[i], all[i].shape));
 }
 
-void sum_rows_each(const std::vector<Waiting::Rows>& all) {
+void sum_rows_each(const std::vector<Deferred::Rows>& all) {
   std::vector<Tensor> sums;
-  for (const Waiting::Rows& r : all) sums.emplace_back(Shape{r.x.size(1)}, wide(r.x.type()));
+  for (const Deferred::Rows& r : all) sums.emplace_back(Shape{r.x.size(1)}, wide(r.x.type()));
   for (size_t first = 0; first < all.size(); first += kernels::kMaxParts) {
     const size_t end = std::min(all.size(), first + kernels::kMaxParts);
     launch("sums", all[first].x, [&]<class T>() {
@@ -118,36 +118,36 @@ void sum_rows_each(const std::vector<Waiting::Rows>& all) {
 }
 
 // Everything that waits, as few launches: small products and sums fill a GPU only together.
-void settle_waiting() {
+void flush_deferred() {
   std::map<std::array<int64_t, 4>, std::vector<Product>> by_size;
-  for (const auto& [leaf, uses] : waiting.weights) {
+  for (const auto& [state, uses] : deferred.weights) {
     if (uses->x.empty()) continue;
     const Tensor x = joined(uses->x), dy = joined(uses->dy);
-    if (uses->one_bias) waiting.rows.push_back({uses->bias, dy});
+    if (uses->one_bias) deferred.rows.push_back({uses->bias, dy});
     by_size[{x.size(0), x.size(1), dy.size(1), static_cast<int64_t>(x.type())}].push_back(
-        {leaf.get(), uses->shape, x, dy});
+        {state.get(), uses->shape, x, dy});
   }
   for (const auto& [size, products] : by_size) multiply_each(products);
-  std::map<Type, std::vector<Waiting::Rows>> by_type;
-  for (const Waiting::Rows& r : waiting.rows) by_type[r.x.type()].push_back(r);
+  std::map<Type, std::vector<Deferred::Rows>> by_type;
+  for (const Deferred::Rows& r : deferred.rows) by_type[r.x.type()].push_back(r);
   for (const auto& [type, rows] : by_type) sum_rows_each(rows);
-  waiting = {};
+  deferred = {};
 }
 
 }  // namespace
 
-WeightUse::WeightUse(const Tensor& w, const std::shared_ptr<Leaf>& bias)
+WeightUse::WeightUse(const Tensor& w, const std::shared_ptr<ParameterState>& bias)
     : w_(as_matrix(w)), shape_(w.shape()) {
   Tape* const tape = Tape::current();
-  if (!tape || !w.leaf()) return;
-  if (!w.leaf()->uses || w.leaf()->uses->tape != tape->number()) {
-    w.leaf()->uses = std::make_shared<WeightUses>();
-    w.leaf()->uses->tape = tape->number();
-    w.leaf()->uses->shape = shape_;
-    tape->note_weight(w.leaf());
+  if (!tape || !w.parameter_state()) return;
+  if (!w.parameter_state()->uses || w.parameter_state()->uses->tape != tape->number()) {
+    w.parameter_state()->uses = std::make_shared<WeightUses>();
+    w.parameter_state()->uses->tape = tape->number();
+    w.parameter_state()->uses->shape = shape_;
+    tape->note_weight(w.parameter_state());
   }
-  leaf_ = w.leaf();
-  uses_ = leaf_->uses;
+  state_ = w.parameter_state();
+  uses_ = state_->uses;
   if (uses_->recorded == 0) uses_->bias = bias;
   uses_->one_bias = uses_->one_bias && bias && uses_->bias == bias;
   ++uses_->recorded;
@@ -166,15 +166,16 @@ std::optional<Tensor> WeightUse::packed(int64_t rows) {
   return uses_->packed;
 }
 
-std::optional<Tensor> WeightUse::packed_turned(int64_t rows) {
+std::optional<Tensor> WeightUse::packed_transposed(int64_t rows) {
   if (!worth_packing(rows)) return std::nullopt;
-  if (!uses_->packed_turned) uses_->packed_turned = heed::packed("weight", transpose(w_, 0, 1));
-  return uses_->packed_turned;
+  if (!uses_->packed_transposed)
+    uses_->packed_transposed = heed::packed("weight", transpose(w_, 0, 1));
+  return uses_->packed_transposed;
 }
 
 WeightUse::Gradients WeightUse::gradients(const Tensor& x, const Tensor& dy, bool want_bias) {
   const bool on_gpu = w_.device() == Device::cuda;
-  // A vector's gradient is cheap, and its x are large: no waiting.
+  // A vector's gradient is cheap, and its x are large: no deferred.
   if (!uses_ || w_.size(1) == 1 || x.size(0) == 0 || (!on_gpu && uses_->recorded < 2))
     return shaped(outer(w_, x, dy, want_bias), shape_);
   Gradients now;
@@ -184,9 +185,9 @@ WeightUse::Gradients WeightUse::gradients(const Tensor& x, const Tensor& dy, boo
   uses_->dy.push_back(dy);
   const bool last = ++uses_->returned == uses_->recorded;
   if (on_gpu) {
-    waiting.bytes += bytes_of(x) + bytes_of(dy);
-    if (last) waiting.weights.emplace_back(leaf_, uses_);
-    if (waiting.bytes > kMostWaiting) settle_waiting();
+    deferred.bytes += bytes_of(x) + bytes_of(dy);
+    if (last) deferred.weights.emplace_back(state_, uses_);
+    if (deferred.bytes > kMostDeferred) flush_deferred();
     return now;
   }
   if (!last) return now;
@@ -209,28 +210,28 @@ std::optional<Tensor> FixedWeights::packed(const Tensor& w) {
   return used.packed;
 }
 
-void add_rows_later(const std::shared_ptr<Leaf>& to, const Tensor& x) {
-  waiting.rows.push_back({to, x});
+void add_rows_later(const std::shared_ptr<ParameterState>& to, const Tensor& x) {
+  deferred.rows.push_back({to, x});
 }
 
-void forget_waiting() { waiting = {}; }
+void drop_deferred() { deferred = {}; }
 
-void settle_weights(const std::vector<NotedWeight>& noted) {
-  waiting.weights.clear();
-  for (const auto& [leaf, uses] : noted) {
+void flush_weights(const std::vector<NotedWeight>& noted) {
+  deferred.weights.clear();
+  for (const auto& [state, uses] : noted) {
     if (uses->x.empty()) continue;
     if (uses->x[0].device() == Device::cuda) {
-      waiting.weights.emplace_back(leaf, uses);
+      deferred.weights.emplace_back(state, uses);
       continue;
     }
     const Tensor x = joined(uses->x), dy = joined(uses->dy);
     // Parameters are row-major; that is all that outer() asks of w.
     const Tensor like({x.size(1), dy.size(1)}, x.type());
     const WeightUse::Gradients found = shaped(outer(like, x, dy, uses->one_bias), uses->shape);
-    give(*leaf, *found.weight);
+    give(*state, *found.weight);
     if (found.bias) give(*uses->bias, *found.bias);
   }
-  settle_waiting();
+  flush_deferred();
 }
 
 }  // namespace heed

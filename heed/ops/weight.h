@@ -3,8 +3,9 @@
 // [dy1; dy2; ...], instead of one small product and one sum each (docs/decisions/recording.md). The
 // gradient of the bias that goes with it, the sum of all dy, comes at the same time.
 //
-// On a GPU all gradients of weights wait for the end of the way back: nothing needs them earlier,
-// and small products fill a GPU only together. Those of one size are one launch, all sums another.
+// On a GPU all gradients of weights wait for the end of the backward pass: nothing needs them
+// earlier, and small products fill a GPU only together. Those of one size are one launch, all sums
+// another.
 #pragma once
 
 #include <map>
@@ -16,31 +17,31 @@
 
 namespace heed {
 
-// What a tape knows of a weight's uses. Lives in the parameter's leaf.
+// What a tape knows of a weight's uses. Lives in the parameter's state.
 struct WeightUses {
   uint64_t tape = 0;  // the tape these belong to; the weight does not change while it is open
   Shape shape;        // of the parameter
   int recorded = 0, returned = 0;
-  std::optional<Tensor> packed, packed_turned;
-  std::vector<Tensor> x, dy;   // of the uses whose gradients have come back
-  std::shared_ptr<Leaf> bias;  // of the first use
-  bool one_bias = true;        // every use has it: its gradient can wait too
+  std::optional<Tensor> packed, packed_transposed;
+  std::vector<Tensor> x, dy;             // of the uses whose gradients have come back
+  std::shared_ptr<ParameterState> bias;  // of the first use
+  bool one_bias = true;                  // every use has it: its gradient can wait too
 };
 
 // One use, made when the op is recorded and kept by its closure.
 class WeightUse {
  public:
-  // w [K, N] or, a score's with one head, [1, K, N]; `bias`: the leaf of the bias that is added to
+  // w [K, N] or, a score's with one head, [1, K, N]; `bias`: the state of the bias that is added to
   // every product with w, if it has one.
-  explicit WeightUse(const Tensor& w, const std::shared_ptr<Leaf>& bias = nullptr);
+  explicit WeightUse(const Tensor& w, const std::shared_ptr<ParameterState>& bias = nullptr);
 
   // For few rows only: w (or w^T) as products read it, from the second use on. packed() also
   // where no tape is open but weights are fixed.
   std::optional<Tensor> packed(int64_t rows);
-  std::optional<Tensor> packed_turned(int64_t rows);
+  std::optional<Tensor> packed_transposed(int64_t rows);
 
   // x^T dy and, if wanted, the sum of dy over rows, over all uses when it is the last one's turn;
-  // before that, and on a GPU, nothing: the leaf gets it later.
+  // before that, and on a GPU, nothing: the state gets it later.
   struct Gradients {
     std::optional<Tensor> weight, bias;
   };
@@ -53,7 +54,7 @@ class WeightUse {
 
   Tensor w_;  // detached
   Shape shape_;
-  std::shared_ptr<Leaf> leaf_;
+  std::shared_ptr<ParameterState> state_;
   std::shared_ptr<WeightUses> uses_;  // null: not a parameter, or no tape is open
 };
 
@@ -77,14 +78,14 @@ class FixedWeights {
   FixedWeights* previous_;
 };
 
-// At the end of the way back, the sum of the rows of x [rows, n] is added to the gradient of a
+// At the end of the backward pass, the sum of the rows of x [rows, n] is added to the gradient of a
 // parameter. On a GPU.
-void add_rows_later(const std::shared_ptr<Leaf>& to, const Tensor& x);
+void add_rows_later(const std::shared_ptr<ParameterState>& to, const Tensor& x);
 
-// For the tape: nothing waits at the beginning of the way back, and at its end what waits is
+// For the tape: nothing waits at the beginning of the backward pass, and at its end what waits is
 // computed, also for uses that the loss does not depend on.
-using NotedWeight = std::pair<std::shared_ptr<Leaf>, std::shared_ptr<WeightUses>>;
-void forget_waiting();
-void settle_weights(const std::vector<NotedWeight>& noted);
+using NotedWeight = std::pair<std::shared_ptr<ParameterState>, std::shared_ptr<WeightUses>>;
+void drop_deferred();
+void flush_weights(const std::vector<NotedWeight>& noted);
 
 }  // namespace heed

@@ -287,7 +287,7 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
     std::copy(t.begin(), t.end(), in.begin() + b * T + 1);
   }
   const bool weights_needed = o.want_weights || o.coverage > 0;
-  const Forced forced = model.force(source, ids(in, {B, T}), weights_needed);
+  const TeacherForced forced = model.forward(source, ids(in, {B, T}), weights_needed);
   const Tensor log_probabilities =
       on_host(log_softmax(linear(forced.hidden, model.output_weight())));
   const int64_t V = log_probabilities.size(2);

@@ -42,7 +42,8 @@ std::vector<double> gradients(const Encoder& e, const Params& params, const std:
   const Tensor state = concat(last, 1);  // [B, n or 2 n]
   Random random(7);
   tape.backward(sum(state * normal(state.shape(), 1, random)));
-  const std::vector<double> squares = sum(square(*x.leaf()->grad), -1).values();  // [B, T]
+  const std::vector<double> squares =
+      sum(square(*x.parameter_state()->grad), -1).values();  // [B, T]
   std::vector<double> out(static_cast<size_t>(length));
   for (size_t i = 0; i < squares.size(); ++i) out[i % out.size()] += squares[i] / double(batch);
   for (double& value : out) value = std::sqrt(value);

@@ -38,7 +38,7 @@ Measured measure(const std::string& name, int64_t d, Random& random) {
   for (const double p : w.values())
     if (p > 0) out.entropy -= p * std::log(p) / kQueries;
   tape.backward(sum(w * normal(w.shape(), 1, random)));
-  out.gradient = median(sqrt(sum(square(*scores.leaf()->grad), -1)).values());
+  out.gradient = median(sqrt(sum(square(*scores.parameter_state()->grad), -1)).values());
   return out;
 }
 

@@ -79,7 +79,7 @@ struct StepGraphs::Captured {
   bool never = false;  // it does other things for the same shape
   cudaGraphExec_t graph = nullptr;
   size_t uploaded = 0;
-  uint64_t course = 0;  // a hash of the memory it took
+  uint64_t trace = 0;  // a hash of the memory it took
 };
 
 struct StepGraphs::Inside {
@@ -117,7 +117,7 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
   if (++step.seen == 1 || step.never || (!step.graph && !inside_->has_room(step.seen)))
     return body();
   uploads.begin();
-  arena_->begin_course();
+  arena_->begin_trace();
   if (!step.graph) {
     check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed), "begin");
     cudaGraph_t made = nullptr;
@@ -137,14 +137,14 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
     check(cudaStreamEndCapture(stream(), &made), "end");
     check(cudaGraphInstantiate(&step.graph, made, 0), "instantiate");
     cudaGraphDestroy(made);
-    step.uploaded = uploads.used, step.course = arena_->course();
+    step.uploaded = uploads.used, step.trace = arena_->trace();
     ++inside_->kept;
   } else {
     {
       const InMode now(Mode::replay);
       body();
     }
-    if (step.uploaded != uploads.used || step.course != arena_->course()) {
+    if (step.uploaded != uploads.used || step.trace != arena_->trace()) {
       cudaGraphExecDestroy(step.graph);
       step.graph = nullptr;
       --inside_->kept;

@@ -113,7 +113,7 @@ void* Arena::allocate(size_t bytes) {
   }
   require(found, "arena: out of memory: wanted ", bytes >> 20, " MiB more, ", used_ >> 20, " of ",
           chunks_.front().size >> 20, " MiB are in use; a smaller batch needs less");
-  course_ = (course_ ^ reinterpret_cast<uintptr_t>(begin) ^ size) * 0x100000001b3;
+  trace_ = (trace_ ^ reinterpret_cast<uintptr_t>(begin) ^ size) * 0x100000001b3;
   used_ += static_cast<int64_t>(size);
   peak_ = std::max(peak_, used_);
   unpoison(device_, begin, bytes);
@@ -126,7 +126,7 @@ void Arena::release(void* block, size_t bytes) {
   size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
   used_ -= static_cast<int64_t>(size);
-  course_ = (course_ ^ reinterpret_cast<uintptr_t>(begin)) * 0x100000001b3;
+  trace_ = (trace_ ^ reinterpret_cast<uintptr_t>(begin)) * 0x100000001b3;
   poison(device_, begin, size);
   const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), [&](const Chunk& c) {
     return begin >= c.begin && begin < c.begin + c.size;
@@ -148,13 +148,13 @@ void Arena::release(void* block, size_t bytes) {
   free[begin] = size;
 }
 
-void Arena::begin_course() {
+void Arena::begin_trace() {
   const std::lock_guard lock(mutex_);
-  course_ = 0;
+  trace_ = 0;
 }
-uint64_t Arena::course() const {
+uint64_t Arena::trace() const {
   const std::lock_guard lock(mutex_);
-  return course_;
+  return trace_;
 }
 
 int64_t Arena::used() const {

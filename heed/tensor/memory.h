@@ -35,10 +35,10 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void* allocate(size_t bytes);
   void release(void* block, size_t bytes);  // as many as it was asked for
 
-  // A hash of all that was asked for and given back since begin_course(): the same for two steps
+  // A hash of all that was asked for and given back since begin_trace(): the same for two steps
   // that took the same course.
-  void begin_course();
-  uint64_t course() const;
+  void begin_trace();
+  uint64_t trace() const;
 
   int64_t used() const;  // bytes in blocks now
   int64_t peak() const;  // the most there were since the last reset_peak()
@@ -59,7 +59,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   mutable std::mutex mutex_;
   std::vector<Chunk> chunks_;
   int64_t used_ = 0, peak_ = 0;
-  uint64_t course_ = 0;
+  uint64_t trace_ = 0;
 };
 
 // The arena that new tensors of this thread come from: the one in use, else the process-wide one of

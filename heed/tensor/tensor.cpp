@@ -115,7 +115,7 @@ Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) co
 Tensor Tensor::detached() const {
   Tensor y = *this;
   y.slot_ = {};
-  y.leaf_ = nullptr;
+  y.state_ = nullptr;
   return y;
 }
 

@@ -43,10 +43,10 @@ std::ostream& operator<<(std::ostream&, const Shape&);  // [2, 3]
 class Tensor;
 
 // Where the gradient of a parameter gathers. Shared by all copies of the parameter's tensor.
-struct Leaf {
+struct ParameterState {
   std::shared_ptr<Tensor> grad;             // null: no gradient yet
   std::shared_ptr<struct WeightUses> uses;  // while a tape is open: ops/weight.h
-  std::shared_ptr<Tensor> working;          // the parameter in bf16, or null: nn/module.h
+  std::shared_ptr<Tensor> compute_copy;     // the parameter in bf16, or null: nn/module.h
 };
 
 // A tensor's place on a tape (ops/tape.h): the tape's number and the index of the record that made
@@ -99,9 +99,9 @@ class Tensor {
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
 
   // Recording (ops/tape.h).
-  const std::shared_ptr<Leaf>& leaf() const { return leaf_; }
+  const std::shared_ptr<ParameterState>& parameter_state() const { return state_; }
   const Slot& slot() const { return slot_; }
-  void set_leaf(std::shared_ptr<Leaf> leaf) { leaf_ = std::move(leaf); }
+  void set_parameter_state(std::shared_ptr<ParameterState> state) { state_ = std::move(state); }
   void set_slot(Slot slot) { slot_ = slot; }
   // The same numbers, unknown to any tape.
   Tensor detached() const;
@@ -117,7 +117,7 @@ class Tensor {
   Type type_ = Type::f32;
   Device device_ = Device::cpu;
   Slot slot_;
-  std::shared_ptr<Leaf> leaf_;
+  std::shared_ptr<ParameterState> state_;
 };
 
 // Strides of a row-major array.

@@ -42,8 +42,8 @@ Source source_of(const Batch& b) {
 
 BatchLoss batch_loss(const Model& model, const Batch& b, const LossOptions& o) {
   const bool guided = o.guided > 0 && !b.links.empty();
-  const Forced forced =
-      model.force(source_of(b), ids(b.target_in, {b.rows, b.target_width}), guided);
+  const TeacherForced forced =
+      model.forward(source_of(b), ids(b.target_in, {b.rows, b.target_width}), guided);
   const Tensor words =
       linear_cross_entropy(forced.hidden, model.output_weight(), targets(b), o.smoothing);
   BatchLoss loss{.total = words, .cross_entropy = words.detached()};

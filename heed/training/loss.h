@@ -1,6 +1,6 @@
 // The loss of a batch: cross entropy of the target's words and, where an alignment is given, of the
 // attention's weights (guided alignment, Chen et al., 2016). What a model predicts beside the
-// target (Forced::also) is added.
+// target (TeacherForced::also) is added.
 #pragma once
 
 #include "heed/data/batch.h"

@@ -38,11 +38,11 @@ void Adam::step(double rate, const RunningMean& mean) {
   std::vector<size_t> moved;
   std::vector<Tensor> grads;
   for (size_t i = 0; i < m_.size(); ++i) {
-    const auto& leaf = params_.all()[i].value.leaf();
-    if (!leaf->grad) continue;
+    const auto& state = params_.all()[i].value.parameter_state();
+    if (!state->grad) continue;
     moved.push_back(i);
-    grads.push_back(contiguous(*leaf->grad));
-    leaf->grad = nullptr;
+    grads.push_back(contiguous(*state->grad));
+    state->grad = nullptr;
   }
   if (moved.empty()) return;
   ++steps_;
@@ -73,14 +73,14 @@ void Adam::step(double rate, const RunningMean& mean) {
                          .part = {}};
       for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
         const size_t p = moved[first + i];
-        const auto& working = params_.all()[p].value.leaf()->working;
+        const auto& compute_copy = params_.all()[p].value.parameter_state()->compute_copy;
         k.part[i] = {.n = m_[p].count(),
                      .grad = grads[first + i].data<T>(),
                      .w = params_.all()[p].value.data<T>(),
                      .m = m_[p].data<T>(),
                      .v = v_[p].data<T>(),
                      .average = mean.of ? (*mean.of)[p].data<T>() : nullptr,
-                     .working = working ? working->data<bf16>() : nullptr};
+                     .compute_copy = compute_copy ? compute_copy->data<bf16>() : nullptr};
       }
       return k;
     });

@@ -24,9 +24,9 @@ std::string worst_gradient(const Params& params) {
   std::string name = "none";
   double most = -1;
   for (const Parameter& p : params.all()) {
-    if (!p.value.leaf()->grad) continue;
+    if (!p.value.parameter_state()->grad) continue;
     double size = 0;
-    for (const double g : p.value.leaf()->grad->values()) {
+    for (const double g : p.value.parameter_state()->grad->values()) {
       if (!std::isfinite(g)) return p.name + " (not a number)";
       size = std::max(size, std::abs(g));
     }
@@ -110,8 +110,9 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> ex
       "cells, one head of additive attention before the state with soft weights (no temperature, "
       "no dropout of them) and a size that is a multiple of 64 up to 4096, on a GPU; this is ",
       on_gpu ? "another model" : "a CPU", "; use --precision f32 or auto");
-  for (const Parameter& p : params_.all()) p.value.leaf()->working = nullptr;  // another trainer's
-  if (config_.precision != "f32" && on_gpu && model.trains_in_bf16()) params_.keep_working_copies();
+  for (const Parameter& p : params_.all())
+    p.value.parameter_state()->compute_copy = nullptr;  // another trainer's
+  if (config_.precision != "f32" && on_gpu && model.trains_in_bf16()) params_.keep_compute_copies();
   if (config_.average > 0 || config_.average_last > 0)
     for (const Parameter& p : params_.all()) {
       average_.push_back(empty_like(p.value));
@@ -406,7 +407,7 @@ void Trainer::save() const {
 bool Trainer::resume() {
   if (!std::filesystem::exists(checkpoint_path())) return false;
   const auto metadata = load_tensors(checkpoint_tensors(), checkpoint_path());
-  params_.refresh_working_copies();
+  params_.refresh_compute_copies();
   const auto found = metadata.find("state");
   const auto state =
       nlohmann::json::parse(found == metadata.end() ? "" : found->second, nullptr, false);

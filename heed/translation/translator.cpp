@@ -87,8 +87,8 @@ std::vector<Weights> all_weights(const ModelFolder& model, const Translation& t)
   out.insert(out.begin(), model.tokenizers.target->special().begin);
   const int64_t T = static_cast<int64_t>(out.size());
   return model.model
-      ->force(source_of({&t.source}, model.tokenizers.source->special()), ids(out, {1, T}),
-              /*want_weights=*/true)
+      ->forward(source_of({&t.source}, model.tokenizers.source->special()), ids(out, {1, T}),
+                /*want_weights=*/true)
       .weights;
 }
 

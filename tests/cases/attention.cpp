@@ -42,9 +42,9 @@ struct Parts {
 // Lets a parameter stand for x: the same numbers, and one place where their gradients gather.
 void stand_for(const Tensor& parameter, const Tensor& x) {
   copy_into(x.detached(), parameter.detached());
-  if (x.leaf() && !x.leaf()->grad)
-    x.leaf()->grad = std::make_shared<Tensor>(zeros(x.shape(), x.type()));
-  parameter.leaf()->grad = x.leaf() ? x.leaf()->grad : nullptr;
+  if (x.parameter_state() && !x.parameter_state()->grad)
+    x.parameter_state()->grad = std::make_shared<Tensor>(zeros(x.shape(), x.type()));
+  parameter.parameter_state()->grad = x.parameter_state() ? x.parameter_state()->grad : nullptr;
 }
 
 bool has(Masked mask, std::initializer_list<Masked> any) {

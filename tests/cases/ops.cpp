@@ -315,7 +315,7 @@ Case dropout_case(int64_t n) {
       });
 }
 
-// Of relu the way back is one pass, from the result alone; of others two.
+// Of relu the backward pass is one pass, from the result alone; of others two.
 Case linear_dropout_case(Activation f, const char* label) {
   const Case map = linear_case(f, label, true), drop = dropout_case(9 * 37);
   Case c{std::string("linear_dropout ") + label,
@@ -349,8 +349,8 @@ Case add_dropout_case(int64_t n) {
   return c;
 }
 
-// A sum that is read with its norm and without: what is dropped there is dropped on the way back.
-// Rows of a multiple of 128 share what is drawn with others.
+// A sum that is read with its norm and without: what is dropped there is dropped in the backward
+// pass. Rows of a multiple of 128 share what is drawn with others.
 Case add_dropout_norm_case(int64_t rows, int64_t n) {
   const Case sums = add_dropout_case(rows * n), norm = layer_norm_case(rows, n);
   Case c{"add_dropout_norm " + std::to_string(n),

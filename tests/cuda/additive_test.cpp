@@ -114,7 +114,7 @@ class Problem {
         dk0(ldk_.count),
         dvalue0(ldv_.count),
         v(c.heads * c.size),
-        log_sum(rows_),
+        lse(rows_),
         weights(c.weights ? rows_ * c.keys : 0),
         bias(bias_count()),
         place(rows_),
@@ -168,7 +168,7 @@ class Problem {
     a.dropout = c_.dropout;
     a.seed = {12345, nullptr};
     a.context = {at(context), lc_.batch, lc_.head, lc_.row};
-    a.log_sum = at(log_sum);
+    a.lse = at(lse);
     if (c_.weights)
       a.weights = {at(weights), c_.heads * c_.queries * c_.keys, c_.queries * c_.keys, c_.keys};
     return a;
@@ -212,7 +212,7 @@ class Problem {
     };
     const auto get = [&](auto& x) { return std::vector<double>(at(x), at(x) + x.host.size()); };
     for (auto* x : {&context, &dq, &dk, &dvalue}) reset(*x, 0);
-    for (auto* x : {&log_sum, &weights, &dv, &dbias, &dplace}) reset(*x, 0);
+    for (auto* x : {&lse, &weights, &dv, &dbias, &dplace}) reset(*x, 0);
     if (c_.add) {
       dk.host = dk0.host, dvalue.host = dvalue0.host;
       dk.twice = dk0.twice, dvalue.twice = dvalue0.twice;
@@ -233,7 +233,7 @@ class Problem {
   std::vector<Result> on_gpu() {
     const auto at = [](auto& x) { return x.device; };
     for (auto* x : {&context, &dq, &dk, &dvalue}) x->poison();
-    for (auto* x : {&log_sum, &weights, &dv, &dplace, &step_log_sum, &left, &joined}) x->poison();
+    for (auto* x : {&lse, &weights, &dv, &dplace, &step_log_sum, &left, &joined}) x->poison();
     cudaMemset(dbias.device, 0, dbias.host.size() * sizeof(float));
     if (c_.add)
       for (auto [to, from] : {std::pair(&dk, &dk0), std::pair(&dvalue, &dvalue0)})
@@ -257,10 +257,10 @@ class Problem {
       for (Result& r : backward_results(get)) all.push_back(std::move(r));
     return all;
   }
-  // A decoder's steps: one query each, with arrays of their own for log_sum and for what is left.
+  // A decoder's steps: one query each, with arrays of their own for lse and for what is left.
   void steps_forward(Cuda device) {
     for (int64_t t = 0; t < c_.queries; ++t) additive_attention<T>(device, step_at(t));
-    join(device, c_.queries, rows_ / c_.queries, 1, step_log_sum.device, log_sum.device);
+    join(device, c_.queries, rows_ / c_.queries, 1, step_log_sum.device, lse.device);
   }
   void steps_backward(Cuda device) {
     for (int64_t t = 0; t < c_.queries; ++t) {
@@ -311,7 +311,7 @@ class Problem {
     a.queries = 1;
     a.q = row_of(a.q, t), a.context = row_of(a.context, t);
     if (a.range) a.range += 2 * t;
-    a.log_sum = step_log_sum.device + t * c_.batch * c_.heads;
+    a.lse = step_log_sum.device + t * c_.batch * c_.heads;
     return a;
   }
   // [T, rows, n] as [rows, T, n].
@@ -390,7 +390,7 @@ class Problem {
     const Case& c = c_;
     std::vector<Result> r;
     r.push_back({"context", compact(get(context), lc_, c.batch, c.heads, c.queries, c.value_size)});
-    r.push_back(whole("log_sum", get, log_sum, rows_));
+    r.push_back(whole("lse", get, lse, rows_));
     if (c.weights) r.push_back(whole("weights", get, weights, rows_ * c.keys));
     return r;
   }
@@ -412,7 +412,7 @@ class Problem {
   Layout lq_, lk_, lv_, ldk_, ldv_, lc_;
   int64_t rows_;
   Array<T> q, k, value, g, context, dq, dk, dvalue, dk0, dvalue0;
-  Array<float> v, log_sum, weights, bias, place, dv, dbias, dplace, step_log_sum, left, joined;
+  Array<float> v, lse, weights, bias, place, dv, dbias, dplace, step_log_sum, left, joined;
   std::vector<Id> range_;
   std::vector<int64_t> lengths_;
   Id* range_device_ = nullptr;

@@ -28,7 +28,8 @@ Everything everything(const std::vector<Tensor>& given, Device device, F f) {
   out.push_back(y.values());
   tape.backward(sum(square(y)));
   for (const Tensor& input : x)
-    out.push_back(input.leaf()->grad ? input.leaf()->grad->values() : std::vector<double>{});
+    out.push_back(input.parameter_state()->grad ? input.parameter_state()->grad->values()
+                                                : std::vector<double>{});
   return out;
 }
 

@@ -10,7 +10,7 @@
 // 2^-8 of the largest number: one when it is stored, one for the weights and slopes that tensor
 // cores read as bf16. What is f32 beside bf16: as for f32, but 2^-20, since tensor cores cut sums
 // off where others round them, and take 2^x within 2^-22. What a gradient is made from (context,
-// log_sum) is what came out of the GPU, for both.
+// lse) is what came out of the GPU, for both.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -371,7 +371,7 @@ struct Output {
 };
 using Outputs = std::vector<Output>;
 
-// Forward and back. `from`: the context and log_sum that the way back reads, if not its own.
+// Forward and back. `from`: the context and lse that the backward pass reads, if not its own.
 template <class Device, class T>
 Outputs run_both(const Problem& p, const Outputs* from) {
   using W = Wide<T>;
@@ -401,7 +401,7 @@ Outputs run_both(const Problem& p, const Outputs* from) {
   a.seed = {1234567890123u, memory.put(key)};
   T* context = memory.template put_as<T>(filled(p.context.total));
   a.context = heads(context, p.context);
-  a.log_sum = memory.template put_as<W>(filled(c.B * c.H * c.Tq));
+  a.lse = memory.template put_as<W>(filled(c.B * c.H * c.Tq));
   W* weights = c.weights ? memory.template put_as<W>(filled(p.weights.total)) : nullptr;
   if (weights) a.weights = heads(weights, p.weights);
   run(Device{}, a);
@@ -413,12 +413,12 @@ Outputs run_both(const Problem& p, const Outputs* from) {
   if constexpr (std::is_same_v<Device, Cuda>)
     if (!check(cudaDeviceSynchronize(), "Attention")) return out;
   keep("context", context, p.context.total);
-  keep("log_sum", a.log_sum, c.B * c.H * c.Tq);
+  keep("lse", a.lse, c.B * c.H * c.Tq);
   if (weights) keep("weights", weights, p.weights.total);
   if (from) {
     T* given = memory.template put_as<T>((*from)[0].data);
     a.context = heads(given, p.context);
-    a.log_sum = memory.template put_as<W>((*from)[1].data);
+    a.lse = memory.template put_as<W>((*from)[1].data);
   }
 
   AttentionGrad<T> k{};
@@ -566,7 +566,7 @@ void time_case(const Case& c) {
   for (int64_t i = 0; i < c.Tq; ++i) range.push_back(0), range.push_back(static_cast<Id>(i + 1));
   if (c.mask == Mask::causal) a.range = memory.put(range);
   a.context = heads(fill(lo.total), lo);
-  a.log_sum = memory.put(std::vector<float>(static_cast<size_t>(c.B * c.H * c.Tq)));
+  a.lse = memory.put(std::vector<float>(static_cast<size_t>(c.B * c.H * c.Tq)));
   AttentionGrad<T> k{};
   k.dcontext = heads(static_cast<const T*>(fill(lo.total)), lo);
   k.dq = heads(fill(lq.total), lq), k.dk = heads(fill(lk.total), lk),

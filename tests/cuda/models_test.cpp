@@ -167,7 +167,7 @@ Trained train(const ModelConfig& config, Device device, int steps, Type precisio
   const auto model = make_model(
       params, config,
       {.source = tokenizers.source->size(), .target = tokenizers.target->size(), .shared = false});
-  if (precision == Type::bf16) params.keep_working_copies();
+  if (precision == Type::bf16) params.keep_compute_copies();
   Adam adam(params, {.clip_norm = 1});
   Batches batches(corpus, {.tokens = 256, .seed = 5});
   StepGraphs graphs(Arena::make(device));

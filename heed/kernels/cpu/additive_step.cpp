@@ -1,6 +1,6 @@
-// The way back of a decoder's steps with additive attention, in two parts (kernels.h, StepGrad and
-// StepsGrad): a step reads keys and values and gives dq; dk, dvalue and dv are computed once for
-// all steps. A step that added to dk and dvalue would read and write twice what it reads now.
+// The backward pass of a decoder's steps with additive attention, in two parts (kernels.h, StepGrad
+// and StepsGrad): a step reads keys and values and gives dq; dk, dvalue and dv are computed once
+// for all steps. A step that added to dk and dvalue would read and write twice what it reads now.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -55,8 +55,8 @@ void step_back(const StepGrad<T>& k, int64_t b, int64_t h) {
     return sum_range<T>(
         a.value_size, [](Vec<T> u, Vec<T> w) { return hn::Mul(u, w); }, g, x);
   };
-  const T mean = begin < end ? dot(a.context.at(b, h, 0)) : T(0), log_sum = a.log_sum[number];
-  for (int64_t key = begin; key < end && log_sum != -std::numeric_limits<T>::infinity();
+  const T mean = begin < end ? dot(a.context.at(b, h, 0)) : T(0), lse = a.lse[number];
+  for (int64_t key = begin; key < end && lse != -std::numeric_limits<T>::infinity();
        key += kStepKeys) {
     const int64_t count = std::min(kStepKeys, end - key);
     const T* const keys = a.k.at(b, h, key);
@@ -65,7 +65,7 @@ void step_back(const StepGrad<T>& k, int64_t b, int64_t h) {
     else
       tile.take_keys(count, keys, a.k.row);
     tile.scores({0, 1}, count, q, keys, a.k.row, score, kStepKeys);
-    const auto from = hn::Set(d, log_sum);
+    const auto from = hn::Set(d, lse);
     map_range<T>(
         0, count, [&](Vec<T> x) { return exp2_of_negative(hn::Sub(x, from)); }, weights + key,
         static_cast<const T*>(score));

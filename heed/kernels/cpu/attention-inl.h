@@ -19,9 +19,10 @@
 #define HEED_KERNELS_CPU_ATTENTION_ONCE
 namespace heed::kernels {
 
-constexpr int64_t kRows = 84;   // queries of a block: 14 register tiles of 6 rows, or 6 of 14
-constexpr int64_t kStep = 128;  // keys of a tile; on the way back tiles begin at multiples of it
-constexpr int64_t kKeys = 512;  // keys of a tile on the way back
+constexpr int64_t kRows = 84;  // queries of a block: 14 register tiles of 6 rows, or 6 of 14
+constexpr int64_t kStep =
+    128;  // keys of a tile; in the backward pass tiles begin at multiples of it
+constexpr int64_t kKeys = 512;  // keys of a tile in the backward pass
 
 }  // namespace heed::kernels
 #endif
@@ -183,7 +184,7 @@ Panels<T> panels_of(int64_t k, int64_t n, const T* x, int64_t row, T* room) {
   if (n % kNr<T> == 0) return {x, kPanel<T>, row};
   return packed_panels(k, n, x, row, room);
 }
-// Rows [0, count) of length k, turned: panels of kPanel rows, packed into `room`.
+// Rows [0, count) of length k, transposed: panels of kPanel rows, packed into `room`.
 template <class T>
 Panels<T> turned_panels(int64_t count, int64_t k, const T* x, int64_t row, T* room) {
   for (int64_t j = 0; j < count; j += kPanel<T>)
@@ -263,8 +264,8 @@ void take_queries(const Group<T>& group, const Block& block, Scores<T, N>& s) {
     s.additive.take_queries(block.rows, s.q, a.v + group.head(block.row0) * a.size);
 }
 
-// Keys made ready for take_scores: for dot products turned into panels, unless they are `packed`;
-// for additive scores exponentials.
+// Keys made ready for take_scores: for dot products transposed into panels, unless they are
+// `packed`; for additive scores exponentials.
 template <class T, int64_t N>
 Panels<T> take_keys(const Group<T>& group, Keys keys, const T* packed, Scores<T, N>& s) {
   const Attention<T>& a = group.a;

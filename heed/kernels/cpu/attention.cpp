@@ -185,9 +185,9 @@ void write_weights(const Group<T>& group, const Block& block, const Packed<T>& p
         if (block.empty(r)) continue;
         T* score = s.tile + i * s.kRow;
         finish_scores(group, block, r, keys, score);
-        const auto log_sum = hn::Set(d, a.log_sum[group.number(block.row0 + r)]);
+        const auto lse = hn::Set(d, a.lse[group.number(block.row0 + r)]);
         map_range<T>(
-            0, keys.count, [&](Vec<T> x) { return exp2_of_negative(hn::Sub(x, log_sum)); },
+            0, keys.count, [&](Vec<T> x) { return exp2_of_negative(hn::Sub(x, lse)); },
             group.row_of(a.weights, block.row0 + r) + keys.first, static_cast<const T*>(score));
       }
     });
@@ -227,7 +227,7 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
     const Tag<T> d;
     const bool none = run[r].from == kNone<T>;
     const T sum = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, run[r].sums)));
-    a.log_sum[group.number(row0 + r)] = none ? kNone<T> : run[r].from + std::log2(sum);
+    a.lse[group.number(row0 + r)] = none ? kNone<T> : run[r].from + std::log2(sum);
     const auto share = hn::Set(d, none ? T(0) : T(1) / sum);
     map_range<T>(
         0, a.value_size, [&](Vec<T> x) { return hn::Mul(x, share); },

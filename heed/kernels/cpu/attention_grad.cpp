@@ -1,4 +1,4 @@
-// The way back of fused attention (attention.cpp), tile by tile of keys.
+// The backward pass of fused attention (attention.cpp), tile by tile of keys.
 #include <algorithm>
 
 #include "heed/kernels/kernels.h"
@@ -24,20 +24,20 @@ constexpr int64_t kTileRow = GradScores<float>::kRow;
 constexpr int64_t kFewRows = 4;
 
 // What flows to the keys of a tile, or to their values: sum_i tile_ij x_i over rows i. With many
-// rows it is summed turned, x^T tile, in panels of kPanel keys, so that the product reads rows of
-// the tile as they stand; turned back once, at the end. The bits are the same.
+// rows it is summed transposed, x^T tile, in panels of kPanel keys, so that the product reads rows
+// of the tile as they stand; transposed back once, at the end. The bits are the same.
 template <class T>
 struct KeySums {
   T* data;
-  int64_t size, width;  // of x; distance of rows where not turned
-  bool turned;
+  int64_t size, width;  // of x; distance of rows where not transposed
+  bool transposed;
 
   void clear(int64_t keys) const {
-    std::fill_n(data, turned ? rounded_up(keys, kPanel<T>) * size : keys * width, T(0));
+    std::fill_n(data, transposed ? rounded_up(keys, kPanel<T>) * size : keys * width, T(0));
   }
   // `keys` counted from the first of the tile.
   void add(int64_t rows, Keys keys, const T* tile, const T* x) const {
-    if (turned)
+    if (transposed)
       for (int64_t j = 0; j < keys.count; j += kPanel<T>)
         multiply<T>(size, std::min(kPanel<T>, keys.count - j), rows, {x, 1, width},
                     {tile + j, kPanel<T>, kTileRow}, data + (keys.first + j) * size, kPanel<T>,
@@ -50,9 +50,9 @@ struct KeySums {
   template <class Body>
   void for_rows(int64_t keys, T* room, Body body) const {
     for (int64_t j = 0; j < keys; ++j) {
-      if (turned && j % kPanel<T> == 0)
+      if (transposed && j % kPanel<T> == 0)
         turn(size, std::min(kPanel<T>, keys - j), data + j * size, kPanel<T>, room, width);
-      body(j, turned ? room + j % kPanel<T> * width : data + j * width);
+      body(j, transposed ? room + j % kPanel<T> * width : data + j * width);
     }
   }
 };
@@ -81,8 +81,8 @@ void take_slopes(const AttentionGrad<T>& k, const Group<T>& group, const Block& 
     if (a.form == ScoreForm::log_dot) std::copy_n(score, count, raw);
     const int64_t n = finish_scores(group, block, r, keys, score);
     const int64_t number = group.number(block.row0 + r);
-    const T log_sum = a.log_sum[number];
-    const auto from = hn::Set(d, log_sum == kNone<T> ? T(0) : log_sum), less = hn::Set(d, mean[r]);
+    const T lse = a.lse[number];
+    const auto from = hn::Set(d, lse == kNone<T> ? T(0) : lse), less = hn::Set(d, mean[r]);
     if (a.dropout > 0) drop_factors(a, number, key, n, factor);
     for (int64_t j = 0; j < n; j += HWY_LANES(T)) {
       const auto w = exp2_of_negative(hn::Sub(hn::LoadU(d, score + j), from));

@@ -438,10 +438,10 @@ void apply(const CrossEntropy<T>& k) {
                                 : sum_range<T>(
                                       k.n, [&](Vec<T> v) { return hn::Sub(v, m); }, x);
       const T sum = dx ? exp_row(k.n, most, x, dx) : sum_exp(k.n, most, x);
-      const T log_sum = std::log(sum);
-      // -log p_j = log_sum - (x_j - most)
-      k.loss[i] = (T(1) - e) * (log_sum - (x_target - most)) +
-                  (e == T(0) ? T(0) : e * log_sum - share * below);
+      const T lse = std::log(sum);
+      // -log p_j = lse - (x_j - most)
+      k.loss[i] =
+          (T(1) - e) * (lse - (x_target - most)) + (e == T(0) ? T(0) : e * lse - share * below);
       if (!dx) continue;
       const auto factor = hn::Set(d, scale / sum), less = hn::Set(d, scale * share);
       map_range<T>(

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads, 2) attend(const __grid_constant__ Gi
 
   // For the softmax 16 lanes have a row, and of it the keys of one call of Philox.
   const int call = lane % 16;
-  float most[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0}, log_sum[2];
+  float most[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0}, lse[2];
   const int column0 = blockIdx.y * columns, width = min(columns, p.value_width - column0);
   clear_sums(sums, columns);
 
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads, 2) attend(const __grid_constant__ Gi
 #pragma unroll
             for (int x = 0; x < 8; ++x) {
               const int j = call + 16 * x;
-              if (key + j < keys) to[j] = row.has(key + j) ? exp2f(s[x] - log_sum[u]) : 0.0f;
+              if (key + j < keys) to[j] = row.has(key + j) ? exp2f(s[x] - lse[u]) : 0.0f;
             }
           }
           continue;
@@ -131,10 +131,10 @@ __global__ void __launch_bounds__(kThreads, 2) attend(const __grid_constant__ Gi
     for (int u = 0; u < 2; ++u) {
       const int r = 4 * warp + 2 * u + lane / 16;
       const bool none = most[u] == -INFINITY;
-      log_sum[u] = none ? -INFINITY : most[u] + log2f(total[u]);
+      lse[u] = none ? -INFINITY : most[u] + log2f(total[u]);
       if (call == 0) {
         scale[r] = none ? 0.0f : 1.0f / total[u];
-        if (r < rows && blockIdx.y == 0) a.log_sum[number0 + r] = log_sum[u];
+        if (r < rows && blockIdx.y == 0) a.lse[number0 + r] = lse[u];
       }
     }
     __syncthreads();

@@ -149,8 +149,8 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Ba
       float from = 0, mean = 0;
       uint4 words[2] = {};
       if (live) {
-        const float log_sum = a.log_sum[number];
-        from = log_sum == -INFINITY ? 0.0f : log_sum;
+        const float lse = a.lse[number];
+        from = lse == -INFINITY ? 0.0f : lse;
         mean = p.mean[number];
         extra = extra_of(a, b, h, q0 + i);
         if (drop.on)

@@ -5,8 +5,8 @@
 // scores while the values are still on their way. Where shared memory cannot hold all keys, they
 // come in turns.
 //
-// The way back comes in two parts. `slopes` computes d score and dq; `to_keys` what flows to keys,
-// values and v, for any number of steps at once.
+// The backward pass comes in two parts. `slopes` computes d score and dq; `to_keys` what flows to
+// keys, values and v, for any number of steps at once.
 #include <algorithm>
 
 #include "heed/kernels/cuda/additive.h"
@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step
     values.copy(next, min(turn, seen.end - next));
   }
   const bool none = most == -INFINITY;
-  const float log_sum = none ? -INFINITY : most + log2f(sum), share = none ? 0.0f : 1.0f / sum;
-  if (threadIdx.x == 0) a.log_sum[number] = log_sum;
+  const float lse = none ? -INFINITY : most + log2f(sum), share = none ? 0.0f : 1.0f / sum;
+  if (threadIdx.x == 0) a.lse[number] = lse;
   T* context = row_at(a.context, b, h, i);
 #pragma unroll 1
   for (int c = threadIdx.x; c < m; c += kThreads)
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step
   if (weights)
 #pragma unroll 1
     for (int j = threadIdx.x; j < a.keys; j += kThreads)
-      weights[j] = seen.has(j) ? exp2f(weights[j] - (none ? 0.0f : log_sum)) : 0.0f;
+      weights[j] = seen.has(j) ? exp2f(weights[j] - (none ? 0.0f : lse)) : 0.0f;
 }
 
 // ---- back: d score and dq
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Sl
   const Early<1, T> query(row_at(a.q, b, h, 0), n);
   const Early<1, float> v_row(a.v + h * n, n);
   const Early<2, T> back(row_at(p.dcontext, b, h, 0), m), context(row_at(a.context, b, h, 0), m);
-  const float log_sum = a.log_sum[number], from = log_sum == -INFINITY ? 0.0f : log_sum;
+  const float lse = a.lse[number], from = lse == -INFINITY ? 0.0f : lse;
   const Extra extra = extra_of(a, b, h, 0);
   const RowDrop drop = drop_of(a);
   const Seen seen = seen_by(a, b, h, 0);

@@ -58,7 +58,7 @@ __device__ inline int by_column(int k, int eight) {
   return k * kTileColumns + ((eight ^ (k >> 1 & 3)) << 3);
 }
 
-template <bool turned>
+template <bool transposed>
 __global__ void __launch_bounds__(kProductThreads, 1)
     product(const __grid_constant__ SlicedProduct p) {
   extern __shared__ __align__(128) bf16 tiles[];  // [chunks][left, right]
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kProductThreads, 1)
     bf16* const right = tiles + chunk * (kLeft + kRight) + kLeft;
     const int64_t k = first_k + chunk * kChunk;
     static_assert(kRight / 8 == kProductThreads);
-    if constexpr (turned)
+    if constexpr (transposed)
       copy_pack(p.b + (first_column + i / 8) * p.k + k + i % 8 * 8, right + by_row(i / 8, i % 8));
     else
       copy_pack(p.b + (k + i / 4) * p.n + first_column + i % 4 * 8,
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kProductThreads, 1)
     for (int k = 0; k < kChunk; k += 16) {
       uint32_t a[4], b[4];
       load_matrices(a, shared_address(left + by_row(row + lane % 16, k / 8 + lane / 16)));
-      if constexpr (turned)
+      if constexpr (transposed)
         load_matrices(b, shared_address(right + by_row(column + lane / 16 * 8 + lane % 8,
                                                        k / 8 + lane / 8 % 2)));
       else
@@ -420,7 +420,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // ---- launches
 
-// Shared memory of a step, or of its way back, for turns of so many keys.
+// Shared memory of a step, or of its backward pass, for turns of so many keys.
 size_t shared_of(const DecoderSizes& s, bool back, int64_t turn) {
   const int64_t a = padded(s.key_size), m = padded(3 * s.size);
   const int64_t numbers = back ? a + m + 3 * padded(s.keys) + Units(s.key_size).room()
@@ -444,7 +444,7 @@ void run(Cuda device, const SlicedProduct& p) {
   const dim3 grid(static_cast<unsigned>(p.n / kTileColumns),
                   static_cast<unsigned>(ceil_div(p.m, kTileRows)),
                   static_cast<unsigned>(SlicedProduct::slices(p.k)));
-  launch(device, p.turned ? product<true> : product<false>, grid, kProductThreads,
+  launch(device, p.transposed ? product<true> : product<false>, grid, kProductThreads,
          size_t{kMostChunks} * (kLeft + kRight) * sizeof(bf16), p.follows, p);
 }
 

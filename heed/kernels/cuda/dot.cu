@@ -24,7 +24,7 @@ template <int D, int BK>
 struct Tile {  // of shared memory
   float q[kTileRows * (D + 4)], k[BK * (D + 4)], value[BK * (D + 4)], weight[kTileRows * (BK + 4)];
   float factor[kTileRows];  // what a row's sums are brought to the new maximum by, then 1 / sum
-  float log_sum[kTileRows];
+  float lse[kTileRows];
   Rows rows;
 };
 
@@ -156,10 +156,10 @@ __global__ void __launch_bounds__(kThreads)
     const int r = G::row(i);
     if (G::tx() != 0) continue;
     const bool none = most[i] == -INFINITY;
-    const float log_sum = none ? -INFINITY : most[i] + log2f(sum[i]);
+    const float lse = none ? -INFINITY : most[i] + log2f(sum[i]);
     tile.factor[r] = none ? 0.0f : 1 / sum[i];
-    tile.log_sum[r] = log_sum;
-    if (r < rows.count) a.log_sum[rows.number(group, r)] = log_sum;
+    tile.lse[r] = lse;
+    if (r < rows.count) a.lse[rows.number(group, r)] = lse;
   }
   __syncthreads();
   if (column < m)
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         if (key + G::key(j) < keys)
-          to[G::key(j)] = seen && s[i][j] != -INFINITY ? exp2f(s[i][j] - tile.log_sum[r]) : 0.0f;
+          to[G::key(j)] = seen && s[i][j] != -INFINITY ? exp2f(s[i][j] - tile.lse[r]) : 0.0f;
     }
   }
 }
@@ -297,8 +297,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 
   const bool none = most == -INFINITY;
-  const float log_sum = none ? -INFINITY : most + log2f(sum);
-  if (threadIdx.x == 0) a.log_sum[number] = log_sum;
+  const float lse = none ? -INFINITY : most + log2f(sum);
+  if (threadIdx.x == 0) a.lse[number] = lse;
   *reinterpret_cast<float4*>(tile.part + (first * CG + column / 4) * 4) = sums;
   __syncthreads();
   if (first == 0 && column < m) {
@@ -311,8 +311,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (weights)
     for (int j = static_cast<int>(threadIdx.x); j < keys; j += kThreads)
-      weights[j] =
-          j >= begin && j < end && weights[j] != -INFINITY ? exp2f(weights[j] - log_sum) : 0;
+      weights[j] = j >= begin && j < end && weights[j] != -INFINITY ? exp2f(weights[j] - lse) : 0;
 }
 
 constexpr int64_t kFewRows = 4;  // from here on a tile costs less than a block for each row

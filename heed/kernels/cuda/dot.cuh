@@ -217,7 +217,7 @@ __device__ void multiply_rows(const float* x, const float* y, int n, int rows,
 // ---- from a product to a score
 
 // q.k as a score times log2(e), less `less`, for a key that the row sees. bias: the row's, or null.
-// Taken off at once, a maximum or log_sum leaves a small number, which keeps its digits.
+// Taken off at once, a maximum or lse leaves a small number, which keeps its digits.
 template <class T>
 __device__ float score_of(const Attention<T>& a, float product, const float* bias, float place,
                           int key, float less = 0) {

@@ -1,4 +1,4 @@
-// The way back through attention by dot products, in f32.
+// The backward pass through attention by dot products, in f32.
 //
 // With w the weights, z what dropout multiplies them by, g = d context and D = g . context:
 //   d value_j = sum_i w_ij z_ij g_i,   d score_ij = w_ij (z_ij g_i . value_j - D_i),
@@ -96,8 +96,8 @@ __device__ void take_slopes(const AttentionGrad<T>& k, const Plan& plan, const G
     const int64_t number = rows.number(group, r);
     const float* bias = a.bias.data ? rows.row_of(a.bias, group.b, r) : nullptr;
     const float place = a.place ? a.place[number] : 0;
-    const float log_sum = a.log_sum[number];
-    const float from = log_sum == -INFINITY ? 0.0f : log_sum;
+    const float lse = a.lse[number];
+    const float from = lse == -INFINITY ? 0.0f : lse;
     float keep[4] = {1, 1, 1, 1};
     if (plan.drop.threshold) drop_factors<G>(plan.drop, seed, number, key, keep);
 #pragma unroll
@@ -396,7 +396,7 @@ void launch_grad(Cuda device, const AttentionGrad<T>& k, const Plan& plan, int64
     grad_keys<T, D, BK, kWhole>
         <<<static_cast<unsigned>(groups * tiles), 4 * BK, bytes, stream_of(device)>>>(k, plan,
                                                                                       tiles);
-    launched("attention, the way back");
+    launched("attention, the backward pass");
   };
   if (a.keys <= 32) return keys_kernel.template operator()<32, true>();
   if (a.keys <= 64) return keys_kernel.template operator()<64, true>();
@@ -406,7 +406,7 @@ void launch_grad(Cuda device, const AttentionGrad<T>& k, const Plan& plan, int64
     allow_shared(grad_rows<T, D, 64>, bytes);
     grad_rows<T, D, 64>
         <<<static_cast<unsigned>(groups * tiles), 128, bytes, stream_of(device)>>>(k, plan, tiles);
-    launched("attention, the way back");
+    launched("attention, the backward pass");
   }
   keys_kernel.template operator()<64, false>();
 }
@@ -473,7 +473,7 @@ void dot_attention_grad(Cuda device, const AttentionGrad<T>& k) {
       const int64_t blocks = d.numbers * a.heads * (to.batch == 0 ? 1 : count);
       sum_diagonals<<<static_cast<unsigned>(blocks), 128, 0, stream_of(device)>>>(d);
     }
-    launched("attention, the way back: dbias");
+    launched("attention, the backward pass: dbias");
   }
 }
 

@@ -294,8 +294,7 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
       const float share = none ? 0.0f : (kDrop ? drop.keep : 1.0f) / total;
       const int r = own + i * 16 + h * 8 + lane / 4;
       if (lane % 4 == 0 && row0 + r < unit.rows)
-        a.log_sum[unit.number(a, row0 + r)] =
-            none ? -INFINITY : fmaf(most[i][h], scale, log2f(total));
+        a.lse[unit.number(a, row0 + r)] = none ? -INFINITY : fmaf(most[i][h], scale, log2f(total));
       unsigned char* to = reinterpret_cast<unsigned char*>(tile.q);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c)

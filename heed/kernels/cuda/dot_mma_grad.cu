@@ -1,4 +1,4 @@
-// The way back through attention by dot products of bf16 on tensor cores. Two kernels, so that
+// The backward pass through attention by dot products of bf16 on tensor cores. Two kernels, so that
 // every sum has one order: a block of grad_rows has dq of some rows and goes through their keys; a
 // block of grad_keys has dk and dvalue of some keys and goes through the rows. Equations:
 // dot_grad.cu.
@@ -122,14 +122,14 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     if (row0 + r < unit.rows) plan.mean[unit.number(a, row0 + r)] = sum;
   }
   __syncwarp();
-  float mean[kRowTiles][2], log_sum[kRowTiles][2];
+  float mean[kRowTiles][2], lse[kRowTiles][2];
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int r = own + i * 16 + h * 8 + lane / 4;
       mean[i][h] = tile.mean[r];
-      log_sum[i][h] = row0 + r < unit.rows ? a.log_sum[unit.number(a, row0 + r)] : 0.0f;
+      lse[i][h] = row0 + r < unit.rows ? a.lse[unit.number(a, row0 + r)] : 0.0f;
     }
 
   float dq[kRowTiles][D / 8][4];
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     copies_end();
     if (!tile.all.all_see(key, kKeys)) {
       // 0 * NaN is NaN: a key that is no number is made 0. Rows that see NaN have it as their
-      // log_sum, and get it. (Infinite numbers in a key whose score is -inf count as 0, too.)
+      // lse, and get it. (Infinite numbers in a key whose score is -inf count as 0, too.)
       make_numbers(tile.k[t % 2], kKeys * D);
       __syncthreads();
     }
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
           for (int j = 0; j < kChunk; ++j)
 #pragma unroll
             for (int e = 2 * h; e < 2 * h + 2; ++e) {
-              const float w = power_of_2(fmaf(s[i][j][e], scale, -log_sum[i][h]));
+              const float w = power_of_2(fmaf(s[i][j][e], scale, -lse[i][h]));
               const float z = !kDrop ? 1.0f : kept >> (2 * j + e % 2) & 1 ? plan.drop.keep : 0.0f;
               slope[i][j][e] = w * (slope[i][j][e] * z - mean[i][h]);
               const int at = key + j0 + j * 8 + lane % 4 * 2 + e % 2;
@@ -202,7 +202,7 @@ struct KeysTile {  // of shared memory
   alignas(1024) bf16 value[kKeys * D];
   alignas(1024) bf16 q[2][kRowStep * D];
   alignas(1024) bf16 g[2][kRowStep * D];
-  alignas(16) float log_sum[2][kRowStep], mean[2][kRowStep];
+  alignas(16) float lse[2][kRowStep], mean[2][kRowStep];
   alignas(16) int2 range[2][kRowStep];
 };
 
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     if (thread < kRowStep) {
       const bool there = row0 + thread < unit.rows;
       const int64_t number = unit.number(a, row0 + (there ? thread : 0));
-      copy4(shared_address(&tile.log_sum[stage][thread]), a.log_sum + number, there);
+      copy4(shared_address(&tile.lse[stage][thread]), a.lse + number, there);
       copy4(shared_address(&tile.mean[stage][thread]), plan.mean + number, there);
       if (a.range) coming = unit.range(a, row0 + thread);
     }
@@ -303,7 +303,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 #pragma unroll
       for (int j = 0; j < kChunk; ++j) {
         const int column = j0 + j * 8 + lane % 4 * 2;
-        const float2 log_sum = *reinterpret_cast<const float2*>(&tile.log_sum[stage][column]);
+        const float2 lse = *reinterpret_cast<const float2*>(&tile.lse[stage][column]);
         const float2 mean = *reinterpret_cast<const float2*>(&tile.mean[stage][column]);
         uint32_t kept[2] = {~0u, ~0u};
         if constexpr (kDrop)
@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
         for (int i = 0; i < kKeyTiles; ++i)
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            const float w = power_of_2(fmaf(s[i][j][e], scale, -(e % 2 ? log_sum.y : log_sum.x)));
+            const float w = power_of_2(fmaf(s[i][j][e], scale, -(e % 2 ? lse.y : lse.x)));
             const float z = !kDrop                               ? 1.0f
                             : kept[e % 2] >> (2 * i + e / 2) & 1 ? plan.drop.keep
                                                                  : 0.0f;
@@ -365,13 +365,13 @@ void launch(Cuda device, const AttentionGrad<bf16>& k, const Plan& plan) {
   grad_rows<D, kRowTiles, kDrop>
       <<<static_cast<unsigned>(a.batch * plan.units * row_tiles), kMmaThreads, rows_bytes,
          stream_of(device)>>>(k, plan, row_tiles);
-  launched("attention, the way back: queries");
+  launched("attention, the backward pass: queries");
   const auto key_tiles = static_cast<int>(ceil_div(a.keys, KeysTile<D, kKeyTiles>::kKeys));
   allow_shared(grad_keys<D, kKeyTiles, kDrop>, keys_bytes);
   grad_keys<D, kKeyTiles, kDrop>
       <<<static_cast<unsigned>(a.batch * a.key_heads * key_tiles), kMmaThreads, keys_bytes,
          stream_of(device)>>>(k, plan, key_tiles);
-  launched("attention, the way back: keys");
+  launched("attention, the backward pass: keys");
 }
 template <int D, int kRowTiles, int kKeyTiles>
 void launch(Cuda device, const AttentionGrad<bf16>& k, const Plan& plan) {

@@ -1,8 +1,8 @@
-// The way back through attention by dot products of bf16 on tensor cores, for up to 64 keys: one
-// block has all of a key head, so one launch gives everything. Each warp has 16 rows of every 64
-// (or 32, where that is all: more blocks are under way at once) for weights, d score and dq; these
-// weights and slopes go through shared memory, where each warp takes 16 keys of them for dk and
-// dvalue. Equations: dot_grad.cu.
+// The backward pass through attention by dot products of bf16 on tensor cores, for up to 64 keys:
+// one block has all of a key head, so one launch gives everything. Each warp has 16 rows of every
+// 64 (or 32, where that is all: more blocks are under way at once) for weights, d score and dq;
+// these weights and slopes go through shared memory, where each warp takes 16 keys of them for dk
+// and dvalue. Equations: dot_grad.cu.
 #include "heed/kernels/cuda/dot_mma.cuh"
 
 namespace heed::kernels {
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
     copies_end();
     constexpr int kContexts = 16 * S::kPieces / kWarp;  // rows that a lane has a piece of
     uint4 context[kContexts];
-    float log_sums[2];
+    float lses[2];
     const auto ask = [&] {
 #pragma unroll
       for (int i = 0; i < kContexts; ++i) {
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int r = own + h * 8 + lane / 4;
-        log_sums[h] = r < count ? a.log_sum[unit.number(a, row0 + r)] : 0.0f;
+        lses[h] = r < count ? a.lse[unit.number(a, row0 + r)] : 0.0f;
       }
     };
     if (kOne) ask();
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
     }
     if (a.range && row0 == 0) {
       // 0 * NaN is NaN: a key that is no number is made 0. Rows that see NaN have it as their
-      // log_sum, and get it. (Infinite numbers in a key whose score is -inf count as 0, too.)
+      // lse, and get it. (Infinite numbers in a key whose score is -inf count as 0, too.)
       make_numbers(tile.k, kStep * D);
       __syncthreads();
     }
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
         for (int h = 0; h < 2; ++h) {
           const int r = own + h * 8 + lane / 4;
           const int2 range = tile.range[r];
-          const float mean = tile.mean[r], log_sum = log_sums[h];
+          const float mean = tile.mean[r], lse = lses[h];
           const uint32_t kept =
               kDrop ? kept_keys<kChunk>(drop, seed, unit.number(a, row0 + r), j0) : ~0u;
 #pragma unroll
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
             for (int e = 2 * h; e < 2 * h + 2; ++e) {
               const int at = j0 + j * 8 + lane % 4 * 2 + e % 2;
               const bool seen = at >= range.x && at < range.y;
-              const float w = power_of_2(fmaf(s[0][j][e], scale, -log_sum));
+              const float w = power_of_2(fmaf(s[0][j][e], scale, -lse));
               const float z = !kDrop ? 1.0f : kept >> (2 * j + e % 2) & 1 ? drop.keep : 0.0f;
               slope[0][j][e] = seen ? w * (slope[0][j][e] * z - mean) : 0.0f;
               s[0][j][e] = seen ? w * z : 0.0f;
@@ -218,7 +218,7 @@ void launch(Cuda device, const AttentionGrad<bf16>& k) {
   allow_shared(grad_short<D, kOne, kStep, kDrop>, bytes);
   grad_short<D, kOne, kStep, kDrop>
       <<<blocks, kStep * 2, bytes, stream_of(device)>>>(k, drop_of(k.forward));
-  launched("attention, the way back");
+  launched("attention, the backward pass");
 }
 template <int D, bool kOne, int kStep>
 void launch(Cuda device, const AttentionGrad<bf16>& k) {

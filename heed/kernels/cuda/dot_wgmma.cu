@@ -320,7 +320,7 @@ __device__ void attend(const Attention<bf16>& a, Job<C>& job, Shared<C>& shared,
     const float share = none ? 0.0f : 1 / total;
     const int r = own_row + h * 8;
     if (lane % 4 == 0 && own + r < job.rows)
-      a.log_sum[job.number + own + r] = none ? -INFINITY : fmaf(most[h], scale, log2f(total));
+      a.lse[job.number + own + r] = none ? -INFINITY : fmaf(most[h], scale, log2f(total));
 #pragma unroll
     for (int j = 0; j < D / 8; ++j)
       *reinterpret_cast<uint32_t*>(to + S::offset(r, j) + lane % 4 * 4) =

@@ -1,7 +1,7 @@
-// The way back through attention by dot products of bf16 on Hopper's warpgroup products, cut as in
-// dot_mma_grad.cu: a block of grad_rows has dq of 128 rows and goes through their keys, a block of
-// grad_keys has dk and dvalue of 128 keys and goes through the rows, 64 at a time; every sum has
-// one order. A unit is one head. Equations: dot_grad.cu.
+// The backward pass through attention by dot products of bf16 on Hopper's warpgroup products, cut
+// as in dot_mma_grad.cu: a block of grad_rows has dq of 128 rows and goes through their keys, a
+// block of grad_keys has dk and dvalue of 128 keys and goes through the rows, 64 at a time; every
+// sum has one order. A unit is one head. Equations: dot_grad.cu.
 //
 // Where registers are enough (dq; kAhead of dk), the last sums of a step go on while the scores of
 // the next are begun, and the tile that they read is given back then.
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     for (int t = first + place; t < last; t += kFetch) {
       const int key = t * kTile, n = t - first;
       // 0 * NaN is NaN: a key that is no number and that not all see is made 0. Rows that see NaN
-      // have it as their log_sum, and get it. (Infinite numbers in a key whose score is -inf count
+      // have it as their lse, and get it. (Infinite numbers in a key whose score is -inf count
       // as 0, too.)
       const bool look = !tile.all.all_see(key, kTile);
       Barrier& there = look ? tile.landed[place] : tile.ring.full[place];
@@ -164,12 +164,12 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     if (row0 + own + r < unit.rows) plan.mean[unit.number(a, row0 + own + r)] = sum;
   }
   __syncwarp();
-  float mean[2], log_sum[2];
+  float mean[2], lse[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int r = own + own_warp * 16 + h * 8 + lane / 4;
     mean[h] = tile.mean[r];
-    log_sum[h] = row0 + r < unit.rows ? a.log_sum[unit.number(a, row0 + r)] : 0.0f;
+    lse[h] = row0 + r < unit.rows ? a.lse[unit.number(a, row0 + r)] : 0.0f;
   }
   Span span = tile.span[2 * group];
   span.add(tile.span[2 * group + 1]);
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     products_end();
     products_wait<1>(s);
 #pragma unroll
-    for (int i = 0; i < 32; ++i) s[i] = power_of_2(fmaf(s[i], scale, -log_sum[i / 2 % 2]));
+    for (int i = 0; i < 32; ++i) s[i] = power_of_2(fmaf(s[i], scale, -lse[i / 2 % 2]));
     products_wait<0>(slope);
 #pragma unroll
     for (int i = 0; i < 32; ++i) slope[i] = s[i] * (slope[i] - mean[i / 2 % 2]);
@@ -245,7 +245,7 @@ struct KeysTile {  // of shared memory
   alignas(1024) bf16 value[kMultiply][kTile * D];
   alignas(1024) bf16 q[kFetch][kTile * D];
   alignas(1024) bf16 g[kFetch][kTile * D];
-  alignas(16) float log_sum[kFetch][kTile], mean[kFetch][kTile];
+  alignas(16) float lse[kFetch][kTile], mean[kFetch][kTile];
   alignas(16) int2 range[kFetch][kTile];
   // A lane arrives, and so does what it copies.
   Ring<kFetch, 2 * kWarp, kMultiplyWarps, true> ring;
@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
         const int r = i * kWarp + lane;
         const bool exists = row0 + r < unit.rows;
         const int64_t number = unit.number(a, row0 + (exists ? r : 0));
-        copy4(shared_address(&tile.log_sum[place][r]), a.log_sum + number, exists);
+        copy4(shared_address(&tile.lse[place][r]), a.lse + number, exists);
         copy4(shared_address(&tile.mean[place][r]), plan.mean + number, exists);
         const int2 range = unit.range(a, row0 + r);
         tile.range[place][r] = range;
@@ -383,7 +383,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     }
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const float2 x = *reinterpret_cast<const float2*>(&tile.log_sum[place][j * 8 + lane % 4 * 2]);
+      const float2 x = *reinterpret_cast<const float2*>(&tile.lse[place][j * 8 + lane % 4 * 2]);
 #pragma unroll
       for (int i = 4 * j; i < 4 * j + 4; ++i)
         s[i] = power_of_2(fmaf(s[i], scale, -(i % 2 ? x.y : x.x)));
@@ -435,12 +435,12 @@ void launch(Cuda device, const AttentionGrad<bf16>& k, const Plan& plan) {
   allow_shared(grad_rows<D>, sizeof(RowsTile<D>));
   grad_rows<D><<<static_cast<unsigned>(a.batch * a.heads * row_tiles), kWgmmaThreads,
                  sizeof(RowsTile<D>), stream_of(device)>>>(k, boxes, plan, row_tiles);
-  launched("attention, the way back: queries");
+  launched("attention, the backward pass: queries");
   const auto key_tiles = static_cast<int>(ceil_div(a.keys, kBlockRows));
   allow_shared(grad_keys<D>, sizeof(KeysTile<D>));
   grad_keys<D><<<static_cast<unsigned>(a.batch * a.key_heads * key_tiles), kWgmmaThreads,
                  sizeof(KeysTile<D>), stream_of(device)>>>(k, boxes, plan, key_tiles);
-  launched("attention, the way back: keys");
+  launched("attention, the backward pass: keys");
 }
 
 }  // namespace

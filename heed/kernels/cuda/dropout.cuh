@@ -1,6 +1,6 @@
 // Dropout on the GPU. Whether a number is dropped depends on the seed and its place alone, by
-// Philox as on the CPU: the way back draws again what was drawn forward, nothing is stored, and
-// both devices drop the same. Included by .cu files alone.
+// Philox as on the CPU: the backward pass draws again what was drawn forward, nothing is stored,
+// and both devices drop the same. Included by .cu files alone.
 #pragma once
 
 #include "heed/kernels/cuda/device.cuh"

@@ -571,7 +571,7 @@ __device__ void adam_step(const AdamFactors& o, const AdamPart<float>& p, int64_
   store<V>(v, p.v + i);
   store<V>(w, p.w + i);
   if (p.average) store<V>(average, p.average + i);
-  if (p.working) store<V>(w, p.working + i);
+  if (p.compute_copy) store<V>(w, p.compute_copy + i);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -617,7 +617,7 @@ void run(Cuda device, const Adam<float>& k) {
   for (int i = 0; i < k.count; ++i) {
     const AdamPart<float>& p = k.part[i];
     chunks.add(p.n, aligned(p.grad, 16) && aligned(p.w, 16) && aligned(p.m, 16) &&
-                        aligned(p.v, 16) && aligned(p.average, 16) && aligned(p.working, 8));
+                        aligned(p.v, 16) && aligned(p.average, 16) && aligned(p.compute_copy, 8));
   }
   if (chunks.count() == 0) return;
   adam<<<grid_for(chunks.count(), 1, 132 * 8), kThreads, 0, stream_of(device)>>>(k, chunks);

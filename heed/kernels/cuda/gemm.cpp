@@ -44,7 +44,7 @@ cudaDataType_t type() {
 
 // A row-major matrix as cuBLASLt sees it.
 struct Operand {
-  bool turned;
+  bool transposed;
   int64_t lead;
   int64_t step;  // from item to item of the batch
 };
@@ -74,8 +74,8 @@ struct Product {
 
   // All that the choice of a kernel depends on.
   std::array<int64_t, 19> key(const T* pa, const T* pb, const C* pc) const {
-    return {k.m,           k.n,           k.k,      a.turned,     a.lead,
-            a.step,        b.turned,      b.lead,   b.step,       c.lead,
+    return {k.m,           k.n,           k.k,      a.transposed, a.lead,
+            a.step,        b.transposed,  b.lead,   b.step,       c.lead,
             c.step,        batch,         epilogue, k.accumulate, alignment(pa),
             alignment(pb), alignment(pc), exact,    k.bias_step};
   }
@@ -106,16 +106,18 @@ struct Product {
       check(cublasLtMatmulDescSetAttribute(p.what, name, &value, sizeof value), "description");
     };
     // b comes first: columns first turns the order around.
-    set(CUBLASLT_MATMUL_DESC_TRANSA, b.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_TRANSB, a.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     if (k.bias) {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(k.bias));
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type<T>());
       if (batch > 1) set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, k.bias_step);
     }
-    p.a = layout(type<T>(), b.turned ? k.k : k.n, b.turned ? k.n : k.k, b.lead, batch, b.step);
-    p.b = layout(type<T>(), a.turned ? k.m : k.k, a.turned ? k.k : k.m, a.lead, batch, a.step);
+    p.a = layout(type<T>(), b.transposed ? k.k : k.n, b.transposed ? k.n : k.k, b.lead, batch,
+                 b.step);
+    p.b = layout(type<T>(), a.transposed ? k.m : k.k, a.transposed ? k.k : k.m, a.lead, batch,
+                 a.step);
     p.c = layout(type<C>(), k.n, k.m, c.lead, batch, c.step);
     cublasLtMatmulPreference_t wish = nullptr;
     check(cublasLtMatmulPreferenceCreate(&wish), "preference");

@@ -530,11 +530,11 @@ __global__ void __launch_bounds__(1024) cross_entropy(const __grid_constant__ Cr
   });
   all = block_online(all, room);
   if (smooth) sum = block_sum(sum, sum_room);
-  const float e = k.smoothing, log_sum = logf(all.sum);
-  // -log p_j = log_sum - (x_j - most)
+  const float e = k.smoothing, lse = logf(all.sum);
+  // -log p_j = lse - (x_j - most)
   if (threadIdx.x == 0)
-    k.loss[row] = (1 - e) * (log_sum - (x_target - all.most)) +
-                  (smooth ? e * (log_sum - (sum / static_cast<float>(k.n) - all.most)) : 0);
+    k.loss[row] = (1 - e) * (lse - (x_target - all.most)) +
+                  (smooth ? e * (lse - (sum / static_cast<float>(k.n) - all.most)) : 0);
   if (!dx) return;
   const float scale = *k.scale, factor = scale / all.sum,
               less = scale * (e / static_cast<float>(k.n));
@@ -598,10 +598,10 @@ __global__ void __launch_bounds__(1024)
   sum = block_sum(sum, sum_room[0]);
   const bool smooth = k.smoothing != 0;
   if (smooth) plain = block_sum(plain, sum_room[1]);
-  const float e = k.smoothing, log_sum = logf(sum);
+  const float e = k.smoothing, lse = logf(sum);
   if (threadIdx.x == 0)
-    k.loss[row] = (1 - e) * (log_sum - (x_target - most)) +
-                  (smooth ? e * (log_sum - plain / static_cast<float>(n)) : 0);
+    k.loss[row] = (1 - e) * (lse - (x_target - most)) +
+                  (smooth ? e * (lse - plain / static_cast<float>(n)) : 0);
   if (!dx) return;
   const float scale = *k.scale, factor = scale / sum, less = scale * (e / static_cast<float>(n));
   const float hit = scale * (1 - e);

@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // ---- back
 
-// A thread's numbers of a step that were known before the way back began.
+// A thread's numbers of a step that were known before the backward pass began.
 template <Cell cell, class T>
 struct Known {
   Four kept[kept_gates(cell)], h_before, c_before, c_new, dh, dc;
