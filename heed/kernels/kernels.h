@@ -66,7 +66,7 @@ struct Zip {
 };
 HEED_KERNEL(Zip);
 
-// y = alpha * x + beta * y; with beta 0, y need not hold numbers.
+// y = alpha * x + beta * y; with beta 0, y need not be initialized.
 template <class T>
 struct Axpby {
   int64_t n;
@@ -159,7 +159,8 @@ HEED_KERNEL(Dropout);
 //   w = w - rate * (m / (1-b1^t) / (sqrt(v / (1-b2^t)) + epsilon) + decay * w),
 //   average = f average + (1-f) w,
 // where g is the gradient, scaled down to the norm `clip` where the norm of all gradients is
-// larger. Where that norm is not a number, nothing changes.
+// larger. Where that norm is non-finite, nothing changes. In mixed precision w are the f32 master
+// weights, and their bf16 compute copies are written in the same pass.
 struct AdamNumbers {
   double rate, beta1, beta2, epsilon, decay;
   double clip;     // 0: never
@@ -226,7 +227,7 @@ struct SumRowsEach {
 void run(Cuda, const SumRowsEach<float>&);
 void run(Cuda, const SumRowsEach<bf16>&);
 
-// Where the largest of each row stands (the first of equals; NaN never wins).
+// The index of the largest of each row (the first of equals; NaN never wins).
 template <class T>
 struct Max {
   int64_t rows, n;
@@ -268,8 +269,8 @@ struct SoftmaxGrad {
 };
 HEED_KERNEL(SoftmaxGrad);
 
-// What a norm is taken of, where it is a sum: x + dropout(more), which goes to `sum`. Back, `sum`
-// is where d more goes. A GPU's alone: one pass instead of two.
+// What a norm is taken of, where it is a sum: x + dropout(more), which goes to `sum`. Backward,
+// `sum` is where d more goes. A GPU's alone: one pass instead of two.
 template <class T>
 struct NormOfSum {
   float p;
@@ -279,7 +280,7 @@ struct NormOfSum {
 };
 
 // y = (x - mean) * r * gain + bias by row, r = 1 / sqrt(variance + epsilon); without `centered`
-// (RMS norm) the mean is taken as 0 and there is no bias. `mean` and `r` are kept for the gradient.
+// (RMS norm) the mean is taken as 0 and there is no bias. `mean` and `r` are saved for backward.
 template <class T>
 struct Norm {
   int64_t rows, n;
@@ -296,7 +297,8 @@ HEED_KERNEL(Norm);
 
 // dx or, with `add`, what is added to it, and the sums over rows dgain and dbias (null unless
 // centered). dx may be dy, but not with `add`. With `partial`, a GPU's alone, dgain and dbias are
-// not set; their sums are left to be added up, [norm_parts(rows), n or, centered, 2 n].
+// not set; their sums are left to be added up (deferred gradients), [norm_parts(rows), n or,
+// centered, 2 n].
 constexpr int64_t norm_parts(int64_t rows) { return rows < 8 * 264 ? (rows + 7) / 8 : 264; }
 template <class T>
 struct NormGrad {
@@ -313,7 +315,7 @@ struct NormGrad {
 HEED_KERNEL(NormGrad);
 
 // Cross entropy with label smoothing e, and its gradient, in one pass over the logits; the
-// probabilities are never kept. For each row, with target t (t < 0: the row does not count),
+// probabilities are never saved. For each row, with target t (t < 0: the row does not count),
 //   loss = -(1-e) log p_t - e/n sum_j log p_j,   d_logits = scale * (p - (1-e) 1_t - e/n).
 // d_logits may be logits, or null.
 template <class T>
@@ -348,9 +350,9 @@ struct ScatterAdd {
 };
 HEED_KERNEL(ScatterAdd);
 
-// Rotary positions (Su et al., 2021): each pair (x_i, x_{i+n/2}) of a row at position p is turned
-// by p * base^(-2i/n); `backward` turns the other way, which is the gradient. Row (b, t, h) of
-// x[batch, length, heads, n] is at position *first + t.
+// Rotary positions (RoPE, Su et al., 2021): each pair (x_i, x_{i+n/2}) of a row at position p is
+// rotated by p * base^(-2i/n); `backward` rotates the other way, which is the gradient. Row (b, t,
+// h) of x[batch, length, heads, n] is at position *first + t.
 template <class T>
 struct Rotary {
   int64_t batch, length, heads, n;
@@ -362,9 +364,9 @@ struct Rotary {
 };
 HEED_KERNEL(Rotary);
 
-// ---- a decoder's memory of the words so far: arrays [rows, outer, room, n] of which the first
-// positions along `room` hold numbers. How many lies in the device's memory, since every step has
-// another.
+// ---- a decoder's key/value cache (KV cache): arrays [rows, outer, room, n] with space for `room`
+// positions, the first of which are filled. How many lies in the device's memory, since every step
+// has another.
 
 // y[i] = x[from[i]], of every row the first *length positions, for many arrays at once. Rows come
 // in groups; y may be x where from[i] lies in the group of i.
@@ -422,7 +424,7 @@ struct Matmul {
   Activation activation = Activation::none;
   int64_t outer = 1, inner = 1;
   BatchStride a_batch, b_batch, c_batch;
-  const T* packed_b = nullptr;  // b as PackMatrix left it; then b.data is not read
+  const T* packed_b = nullptr;  // b as PackMatrix packed it; then b.data is not read
 };
 HEED_KERNEL(Matmul);
 void run(Cuda, const Matmul<bf16, float>&);
@@ -452,9 +454,8 @@ int64_t packed_size(int64_t k, int64_t n);
 
 // ---- recurrent cells
 //
-// One step for a
-// batch of rows of n. Where `live` is 0 the state passes unchanged: the sentence is over. Rows of
-// every array lie `*_row` apart, so that they can be slices of [B, T, n].
+// One step for a batch of rows of n. Where `live` is 0 the state passes unchanged: the sentence is
+// over. Rows of every array lie `*_row` apart, so that they can be slices of [B, T, n].
 
 enum class Cell { rnn, gru, lstm };
 constexpr int gate_count(Cell cell) { return cell == Cell::rnn ? 1 : cell == Cell::gru ? 3 : 4; }
@@ -481,12 +482,11 @@ struct CellStep {
   int64_t h_new_row;
   T* c_new;
   int64_t c_new_row;
-  T* gates;  // kept for the gradient: activated gates, and for gru u_c behind them: [rows, kept *
-             // n]
+  T* gates;  // saved for backward: activated gates, and for gru u_c after them: [rows, saved * n]
   int64_t gates_row;
 };
 HEED_F32_KERNEL(CellStep);
-constexpr int kept_gates(Cell cell) { return cell == Cell::rnn ? 1 : 4; }
+constexpr int saved_gates(Cell cell) { return cell == Cell::rnn ? 1 : 4; }
 
 // The backward pass: from dh' (and dc') to the gradients of both gate parts and of h (only what
 // does not go through h U) and c.
@@ -517,8 +517,8 @@ struct CellStepGrad {
 HEED_F32_KERNEL(CellStepGrad);
 
 // A whole sequence, or two of one size side by side (the directions of a layer), in one launch: at
-// every step the product u = h U + bias and the cell. On a GPU alone, where the blocks that share a
-// sequence hold U in their shared memory from the first step to the last. Products in tf32, or
+// every step the product u = h U + bias and the cell. On a GPU alone: a persistent kernel, whose
+// blocks hold U in their shared memory from the first step to the last. Products in tf32, or
 // bf16, with f32 sums; a state is rounded where it is stored and multiplied, not on its way along
 // the steps. Step t of row i of an array [rows, length, ..] is its row i * length + t.
 template <class T>
@@ -528,7 +528,7 @@ struct CellSequence {
     const T *x, *u, *bias;  // [rows, length, gates * n], [n, gates * n], [gates * n]
     const T *h0, *c0;       // [rows, n]; c0 and c: lstm
     T *h, *c;               // [rows, length, n], rows `state_row` apart
-    Wide<T>* gates;         // [rows, length, kept * n]
+    Wide<T>* gates;         // [rows, length, saved * n]
   };
   Cell cell;
   int64_t rows, length, n, state_row;
@@ -613,8 +613,9 @@ HEED_F32_KERNEL(OneHot);
 
 // ---- attention
 //
-// Scores of queries against keys, softmax, the mean of the values by these weights: as one kernel,
-// which keeps nothing of size Tq x Tk. Every mask is an interval of keys for each query.
+// Scores of queries against keys, softmax, the mean of the values by these weights: as one kernel
+// (fused attention, FlashAttention), with an online softmax, which saves nothing of size Tq x Tk:
+// for backward only the log-sum-exp of each row. Every mask is an interval of keys for each query.
 
 // An array [B, H, T, n]; the last axis has stride 1.
 template <class T>
@@ -641,22 +642,22 @@ struct Attention {
   Heads<const T> q, k, value;  // [B, H, Tq, n], [B, G, Tk, n], [B, G, Tk, m]
   Wide<T> scale;
   const Wide<T>* v;           // additive: [H, n]
-  const Wide<T>* powers;      // additive, on a CPU: of the keys, as KeyPowers left them; or null
+  const Wide<T>* powers;      // additive, on a CPU: of the keys, by KeyPowers; or null
   Heads<const Wide<T>> bias;  // [B, H, Tq, Tk] added to the scores, by strides of any sign; or null
   const Wide<T>* place;       // [B, H, Tq]: score_j gets -falloff (j - place)^2; or null
   Wide<T> falloff;
-  const Id* range;  // [.., .., Tq, 2]: first key seen, and the one behind the last; null: all
+  const Id* range;  // [.., .., Tq, 2]: first key seen, and the one after the last; null: all
   int64_t range_batch, range_head;
-  float dropout;  // of the weights, by numbers drawn from the seed and the place alone
+  float dropout;  // of the weights, by bits that are a function of the seed and the index alone
   Seed seed;
-  Heads<T> context;        // [B, H, Tq, m]
-  Wide<T>* lse;            // [B, H, Tq]: log2 of the sum of exp(score); -inf where nothing is seen
+  Heads<T> context;  // [B, H, Tq, m]
+  Wide<T>* lse;  // [B, H, Tq]: log-sum-exp, log2 of the sum of exp(score); -inf: nothing is seen
   Heads<Wide<T>> weights;  // [B, H, Tq, Tk] before dropout, or null: not wanted
 };
 HEED_KERNEL(Attention);
 
-// The backward pass. Weights are computed again from lse. dq, dv and dplace are set, dbias is added
-// to (the op gives zeros); dk and dvalue are set or, with `add`, added to.
+// The backward pass. Weights are recomputed from lse. dq, dv and dplace are set, dbias is added to
+// (the op gives zeros); dk and dvalue are set or, with `add`, added to.
 template <class T>
 struct AttentionGrad {
   Attention<T> forward;  // its context and lse as they came out
@@ -684,27 +685,28 @@ int64_t key_powers_size(int64_t keys, int64_t size);
 // The backward pass of a decoder's steps: AttentionGrad in two parts, for additive scores, one
 // query a step, a key head for each head, without bias and place, n and m up to kMostStepSize. A
 // step needs dq to go on; what flows to the keys that all steps read is their sum, computed once
-// behind the last: no reading and writing of dk and dvalue step by step. On a CPU without dropout.
+// after the last (deferred gradients): no reading and writing of dk and dvalue step by step. On a
+// CPU without dropout.
 inline constexpr int64_t kMostStepSize = 8192;
 template <class T>
 struct StepGrad {
   Attention<T> forward;  // its context and lse as they came out
   Heads<const T> dcontext;
   Heads<T> dq;
-  Wide<T>* left;  // [2, B, H, Tk]: d score, and the weight after dropout
+  Wide<T>* saved;  // [2, B, H, Tk]: d score, and the weight after dropout
 };
 void run(Cpu, const StepGrad<float>&);
 void run(Cpu, const StepGrad<double>&);
 void run(Cuda, const StepGrad<float>&);
 void run(Cuda, const StepGrad<bf16>&);
-// dk_j = v sum_t slope_tj (1 - tanh^2(q_t + k_j)), dvalue_j = sum_t weight_tj dcontext_t,
-// dv = sum_tj slope_tj tanh(q_t + k_j); dk and dvalue are set or, with `add`, added to.
+// dk_j = v sum_t dscore_tj (1 - tanh^2(q_t + k_j)), dvalue_j = sum_t weight_tj dcontext_t,
+// dv = sum_tj dscore_tj tanh(q_t + k_j); dk and dvalue are set or, with `add`, added to.
 template <class T>
 struct StepsGrad {
   int64_t batch, heads, steps, keys, size, value_size;  // B, H, T, Tk, n, m
   Heads<const T> q, k, dcontext;                        // [B, H, T, n], [B, H, Tk, n], [B, H, T, m]
   const Wide<T>* v;
-  const Wide<T>* left;  // [2, B, H, T, Tk]: slopes and weights, as the steps left them
+  const Wide<T>* saved;  // [2, B, H, T, Tk]: dscores and weights, as the steps saved them
   Heads<T> dk, dvalue;
   bool add;
   Wide<T>* dv;  // [H, n]
@@ -714,15 +716,16 @@ void run(Cpu, const StepsGrad<double>&);
 void run(Cuda, const StepsGrad<float>&);
 void run(Cuda, const StepsGrad<bf16>&);
 
-// ---- a decoder that reads its source before every step (ops/decoder.h), in bf16 on a GPU
+// ---- a decoder that reads its source before every step (ops/decoder.h), under teacher forcing, in
+// bf16 on a GPU
 //
-// B sentences, T steps, Tk keys, states of n, keys of a numbers; arrays of all steps are [B, T,
+// B sentences, T steps, Tk keys, states of n, keys of a elements; arrays of all steps are [B, T,
 // ..], so that step t of sentence b is row b T + t.
 
-// c = a b for few rows, where one launch must fill the GPU: the sum over k is cut into slices of
-// kSlice, and the slices of c [slices, m, n] are left to be added up by who reads them. a [m, k]
-// has rows `a_row` apart; b is [k, n] or, transposed, [n, k]. n is a multiple of 32, k of 64, rows
-// are aligned to 16 bytes.
+// c = a b for few rows, where one launch must fill the GPU (split-K): the sum over k is cut into
+// slices of kSlice, and the slices of c [slices, m, n] are left to be added up by who reads them. a
+// [m, k] has rows `a_row` apart; b is [k, n] or, transposed, [n, k]. n is a multiple of 32, k of
+// 64, rows are aligned to 16 bytes.
 struct SlicedProduct {
   static constexpr int64_t kSlice = 512;
   static constexpr int64_t slices(int64_t k) { return (k + kSlice - 1) / kSlice; }
@@ -771,12 +774,12 @@ struct DecoderStepGrad {
   const float* dweights;  // [B, T, Tk], or null: nothing else reads the weights
   float* carried;         // [planes, B, n]
   bf16 *dx, *dqu;         // [B, T, 3 n], [B, T, a + 3 n]
-  float* slopes;          // [B, T, Tk]: of the scores
+  float* dscores;         // [B, T, Tk]
   bool follows;           // the launch before is the product of step t + 1
 };
 void run(Cuda, const DecoderStepGrad&);
 
-// Whether both can: sizes are multiples of 64, and there is room for the keys' weights.
+// Whether both can: sizes are multiples of 64, and shared memory holds the keys' weights.
 bool fits(Cuda, const DecoderSizes&);
 
 }  // namespace heed::kernels

@@ -29,7 +29,8 @@ struct Cuda {
   void* stream = nullptr;  // a cudaStream_t
 };
 
-// What sums, parameters and statistics beside numbers of type T are kept in: f32 beside bf16.
+// What sums, parameters and statistics beside elements of type T are held in: f32 beside bf16, as
+// mixed precision wants it.
 template <class T>
 struct WideOf {
   using type = T;

@@ -1,4 +1,4 @@
-// Attention as one op: no array of size [Tq, Tk] exists, on the way there or back.
+// Fused attention as one op: no array of size [Tq, Tk] exists, forward or backward.
 #include <algorithm>
 #include <memory>
 #include <type_traits>
@@ -22,7 +22,7 @@ kernels::Heads<T> heads(const Tensor& x) {
 Tensor usable(const Tensor& x) { return x.size(-1) <= 1 || x.stride(-1) == 1 ? x : contiguous(x); }
 
 // A tensor [B, H, T, n] laid out as `like` is: [B, T, H, n] in memory where its heads are slices of
-// a model's vectors, so that the projections before and behind copy nothing.
+// a model's vectors, so that the projections before and after copy nothing.
 Tensor laid_out(const Shape& s, Type type, const Tensor& like) {
   if (like.stride(1) >= like.stride(2)) return Tensor(s, type);
   return transpose(Tensor({s[0], s[2], s[1], s[3]}, type), 1, 2);
@@ -35,8 +35,8 @@ kernels::Heads<T> bias_heads(const Tensor& bias, int64_t queries) {
   return heads<T>(bias);
 }
 
-// What is kept for the backward pass.
-struct Kept {
+// What is saved for backward.
+struct Saved {
   FusedAttention given;  // detached
   Tensor context = {}, lse = {};
   Tensor powers = {};  // of the keys, if a decoder's steps share them
@@ -127,15 +127,15 @@ Tensor summed(const Tensor& dx, const Tensor& x) {
 // ---- the steps of a decoder
 
 // Single queries that read the same keys and values. In the backward pass each computes what its
-// query needs and leaves the rest here; what flows to keys, values and v is computed once, when all
-// are through (kernels.h, StepsGrad).
+// query needs and saves the rest here; what flows to keys, values and v is computed once, when all
+// are through (deferred gradients; kernels.h, StepsGrad).
 struct Steps {
   uint64_t tape = 0;
   int64_t k = -1, value = -1, v = -1;       // the records that made them
   std::shared_ptr<ParameterState> v_state;  // or v is a parameter
-  Tensor shared;                            // stands for k, value and v on the tape; has no numbers
-  Tensor powers;                            // of the keys, on a CPU
-  std::vector<Tensor> q, dcontext, left;    // of the steps that have come back
+  Tensor shared;                           // stands for k, value and v on the tape; has no elements
+  Tensor powers;                           // of the keys, on a CPU
+  std::vector<Tensor> q, dcontext, saved;  // of the steps whose backward pass is over
 
   bool of(uint64_t number, const Tensor& keys, const Tensor& values, const Tensor& weight) const {
     return tape == number && k == keys.slot().index && value == values.slot().index &&
@@ -158,7 +158,7 @@ bool goes_step_by_step(const FusedAttention& a) {
 
 Grads through_steps(const Steps& steps, const Tensor& k, const Tensor& value, const Tensor& v) {
   const Tensor q = concat(steps.q, 2), dcontext = concat(steps.dcontext, 2),
-               left = concat(steps.left, 3);
+               saved = concat(steps.saved, 3);
   const Tensor dk = laid_out(k.shape(), k.type(), k),
                dvalue = laid_out(value.shape(), value.type(), value), dv = empty_like(v);
   launch(kOp, q, [&]<class T>() {
@@ -173,7 +173,7 @@ Grads through_steps(const Steps& steps, const Tensor& k, const Tensor& value, co
                                  .k = heads<const T>(k),
                                  .dcontext = heads<const T>(dcontext),
                                  .v = v.data<W>(),
-                                 .left = left.data<W>(),
+                                 .saved = saved.data<W>(),
                                  .dk = heads<T>(dk),
                                  .dvalue = heads<T>(dvalue),
                                  .add = false,
@@ -216,21 +216,21 @@ std::shared_ptr<Steps> steps_of(const Tensor& k, const Tensor& value, const Tens
   return steps;
 }
 
-// One of them: `back` is what is kept of it.
-Tensor recorded_step(const Kept& back, const Tensor& q, const std::shared_ptr<Steps>& steps,
+// One of them: `back` is what it saved for backward.
+Tensor recorded_step(const Saved& back, const Tensor& q, const std::shared_ptr<Steps>& steps,
                      const Tensor& context) {
   return record(kOp, {&q, &steps->shared}, context, [back, steps](const Tensor& dy_given) {
     const Tensor dy = usable(dy_given);
     const Tensor& given = back.given.q;
     const Tensor dq = laid_out(given.shape(), given.type(), given);
-    const Tensor left({2, given.size(0), given.size(1), 1, back.given.k.size(2)}, back.lse.type());
+    const Tensor saved({2, given.size(0), given.size(1), 1, back.given.k.size(2)}, back.lse.type());
     launch(kOp, given, [&]<class T>() {
       return kernels::StepGrad<T>{.forward = back.kernel<T>(),
                                   .dcontext = heads<const T>(dy),
                                   .dq = heads<T>(dq),
-                                  .left = left.data<kernels::Wide<T>>()};
+                                  .saved = saved.data<kernels::Wide<T>>()};
     });
-    steps->q.push_back(given), steps->dcontext.push_back(dy), steps->left.push_back(left);
+    steps->q.push_back(given), steps->dcontext.push_back(dy), steps->saved.push_back(saved);
     return Grads{dq, nothing(given)};
   });
 }
@@ -240,30 +240,30 @@ Tensor recorded_step(const Kept& back, const Tensor& q, const std::shared_ptr<St
 FusedResult fused_attention(const FusedAttention& given) {
   const int64_t batch = checked_batch(given);
   Tape* const tape = Tape::current();
-  Kept kept{.given = {.form = given.form,
-                      .q = usable(given.q),
-                      .k = usable(given.k),
-                      .value = usable(given.value),
-                      .scale = given.scale,
-                      .falloff = given.falloff,
-                      .dropout = tape ? given.dropout : 0}};
-  FusedAttention& a = kept.given;
+  Saved saved{.given = {.form = given.form,
+                        .q = usable(given.q),
+                        .k = usable(given.k),
+                        .value = usable(given.value),
+                        .scale = given.scale,
+                        .falloff = given.falloff,
+                        .dropout = tape ? given.dropout : 0}};
+  FusedAttention& a = saved.given;
   if (given.v) a.v = contiguous(*given.v);
   if (given.bias) a.bias = usable(*given.bias);
   if (given.place) a.place = contiguous(*given.place);
   if (given.range) a.range = contiguous(*given.range);
-  kept.batch = batch;
-  if (a.dropout > 0) kept.seed = tape->draw();
+  saved.batch = batch;
+  if (a.dropout > 0) saved.seed = tape->draw();
   const int64_t H = a.q.size(1), Tq = a.q.size(2), Tk = a.k.size(2);
-  kept.context = laid_out({batch, H, Tq, a.value.size(3)}, a.q.type(), a.q);
-  kept.lse = Tensor({batch, H, Tq}, wide(a.q.type()));
+  saved.context = laid_out({batch, H, Tq, a.value.size(3)}, a.q.type(), a.q);
+  saved.lse = Tensor({batch, H, Tq}, wide(a.q.type()));
   const std::shared_ptr<Steps> steps =
       goes_step_by_step(a) ? steps_of(a.k, a.value, *a.v) : nullptr;
-  if (steps) kept.powers = steps->powers;
+  if (steps) saved.powers = steps->powers;
   FusedResult out;
   if (given.want_weights) out.weights = Tensor({batch, H, Tq, Tk}, wide(a.q.type()));
   launch(kOp, a.q, [&]<class T>() {
-    kernels::Attention<T> kernel = kept.kernel<T>();
+    kernels::Attention<T> kernel = saved.kernel<T>();
     if (out.weights) kernel.weights = heads<kernels::Wide<T>>(*out.weights);
     return kernel;
   });
@@ -281,28 +281,28 @@ FusedResult fused_attention(const FusedAttention& given) {
   if (Tq > 1 || !k_slot || !value_slot || k_slot->index == value_slot->index)
     k_slot = value_slot = std::nullopt;
   const bool d_bias = bias && tracked(*bias);
-  Kept back = kept;
+  Saved back = saved;
   for (Tensor* x : {&back.given.q, &back.given.k, &back.given.value, &back.context})
     *x = x->detached();
   if (v) back.given.v = v->detached();
   if (bias) back.given.bias = bias->detached();
   if (place) back.given.place = place->detached();
   if (steps) {
-    out.context = recorded_step(back, q, steps, kept.context);
+    out.context = recorded_step(back, q, steps, saved.context);
     return out;
   }
   out.context = record(
-      kOp, {&q, &k, &value, v, bias, place}, kept.context,
+      kOp, {&q, &k, &value, v, bias, place}, saved.context,
       [back, k_slot, value_slot, d_bias](const Tensor& dy_given) {
         const Tensor dy = usable(dy_given);
         const FusedAttention& g = back.given;
-        const auto room = [&](const Tensor& x) {
+        const auto laid_out_as = [&](const Tensor& x) {
           return laid_out({back.batch, x.size(1), x.size(2), x.size(3)}, x.type(), x);
         };
-        Tensor dq = room(g.q);
-        Tensor dk = k_slot ? gradient_so_far(*k_slot, g.k.shape(), g.k.type()) : room(g.k);
+        Tensor dq = laid_out_as(g.q);
+        Tensor dk = k_slot ? gradient_so_far(*k_slot, g.k.shape(), g.k.type()) : laid_out_as(g.k);
         Tensor dvalue = value_slot ? gradient_so_far(*value_slot, g.value.shape(), g.value.type())
-                                   : room(g.value);
+                                   : laid_out_as(g.value);
         std::optional<Tensor> dv, dbias, dplace;
         if (g.v) dv = empty_like(*g.v);
         if (d_bias) dbias = zeros(g.bias->shape(), g.bias->type());
@@ -338,13 +338,13 @@ Tensor by_distance(const Tensor& table, int64_t queries, int64_t keys) {
   const int64_t H = x.size(0), n = x.size(1);
   const Tensor rows = x.detached().view({H, queries, keys}, {n, -1, 1}, queries - 1);
   return record("by_distance", {&x}, contiguous(rows), [=](const Tensor& dy) {
-    const std::vector<double> slopes = dy.values();
+    const std::vector<double> dbiases = dy.values();
     std::vector<double> sums(static_cast<size_t>(H * n));
     for (int64_t h = 0; h < H; ++h)
       for (int64_t i = 0; i < queries; ++i)
         for (int64_t j = 0; j < keys; ++j)
           sums[static_cast<size_t>(h * n + j - i + queries - 1)] +=
-              slopes[static_cast<size_t>((h * queries + i) * keys + j)];
+              dbiases[static_cast<size_t>((h * queries + i) * keys + j)];
     return Grads{tensor(sums, {H, n}, dy.type())};
   });
 }

@@ -54,19 +54,20 @@ Sizes checked(const Decode& d) {
   return s;
 }
 
-// What is kept for the backward pass, and what of it has come together.
-struct Kept {
+// What is saved for backward, and what of it has come together.
+struct Saved {
   Sizes s;
   Tensor keys, values, v, range;
-  Tensor both;          // [n, a + 3 n]: [W U]
-  Tensor q, before;     // [B, T, a], [B, T, n]: h_{t-1}
-  Tensor gates;         // [B, T, 4 n]
-  Tensor left;          // [2, B, T, Tk]: slopes of the scores, and the weights
-  Tensor dh, dweights;  // once they are known
+  Tensor both;                 // [n, a + 3 n]: [W U]
+  Tensor q, before;            // [B, T, a], [B, T, n]: h_{t-1}
+  Tensor gates;                // [B, T, 4 n]
+  Tensor dscores_and_weights;  // [2, B, T, Tk]
+  Tensor dh, dweights;         // once they are known
 
   Tensor weights() const {
-    return left.view({s.batch, s.steps, s.keys}, row_major({s.batch, s.steps, s.keys}),
-                     left.stride(0));
+    return dscores_and_weights.view({s.batch, s.steps, s.keys},
+                                    row_major({s.batch, s.steps, s.keys}),
+                                    dscores_and_weights.stride(0));
   }
   kernels::DecoderSizes sizes() const {
     return {.batch = s.batch,
@@ -92,7 +93,7 @@ Tensor columns(const Tensor& x, int64_t begin, int64_t count) {
   return x.view({x.size(0) * x.size(1), count}, {x.size(2), 1}, begin);
 }
 
-Tensor forward(Kept& k, const Tensor& x, const Tensor& h0, const Tensor& bias) {
+Tensor forward(Saved& k, const Tensor& x, const Tensor& h0, const Tensor& bias) {
   const auto& [B, T, Tk, n, a] = k.s;
   const int64_t width = k.s.width(), slices = SlicedProduct::slices(n);
   const Tensor qu({slices, B, width}), state = cast(h0, Type::f32), h({B, T, n}, Type::bf16);
@@ -127,7 +128,7 @@ Tensor forward(Kept& k, const Tensor& x, const Tensor& h0, const Tensor& bias) {
 struct Gradients {
   Tensor dx, dh, dkeys, dvalues, dv, dqu;
 };
-Gradients back(const Kept& k) {
+Gradients back(const Saved& k) {
   const auto& [B, T, Tk, n, a] = k.s;
   const int64_t width = k.s.width(), planes = 1 + SlicedProduct::slices(width);
   const Tensor dh = k.dh.defined() ? contiguous(k.dh) : zeros({B, T, n}, Type::bf16);
@@ -153,7 +154,7 @@ Gradients back(const Kept& k) {
                                  .carried = carried.data<float>(),
                                  .dx = out.dx.data<bf16>(),
                                  .dqu = out.dqu.data<bf16>(),
-                                 .slopes = k.left.data<float>(),
+                                 .dscores = k.dscores_and_weights.data<float>(),
                                  .follows = t < T - 1});
     start(SlicedProduct{.m = B,
                         .n = n,
@@ -176,7 +177,7 @@ Gradients back(const Kept& k) {
                                  .k = {k.keys.data<bf16>(), Tk * a, 0, a},
                                  .dcontext = {out.dx.data<bf16>(), T * 3 * n, 0, 3 * n},
                                  .v = k.v.data<float>(),
-                                 .left = k.left.data<float>(),
+                                 .saved = k.dscores_and_weights.data<float>(),
                                  .dk = {out.dkeys.data<bf16>(), Tk * a, 0, a},
                                  .dvalue = {out.dvalues.data<bf16>(), Tk * 3 * n, 0, 3 * n},
                                  .add = false,
@@ -193,23 +194,23 @@ Decoded decode(const Decode& d) {
   WeightUse w(d.w), u(d.u, d.bias.parameter_state());
   const int64_t B = s.batch, T = s.steps;
   const auto k =
-      std::make_shared<Kept>(Kept{.s = s,
-                                  .keys = keys.detached(),
-                                  .values = values.detached(),
-                                  .v = v.detached(),
-                                  .range = range_of(d.lengths),
-                                  .both = concat({w.w().detached(), u.w().detached()}, 1),
-                                  .q = Tensor({B, T, s.a}, Type::bf16),
-                                  .before = Tensor({B, T, s.n}, Type::bf16),
-                                  .gates = Tensor({B, T, 4 * s.n}),
-                                  .left = Tensor({2, B, T, s.keys}),
-                                  .dh = {},
-                                  .dweights = {}});
+      std::make_shared<Saved>(Saved{.s = s,
+                                    .keys = keys.detached(),
+                                    .values = values.detached(),
+                                    .v = v.detached(),
+                                    .range = range_of(d.lengths),
+                                    .both = concat({w.w().detached(), u.w().detached()}, 1),
+                                    .q = Tensor({B, T, s.a}, Type::bf16),
+                                    .before = Tensor({B, T, s.n}, Type::bf16),
+                                    .gates = Tensor({B, T, 4 * s.n}),
+                                    .dscores_and_weights = Tensor({2, B, T, s.keys}),
+                                    .dh = {},
+                                    .dweights = {}});
   if constexpr (kBuiltWithCuda)
     require(kernels::fits(kernels::Cuda{}, k->sizes()), kOp,
             ": a block of the GPU has no room for ", s.keys, " keys; shorter sentences fit");
   const Tensor h = forward(*k, x.detached(), h0.detached(), d.bias.detached());
-  // The op has two results. A record of its own, which has no numbers and lies before theirs, has
+  // The op has two results. A record of its own, which has no elements and lies before theirs, has
   // its turn in the backward pass when theirs is over.
   const Tensor nothing({0}, Type::bf16);
   const Tensor op = record(
@@ -225,13 +226,13 @@ Decoded decode(const Decode& d) {
           grads.push_back(sum ? std::optional<Gradient>(*sum) : std::nullopt);
         return grads;
       });
-  const auto part = [&](const Tensor& y, Tensor Kept::*to) {
+  const auto part = [&](const Tensor& y, Tensor Saved::*to) {
     return record(kOp, {&op}, y, [k, to](const Tensor& dy) {
       (*k).*to = dy;
       return Grads{Tensor({0}, Type::bf16)};
     });
   };
-  return {.h = part(h, &Kept::dh), .weights = part(k->weights(), &Kept::dweights)};
+  return {.h = part(h, &Saved::dh), .weights = part(k->weights(), &Saved::dweights)};
 }
 
 }  // namespace heed

@@ -1,11 +1,11 @@
 // A decoder that reads its source before every step (Bahdanau et al., 2015), with a gru, all steps
-// of a known target as one op: in bf16, on a GPU.
+// of a known target (teacher forcing) as one op: in bf16, on a GPU.
 //
 //   w_t = softmax_j(v . tanh(h_{t-1} W + k_j)),   h_t = gru(x_t + sum_j w_tj value_j, h_{t-1})
 //
 // What is read is what the source adds to the gates: values (enc C) instead of (values enc) C. So a
 // step has one product with h_{t-1}, [W U], and what is read as such, sum_j w_tj enc_j, is one
-// product for all steps behind the last.
+// product for all steps after the last.
 #pragma once
 
 #include <span>
@@ -15,10 +15,10 @@
 namespace heed {
 
 struct Decode {
-  Tensor x;                     // [B, T, 3 n]: the words' part of the gates
+  Tensor x;                     // [B, T, 3 n]: the target tokens' part of the gates
   Tensor h;                     // [B, n]: the state before the first step
   Tensor keys, values;          // [B, Tk, a], [B, Tk, 3 n]
-  std::span<const Id> lengths;  // [B]: keys behind are not seen
+  std::span<const Id> lengths;  // [B]: keys after them are not seen
   Tensor w, v;                  // [n, a] or [1, n, a]; [1, a] in f32
   Tensor u, bias;               // [n, 3 n], [3 n]
 };

@@ -31,14 +31,14 @@ Tensor unary(const char* op, Unary f, const Tensor& input) {
   launch(op, x, [&]<class T>() {
     return kernels::Map<T>{.f = f, .n = x.count(), .x = x.data<T>(), .y = y.data<T>()};
   });
-  const Tensor kept = (kernels::gradient_reads_result(f) ? y : x).detached();
-  return record(op, {&x}, y, [op, f, kept](Tensor dy) {
+  const Tensor saved = (kernels::gradient_reads_result(f) ? y : x).detached();
+  return record(op, {&x}, y, [op, f, saved](Tensor dy) {
     dy = contiguous(dy);
     Tensor dx = reusable(dy);
     launch(op, dy, [&]<class T>() {
       return kernels::MapGrad<T>{.f = f,
                                  .n = dy.count(),
-                                 .x_or_y = kept.data<T>(),
+                                 .x_or_y = saved.data<T>(),
                                  .dy = dy.data<T>(),
                                  .dx = dx.data<T>()};
     });
@@ -279,7 +279,8 @@ Tensor cast(const Tensor& given, Type type) {
   } else {
     fail("cast: from ", name(from), " to ", name(type), " is not known");
   }
-  // A parameter's gradient is f32 also where its bf16 compute copy is what was cast.
+  // Mixed precision: a parameter's gradient is f32 also where its bf16 compute copy is what was
+  // cast.
   return record("cast", {&x}, y, [to = x.parameter_state() ? wide(from) : from](const Tensor& dy) {
     return Grads{cast(dy, to)};
   });

@@ -1,4 +1,4 @@
-// Table look-ups and positions.
+// Table look-ups (embeddings) and rotary positions.
 #include "heed/ops/ops.h"
 #include "heed/tensor/dispatch.h"
 

@@ -39,14 +39,14 @@ GradientCheck check_gradient(const std::function<Tensor(const std::vector<Tensor
     const std::vector<double> by_tape =
         grad ? grad->values() : std::vector<double>(static_cast<size_t>(x[i].count()));
     std::vector<double> by_difference(by_tape.size());
-    double* numbers = x[i].data<double>();
+    double* elements = x[i].data<double>();
     for (size_t j = 0; j < by_tape.size(); ++j) {
-      const double kept = numbers[j];
-      numbers[j] = kept + step;
+      const double kept = elements[j];
+      elements[j] = kept + step;
       const double up = weighted(f(x)).item();
-      numbers[j] = kept - step;
+      elements[j] = kept - step;
       const double down = weighted(f(x)).item();
-      numbers[j] = kept;
+      elements[j] = kept;
       by_difference[j] = (up - down) / (2 * step);
     }
     double largest = 1e-3;  // gradients that are all near 0 are compared as they are

@@ -16,7 +16,7 @@ struct GradientCheck {
 };
 
 // f is a function of f64 tensors, written in ops. Its result is summed with uneven weights, so that
-// no two errors cancel, and each input number is moved by +-step. A right gradient gives worst
+// no two errors cancel, and each input element is moved by +-step. A right gradient gives worst
 // below about 1e-7; a wrong one is seldom under 1e-3.
 GradientCheck check_gradient(const std::function<Tensor(const std::vector<Tensor>&)>& f,
                              const std::vector<Tensor>& inputs, double step = 1e-5);

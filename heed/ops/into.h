@@ -12,7 +12,7 @@ struct ProductOptions {
   bool accumulate = false;  // c += a b instead of c = a b
   std::optional<Tensor> bias = {};
   Activation activation = Activation::none;
-  std::optional<Tensor> packed_b = {};  // b as packed() left it
+  std::optional<Tensor> packed_b = {};  // b by packed()
 };
 
 // c = f(a b + bias): a [.., M, K], b [.., K, N], c [.., M, N] whose last stride is 1; 2 to 4 axes.

@@ -139,15 +139,15 @@ Shape linear_shape(const Tensor& x, const Tensor& w) {
   return shape;
 }
 
-// The backward pass of y = f(input w + bias); `kept`: what f's derivative is made from. Of relu
-// that may be what dropout left of y, of which a share of p is 0.
+// The backward pass of y = f(input w + bias); `saved` for it: what f's derivative is made from. Of
+// relu that may be what dropout left of y, of which a share of p is 0.
 Tensor recorded_linear(const Tensor& input, const Tensor& w, const std::optional<Tensor>& bias,
-                       Activation f, const WeightUse& used, const Tensor& kept, const Tensor& y,
+                       Activation f, const WeightUse& used, const Tensor& saved, const Tensor& y,
                        double p = 0) {
   const bool dx = tracked(input), dw = tracked(w), dbias = bias && tracked(*bias);
   return record("linear", {&input, &w, bias ? &*bias : nullptr}, reshape(y, linear_shape(input, w)),
                 [x = as_rows(input.detached()), to = Destination(input), shape = input.shape(),
-                 use = used, kept, f, p, dx, dw, dbias](Tensor dy) mutable {
+                 use = used, saved, f, p, dx, dw, dbias](Tensor dy) mutable {
                   dy = as_rows(contiguous(dy));
                   if (f != Activation::none) {
                     constexpr kernels::Unary unary[] = {kernels::Unary::copy, kernels::Unary::relu,
@@ -158,7 +158,7 @@ Tensor recorded_linear(const Tensor& input, const Tensor& w, const std::optional
                       return kernels::MapGrad<T>{
                           .f = unary[static_cast<size_t>(f)],
                           .n = dy.count(),
-                          .x_or_y = kept.data<T>(),
+                          .x_or_y = saved.data<T>(),
                           .dy = dy.data<T>(),
                           .dx = through.data<T>(),
                           .scale = 1 / (1 - static_cast<kernels::Wide<T>>(static_cast<float>(p)))};
@@ -185,7 +185,7 @@ Tensor recorded_linear(const Tensor& input, const Tensor& w, const std::optional
                 });
 }
 
-// How far apart tensors lie in memory, in numbers, if evenly.
+// How far apart tensors lie in memory, in elements, if evenly.
 std::optional<int64_t> even_step(std::span<const Tensor> x) {
   const auto place = [&](size_t i) { return reinterpret_cast<intptr_t>(x[i].raw()); };
   const intptr_t step = place(1) - place(0), size = static_cast<intptr_t>(size_of(x[0].type()));
@@ -219,13 +219,13 @@ Tensor linear_of(const Tensor& given, const Tensor& w, const std::optional<Tenso
     const NoTape off;
     y = dropout(y, dropped.p, dropped.seed);
   }
-  Tensor kept;
-  if (activated) kept = y;
+  Tensor saved;
+  if (activated) saved = y;
   if (needs_input) {
     const NoTape off;
     y = gelu(y);
   }
-  return recorded_linear(input, w, bias, f, use, kept, y, dropped.p);
+  return recorded_linear(input, w, bias, f, use, saved, y, dropped.p);
 }
 
 }  // namespace

@@ -22,8 +22,7 @@ using kernels::Cell;
 
 // ---- elementwise
 //
-// Shapes are
-// broadcast as in NumPy: aligned at the last axis, a size of 1 is repeated.
+// Shapes are broadcast as in NumPy: aligned at the last axis, a size of 1 is repeated.
 
 Tensor operator+(const Tensor& a, const Tensor& b);
 Tensor operator-(const Tensor& a, const Tensor& b);
@@ -44,7 +43,7 @@ Tensor relu(const Tensor& x);
 Tensor gelu(const Tensor& x);   // the tanh form
 Tensor swish(const Tensor& x);  // x * sigmoid(x)
 
-// Zero with probability p, else x / (1 - p); the numbers drawn are a function of the seed alone.
+// Zero with probability p, else x / (1 - p); the mask is a function of the seed alone.
 Tensor dropout(const Tensor& x, double p, kernels::Seed seed);
 // The same in training, that is while a tape is open, with a seed drawn from the tape; else x.
 Tensor dropout(const Tensor& x, double p);
@@ -58,10 +57,9 @@ Tensor cast(const Tensor& x, Type type);
 
 // ---- shape
 //
-// reshape,
-// transpose and slice are views where they can be: no numbers move.
+// reshape, transpose and slice are views where they can be: no elements move.
 
-// The same numbers in another shape; one size may be -1, which is then computed.
+// The same elements in another shape; one size may be -1, which is then computed.
 Tensor reshape(const Tensor& x, const Shape& shape);
 Tensor transpose(const Tensor& x, int axis_a, int axis_b);
 // Items [begin, end) of an axis.
@@ -70,10 +68,10 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);
 Tensor concat(std::span<const Tensor> parts, int axis);
 Tensor concat(std::initializer_list<Tensor> parts, int axis);
 // Tensors of one shape [..] as [T, ..], and [T, ..] as T tensors [..], which are views. For a
-// recurrent network: what flows back to the parts of an unstacked tensor is put together once.
+// recurrent network: the gradients of the parts of an unstacked tensor are put together once.
 Tensor stack(std::span<const Tensor> parts);
 std::vector<Tensor> unstack(const Tensor& x);
-// x itself if its numbers lie in row-major order, else a copy in which they do.
+// x itself if its elements lie in row-major order, else a copy in which they do.
 Tensor contiguous(const Tensor& x);
 
 // ---- matrix products
@@ -86,8 +84,8 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias = std::nullopt,
               Activation f = Activation::none);
 
-// dropout(linear(x, w, bias, f), p). Of relu the result alone is kept for the backward pass: what
-// is dropped is 0 there too.
+// dropout(linear(x, w, bias, f), p). Of relu the result alone is saved for backward: what is
+// dropped is 0 there too.
 Tensor linear_dropout(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                       Activation f, double p, kernels::Seed seed);
 Tensor linear_dropout(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
@@ -106,7 +104,7 @@ Tensor log_softmax(const Tensor& x);
 
 // (x - mean) / sqrt(variance + epsilon) * gain + bias.
 Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsilon = 1e-5);
-// sum = residual + dropout(x, p), and its layer norm; on a GPU in one pass, there and back.
+// sum = residual + dropout(x, p), and its layer norm; on a GPU in one pass, forward and backward.
 struct Normed {
   Tensor sum, normed;
 };
@@ -120,7 +118,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& gain, double epsilon = 1e-6);
 
 // The mean over the rows that count of the cross entropy with label smoothing (Szegedy et al.,
 // 2016): logits [..., V], target [...] ids; a negative target does not count. The probabilities are
-// never kept. Logits that are moved in and seen by nobody else are overwritten: no second [.., V]
+// never saved. Logits that are moved in and seen by nobody else are overwritten: no second [.., V]
 // array.
 Tensor cross_entropy(Tensor logits, const Tensor& target, double smoothing = 0);
 
@@ -131,7 +129,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targ
 
 Tensor sum(const Tensor& x, int axis);  // the axis disappears; bf16 is summed to f32
 Tensor mean(const Tensor& x, int axis);
-Tensor sum(const Tensor& x);  // of all numbers: shape []
+Tensor sum(const Tensor& x);  // of all elements: shape []
 Tensor mean(const Tensor& x);
 
 struct Ranked {
@@ -140,7 +138,7 @@ struct Ranked {
 };
 // The k largest of each row in falling order. No gradient.
 Ranked top_k(const Tensor& x, int64_t k);
-// Where the largest of each row stands: [...] ids. No gradient.
+// The index of the largest of each row: [...] ids. No gradient.
 Tensor arg_max(const Tensor& x);
 
 // ---- tables
@@ -148,7 +146,7 @@ Tensor arg_max(const Tensor& x);
 // table [V, D], id [...] -> [..., D].
 Tensor embedding(const Tensor& table, const Tensor& id);
 
-// Rotary positions: x [B, T, H, d], turned by the angle of position first + t.
+// Rotary positions (RoPE): x [B, T, H, d], rotated by the angle of position first + t.
 Tensor rotary(const Tensor& x, int64_t first = 0, double base = 10000);
 
 // ---- recurrent cells (fused)
@@ -163,7 +161,7 @@ struct Recurrent {
   Tensor h;                      // [B, n]: the state before the first step
   std::optional<Tensor> c = {};  // [B, n]: lstm's cell
   std::span<const Id> lengths =
-      {};                 // [B]: behind its end a sentence keeps its state. None: all are T
+      {};                 // [B]: after its end a sentence keeps its state. None: all are T
   bool backward = false;  // from the last step to the first
 };
 struct RecurrentStates {
@@ -177,7 +175,7 @@ RecurrentStates recurrent(const Recurrent& first, const Recurrent& second);
 
 // ---- weights: from scores [B, H, Tq, Tk] on
 
-// -inf, or another number, outside of the range of keys that each query sees, ids [B or 1, H or 1,
+// -inf, or another value, outside of the range of keys that each query sees, ids [B or 1, H or 1,
 // Tq, 2].
 Tensor masked(const Tensor& scores, const Tensor& range, double outside = -HUGE_VAL);
 // Weights of which many are exactly 0: sparsemax (alpha 2; Martins and Astudillo, 2016) and
@@ -191,13 +189,14 @@ Tensor one_hot_max(const Tensor& x);
 using kernels::ScoreForm;
 
 // softmax(scores + bias) value on prepared queries and keys, with memory linear in the lengths,
-// forward and back. attention/attend.h is the way to it; kernels.h has the formulas.
+// forward and backward: saved for backward are the context and the log-sum-exp of each row.
+// attention/attend.h is the way to it; kernels.h has the formulas.
 struct FusedAttention {
   ScoreForm form = ScoreForm::dot;
   Tensor q, k, value;  // [B, H, Tq, n], [B, G, Tk, n], [B, G, Tk, m]; in q and in k B may be 1
   double scale = 1;    // of dot products
   std::optional<Tensor> v = {};  // additive: [H, n]
-  // Added to the scores: [B or 1, H, Tq, Tk] or, by distance, [H, Tq + Tk - 1] with the number for
+  // Added to the scores: [B or 1, H, Tq, Tk] or, by distance, [H, Tq + Tk - 1] with the element for
   // key j and query i at j - i + Tq - 1.
   std::optional<Tensor> bias = {};
   std::optional<Tensor> place = {};  // [B, H, Tq]: a score gets -falloff (j - place)^2

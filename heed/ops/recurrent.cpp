@@ -1,9 +1,9 @@
-// Recurrent cells over a whole sequence, forward and back through time.
+// Recurrent cells over a whole sequence, forward, and backpropagation through time.
 //
 // The input part of all gates comes in one product for all steps (the caller's linear()); here each
 // step is one product h U and one pointwise kernel or, on a GPU, where U is small enough, all steps
-// of all directions are one kernel. In the backward pass the gradient of U is one product over all
-// steps at the end, not one a step.
+// of all directions are one persistent kernel. In the backward pass the gradient of U is one
+// product over all steps at the end, not one a step.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -35,7 +35,7 @@ struct Sequence {
                        i * states.stride(0) + direction * n);
   }
   bool packs(const Tensor& u) const { return length > 1 && u.device() == Device::cpu; }
-  // What the kernels for all steps, there and back, begin with.
+  // What the kernels for all steps, forward and backward, begin with.
   template <class Kernel>
   Kernel kernel() const {
     return {.cell = cell,
@@ -56,7 +56,7 @@ struct Direction {
   bool backward;
   WeightUse use;
   Tensor h0, c0;  // c0: lstm
-  Tensor kept;    // [B, T, kept gates n]
+  Tensor saved;   // [B, T, saved gates n]
 
   int64_t time(const Sequence& s, int64_t step) const {
     return backward ? s.length - 1 - step : step;
@@ -122,7 +122,7 @@ bool all_at_once(const Sequence& s, std::span<const Direction> directions, const
 }
 
 template <class T>
-T* numbers(const Tensor& x) {
+T* data_or_null(const Tensor& x) {
   return x.defined() ? x.data<T>() : nullptr;
 }
 
@@ -137,20 +137,20 @@ void each_direction(const Tensor& like, int64_t count, Body&& body) {
 
 // ---- forward
 
-struct StepsRoom {
+struct StepsWorkspace {
   std::optional<Tensor> u_packed;
   Tensor u_part;  // [B, G n]
 };
 
 void steps(const Sequence& s, const Direction& d, const Tensor& x, const Tensor& bias,
-           const Tensor& h, const Tensor& c, const StepsRoom& room) {
+           const Tensor& h, const Tensor& c, const StepsWorkspace& workspace) {
   const bool lstm = s.cell == Cell::lstm;
-  const Tensor &w = d.use.w(), &u_part = room.u_part;
+  const Tensor &w = d.use.w(), &u_part = workspace.u_part;
   for (int64_t step = 0; step < s.length; ++step) {
     const int64_t t = d.time(s, step);
     const Tensor h_before = step == 0 ? d.h0 : at_step(h, d.time(s, step - 1));
-    multiply("recurrent", h_before, w, u_part, {.bias = bias, .packed_b = room.u_packed});
-    const Tensor x_t = at_step(x, t), h_new = at_step(h, t), gates = at_step(d.kept, t);
+    multiply("recurrent", h_before, w, u_part, {.bias = bias, .packed_b = workspace.u_packed});
+    const Tensor x_t = at_step(x, t), h_new = at_step(h, t), gates = at_step(d.saved, t);
     Tensor c_before, c_new;
     if (lstm) c_before = step == 0 ? d.c0 : at_step(c, d.time(s, step - 1)), c_new = at_step(c, t);
     launch("recurrent", x, [&]<class T>() {
@@ -188,31 +188,31 @@ void forward(const Sequence& s, std::span<Direction> directions, std::span<const
       const Direction& d = directions[i];
       const int64_t at = static_cast<int64_t>(i);
       k.part[i] = {.backward = d.backward,
-                   .x = numbers<T>(x[i]),
-                   .u = numbers<T>(d.use.w()),
-                   .bias = numbers<T>(bias[i]),
-                   .h0 = numbers<T>(d.h0),
-                   .c0 = numbers<T>(d.c0),
-                   .h = numbers<T>(s.plane(states, 0, at)),
-                   .c = numbers<T>(c_of(at)),
-                   .gates = numbers<kernels::Wide<T>>(d.kept)};
+                   .x = data_or_null<T>(x[i]),
+                   .u = data_or_null<T>(d.use.w()),
+                   .bias = data_or_null<T>(bias[i]),
+                   .h0 = data_or_null<T>(d.h0),
+                   .c0 = data_or_null<T>(d.c0),
+                   .h = data_or_null<T>(s.plane(states, 0, at)),
+                   .c = data_or_null<T>(c_of(at)),
+                   .gates = data_or_null<kernels::Wide<T>>(d.saved)};
     }
     return k;
   };
   if (all_at_once(s, directions, states, together)) return launch("recurrent", states, together);
-  std::vector<StepsRoom> room;
+  std::vector<StepsWorkspace> workspace;
   for (Direction& d : directions) {
     const Tensor& w = d.use.w();
-    room.push_back({s.packs(w) ? packed("recurrent", w) : d.use.packed(s.batch),
-                    Tensor({s.batch, s.gates * s.n}, states.type())});
+    workspace.push_back({s.packs(w) ? packed("recurrent", w) : d.use.packed(s.batch),
+                         Tensor({s.batch, s.gates * s.n}, states.type())});
   }
   each_direction(states, std::ssize(directions), [&](int64_t at) {
     const size_t i = static_cast<size_t>(at);
-    steps(s, directions[i], x[i], bias[i], s.plane(states, 0, at), c_of(at), room[i]);
+    steps(s, directions[i], x[i], bias[i], s.plane(states, 0, at), c_of(at), workspace[i]);
   });
 }
 
-// ---- back
+// ---- backward
 
 // What the backward pass gives of one direction.
 struct Gradients {
@@ -220,18 +220,19 @@ struct Gradients {
   Tensor dh0, dc0;  // [B, n]
 };
 
-// The gradients of the states behind a step and before it take turns.
-struct StepsBackRoom {
+// The gradients of the states after a step and before it take turns.
+struct StepsBackWorkspace {
   std::optional<Tensor> u_packed;  // of U^T
-  Tensor dh_new, dh, dc_new, dc;   // [B, n]; at first zeros behind the last step
+  Tensor dh_new, dh, dc_new, dc;   // [B, n]; at first zeros after the last step
 };
 
 void steps_back(const Sequence& s, const Direction& d, const Tensor& h, const Tensor& c,
-                const Tensor& dh_all, const Tensor& dc_all, StepsBackRoom& room, Gradients& out) {
+                const Tensor& dh_all, const Tensor& dc_all, StepsBackWorkspace& workspace,
+                Gradients& out) {
   const bool lstm = s.cell == Cell::lstm, gru = s.cell == Cell::gru;
   const Tensor& u = d.use.w();
-  const Tensor u_turned = transpose(u, 0, 1);
-  auto& [u_packed, dh_new, dh, dc_new, dc] = room;
+  const Tensor u_transposed = transpose(u, 0, 1);
+  auto& [u_packed, dh_new, dh, dc_new, dc] = workspace;
   for (int64_t step = s.length - 1; step >= 0; --step) {
     const int64_t t = d.time(s, step);
     const Tensor h_before = step == 0 ? d.h0 : at_step(h, d.time(s, step - 1));
@@ -242,7 +243,7 @@ void steps_back(const Sequence& s, const Direction& d, const Tensor& h, const Te
       c_before = step == 0 ? d.c0 : at_step(c, d.time(s, step - 1));
       c_new = at_step(c, t);
     }
-    const Tensor dx_t = at_step(out.dx, t), du_t = at_step(out.du, t), gates = at_step(d.kept, t);
+    const Tensor dx_t = at_step(out.dx, t), du_t = at_step(out.du, t), gates = at_step(d.saved, t);
     launch("recurrent", u, [&]<class T>() {
       const auto pointer = [](const Tensor& x) -> T* {
         return x.defined() ? x.data<T>() : nullptr;
@@ -273,7 +274,7 @@ void steps_back(const Sequence& s, const Direction& d, const Tensor& h, const Te
                                       .dc = pointer(dc),
                                       .dc_row = row(dc)};
     });
-    multiply("recurrent", du_t, u_turned, dh, {.accumulate = true, .packed_b = u_packed});
+    multiply("recurrent", du_t, u_transposed, dh, {.accumulate = true, .packed_b = u_packed});
     std::swap(dh_new, dh);
     std::swap(dc_new, dc);
   }
@@ -298,18 +299,18 @@ Grads through_time(const Sequence& s, std::span<Direction> directions, const Ten
     for (size_t i = 0; i < directions.size(); ++i) {
       const Direction& d = directions[i];
       k.part[i] = {.backward = d.backward,
-                   .u = numbers<T>(d.use.w()),
-                   .h0 = numbers<T>(d.h0),
-                   .c0 = numbers<T>(d.c0),
-                   .h = numbers<T>(plane(states, 0, i)),
-                   .c = numbers<T>(plane(states, 1, i)),
-                   .gates = numbers<kernels::Wide<T>>(d.kept),
-                   .dh = numbers<T>(plane(dstates, 0, i)),
-                   .dc = numbers<T>(plane(dstates, 1, i)),
-                   .dx = numbers<T>(out[i].dx),
-                   .du = gru ? numbers<T>(out[i].du) : nullptr,
-                   .dh0 = numbers<T>(out[i].dh0),
-                   .dc0 = numbers<T>(out[i].dc0)};
+                   .u = data_or_null<T>(d.use.w()),
+                   .h0 = data_or_null<T>(d.h0),
+                   .c0 = data_or_null<T>(d.c0),
+                   .h = data_or_null<T>(plane(states, 0, i)),
+                   .c = data_or_null<T>(plane(states, 1, i)),
+                   .gates = data_or_null<kernels::Wide<T>>(d.saved),
+                   .dh = data_or_null<T>(plane(dstates, 0, i)),
+                   .dc = data_or_null<T>(plane(dstates, 1, i)),
+                   .dx = data_or_null<T>(out[i].dx),
+                   .du = gru ? data_or_null<T>(out[i].du) : nullptr,
+                   .dh0 = data_or_null<T>(out[i].dh0),
+                   .dc0 = data_or_null<T>(out[i].dc0)};
     }
     return k;
   };
@@ -320,22 +321,22 @@ Grads through_time(const Sequence& s, std::span<Direction> directions, const Ten
     }
     launch("recurrent", states, together);
   } else {
-    std::vector<StepsBackRoom> room;
+    std::vector<StepsBackWorkspace> workspace;
     const Shape state{s.batch, s.n};
     const Type type = states.type();
     for (Direction& d : directions) {
       const Tensor& u = d.use.w();
-      room.push_back({.u_packed = s.packs(u) ? packed("recurrent", transpose(u, 0, 1))
-                                             : d.use.packed_transposed(s.batch),
-                      .dh_new = zeros(state, type),
-                      .dh = Tensor(state, type),
-                      .dc_new = lstm ? zeros(state, type) : Tensor(),
-                      .dc = lstm ? Tensor(state, type) : Tensor()});
+      workspace.push_back({.u_packed = s.packs(u) ? packed("recurrent", transpose(u, 0, 1))
+                                                  : d.use.packed_transposed(s.batch),
+                           .dh_new = zeros(state, type),
+                           .dh = Tensor(state, type),
+                           .dc_new = lstm ? zeros(state, type) : Tensor(),
+                           .dc = lstm ? Tensor(state, type) : Tensor()});
     }
     each_direction(states, std::ssize(directions), [&](int64_t at) {
       const size_t i = static_cast<size_t>(at);
       steps_back(s, directions[i], plane(states, 0, i), plane(states, 1, i), plane(dstates, 0, i),
-                 plane(dstates, 1, i), room[i], out[i]);
+                 plane(dstates, 1, i), workspace[i], out[i]);
     });
   }
   Grads grads;
@@ -362,7 +363,7 @@ Grads through_time(const Sequence& s, std::span<Direction> directions, const Ten
 // ---- both
 
 // bf16 is known to the kernel for all steps alone, which keeps states in f32 from step to step.
-// Asked with what both ways have in common.
+// Asked with what both passes have in common.
 bool runs_in_bf16(const Sequence& s, std::span<const Recurrent> given) {
   if constexpr (kBuiltWithCuda) {
     kernels::CellSequence<bf16> there{};
@@ -413,12 +414,12 @@ RecurrentStates side_by_side(std::span<const Recurrent> given) {
     bias.push_back(contiguous(r.bias));
     h0.push_back(first_h);
     c0.push_back(first_c);
-    directions.push_back(
-        {.backward = r.backward,
-         .use = WeightUse(r.u, bias.back().parameter_state()),
-         .h0 = first_h.detached(),
-         .c0 = first_c.detached(),
-         .kept = Tensor({s.batch, s.length, kernels::kept_gates(s.cell) * s.n}, wide(r.x.type()))});
+    directions.push_back({.backward = r.backward,
+                          .use = WeightUse(r.u, bias.back().parameter_state()),
+                          .h0 = first_h.detached(),
+                          .c0 = first_c.detached(),
+                          .saved = Tensor({s.batch, s.length, kernels::saved_gates(s.cell) * s.n},
+                                          wide(r.x.type()))});
   }
   Tensor states({s.planes(), s.batch, s.length, s.directions * s.n}, x[0].type());
   forward(s, directions, x, bias, states);

@@ -47,7 +47,7 @@ void require_row_vector(const char* op, const char* what, const Tensor& v, const
 }
 
 // What a norm's input is made from by the norm's own kernel, residual + dropout(more), and d more,
-// which its backward pass leaves.
+// which its backward pass saves.
 struct Dropped {
   double p;
   kernels::Seed seed;
@@ -58,7 +58,7 @@ struct SumBefore {
   Dropped dropped;
 };
 
-// With `before`, the input has no numbers yet: they are made here.
+// With `before`, the input is not computed yet: it is computed here.
 Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tensor* bias,
             double epsilon, const SumBefore* before = nullptr) {
   require_rows(op, given);
@@ -66,7 +66,7 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
   if (bias) require_row_vector(op, "bias", *bias, given);
   const Tensor x = contiguous(given);
   const int64_t rows = rows_of(x);
-  Tensor y = empty_like(x), mean_kept({rows}, wide(x.type())), r({rows}, wide(x.type()));
+  Tensor y = empty_like(x), saved_mean({rows}, wide(x.type())), r({rows}, wide(x.type()));
   const bool centered = bias != nullptr;
   launch(op, x, [&]<class T>() {
     kernels::Norm<T> k{.rows = rows,
@@ -77,7 +77,7 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
                        .gain = gain.data<kernels::Wide<T>>(),
                        .bias = bias ? bias->data<kernels::Wide<T>>() : nullptr,
                        .y = y.data<T>(),
-                       .mean = mean_kept.data<kernels::Wide<T>>(),
+                       .mean = saved_mean.data<kernels::Wide<T>>(),
                        .r = r.data<kernels::Wide<T>>()};
     if (before) {
       k.x = before->residual.data<T>();
@@ -91,7 +91,7 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
   return record(
       op, {&x, &gain, bias}, y,
       [op, to = Destination(x), x = x.detached(), gain_state = gain.parameter_state(),
-       bias_state = bias ? bias->parameter_state() : nullptr, gain = gain.detached(), mean_kept, r,
+       bias_state = bias ? bias->parameter_state() : nullptr, gain = gain.detached(), saved_mean, r,
        centered, drops](Tensor dy) {
         dy = contiguous(dy);
         const std::optional<Tensor> begun = to.begun();
@@ -112,7 +112,7 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
                                  .add = begun.has_value(),
                                  .x = x.data<T>(),
                                  .gain = gain.data<W>(),
-                                 .mean = mean_kept.data<W>(),
+                                 .mean = saved_mean.data<W>(),
                                  .r = r.data<W>(),
                                  .dy = dy.data<T>(),
                                  .dx = dx.data<T>(),
@@ -138,7 +138,7 @@ struct Targets {
   int64_t count;  // of those that count
 };
 
-// Every target must be a word of the vocabulary, or negative: not counted.
+// Every target must be a token of the vocabulary, or negative: not counted.
 Targets checked_targets(const char* op, const Tensor& given, int64_t rows, int64_t vocabulary) {
   require(given.type() == Type::i32, op, ": targets must be ids, given ", name(given.type()));
   require(given.count() == rows, op, ": ", rows, " rows of logits, ", given.count(), " targets");
@@ -155,7 +155,7 @@ void require_smoothing(const char* op, double smoothing) {
 }
 
 // The mean of the rows that count, from their sum. How many count is not to be seen in a shape: it
-// goes where numbers go, for a step that is captured (heed/tensor/graph.h).
+// goes where elements go, for a step that is captured (heed/tensor/graph.h).
 struct Mean {
   Tensor share;  // of a row in the mean
 
@@ -166,7 +166,7 @@ struct Mean {
     const NoTape off;
     return sum(losses) * share;
   }
-  // The gradient of the loss, a number, times a saved gradient.
+  // The gradient of the loss, a scalar, times a saved gradient.
   static Tensor back(const Tensor& saved, const Tensor& dy) {
     if (is_unit(dy)) return saved;
     return cast(cast(saved, dy.type()) * dy, saved.type());
@@ -198,7 +198,7 @@ Normed add_dropout_norm(const Tensor& residual_given, const Tensor& given, doubl
     return {sum, layer_norm(sum, gain, bias)};
   }
   const Tensor residual = contiguous(residual_given), x = contiguous(given);
-  // The norm's backward pass comes first, and leaves d x here.
+  // The norm's backward pass comes first, and saves d x here.
   const auto back = std::make_shared<Tensor>();
   const Tensor sum = record(op, {&residual, &x}, empty_like(x), [p, seed, back](Tensor dy) {
     dy = contiguous(dy);
@@ -255,8 +255,9 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
   const bool wants_x = tracked(x), wants_w = tracked(w);
   Tensor losses({rows}, wide(x.type())), dx, dw;
   if (wants_x) dx = empty_like(x);
-  const bool w_turned = w.stride(1) != 1;  // a tied embedding: its gradient is laid out as it is
-  if (wants_w) dw = Tensor(w_turned ? Shape{vocabulary, w.size(0)} : w.shape(), wide(w.type()));
+  const bool w_transposed =
+      w.stride(1) != 1;  // a tied embedding: its gradient is laid out as it is
+  if (wants_w) dw = Tensor(w_transposed ? Shape{vocabulary, w.size(0)} : w.shape(), wide(w.type()));
   if (wants_w && rows == 0) dw = zeros(dw.shape(), dw.type());
   // Rows whose logits exist at a time: as fit into a CPU's cache; a GPU wants large products.
   const int64_t slab_rows = x.device() == Device::cuda ? 16384 : 256;
@@ -277,11 +278,11 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
     });
     if (wants_x) multiply(op, slab, transpose(w.detached(), 0, 1), slice(dx, 0, at, at + n));
     if (wants_w) {
-      const Tensor &a = w_turned ? slab : x_slab, &b = w_turned ? x_slab : slab;
+      const Tensor &a = w_transposed ? slab : x_slab, &b = w_transposed ? x_slab : slab;
       multiply(op, transpose(a, 0, 1), b, dw, {.accumulate = at > 0});
     }
   }
-  if (wants_w && w_turned) dw = transpose(dw, 0, 1);
+  if (wants_w && w_transposed) dw = transpose(dw, 0, 1);
   return record(op, {&x, &w}, mean_of.of(losses), [dx, dw](const Tensor& dy) {
     Grads grads(2);
     if (dx.defined()) grads[0] = Mean::back(dx, dy);

@@ -1,4 +1,4 @@
-// Ops that move no numbers, or move them unchanged.
+// Ops that move no elements, or move them unchanged.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -50,7 +50,7 @@ void launch_copy(const Tensor& x, Make&& make) {
   if (x.type() != Type::i32) return launch("copy", x, make);
   launch_on("copy", x.device(), x.type(), make.template operator()<float>());
 }
-void move_numbers(const Tensor& x, const Tensor& y, bool add) {
+void move_elements(const Tensor& x, const Tensor& y, bool add) {
   if (x.count() == 0) return;
   require(!add || x.type() != Type::i32, "add: wants numbers, given i32");
   launch_copy(x, [&]<class T>() { return copy_of<T>(x, y, add); });
@@ -92,8 +92,8 @@ void copy_all(std::span<const Move> all) {
 
 }  // namespace
 
-void copy_into(const Tensor& x, const Tensor& y) { move_numbers(x, y, false); }
-void add_into(const Tensor& x, const Tensor& y) { move_numbers(x, y, true); }
+void copy_into(const Tensor& x, const Tensor& y) { move_elements(x, y, false); }
+void add_into(const Tensor& x, const Tensor& y) { move_elements(x, y, true); }
 
 Tensor contiguous(const Tensor& x) {
   if (x.contiguous()) return x;
@@ -164,7 +164,7 @@ Tensor concat(std::span<const Tensor> parts, int given_axis) {
     shape[axis] += part.size(axis);
     if (part.size(axis) == shape[axis]) only = &part;
   }
-  // All others have no numbers.
+  // All others have no elements.
   if (only->size(axis) == shape[axis]) return *only;
   Tensor y(shape, first.type());
   std::vector<Move> moves;
@@ -180,7 +180,7 @@ Tensor concat(std::span<const Tensor> parts, int given_axis) {
     at += part.size(axis);
   }
   copy_all(moves);
-  // Each part gets a tensor of its own: what flows back from elsewhere can be added to it in place.
+  // Each part gets a tensor of its own: gradients from elsewhere can be added to it in place.
   return record("concat", inputs, y, [axis, shapes, wanted](const Tensor& dy) {
     Grads grads(shapes.size());
     std::vector<Move> back;
@@ -216,16 +216,16 @@ std::vector<Tensor> unstack(const Tensor& x) {
   const Shape strides(std::span(x.strides().begin() + 1, x.strides().end()));
   std::vector<Tensor> parts;
   for (int64_t i = 0; i < x.size(0); ++i) parts.push_back(x.view(shape, strides, i * x.stride(0)));
-  // A record for all, which has no numbers and lies before those of the parts: in the backward pass
-  // its turn comes when theirs is over.
-  const auto waiting = std::make_shared<std::vector<Tensor>>(parts.size());
+  // A record for all, which has no elements and lies before those of the parts: in the backward
+  // pass its turn comes when theirs is over, and the deferred gradients are put together.
+  const auto deferred = std::make_shared<std::vector<Tensor>>(parts.size());
   const auto nothing = [type = x.type()] { return Tensor({0}, type); };
   const Tensor all =
-      record("unstack", {&x}, nothing(), [waiting, whole = x.shape(), shape](const Tensor& dy) {
+      record("unstack", {&x}, nothing(), [deferred, whole = x.shape(), shape](const Tensor& dy) {
         const Tensor dx(whole, dy.type());
         std::vector<Move> moves;
-        for (size_t i = 0; i < waiting->size(); ++i) {
-          Tensor& part = (*waiting)[i];
+        for (size_t i = 0; i < deferred->size(); ++i) {
+          Tensor& part = (*deferred)[i];
           if (!part.defined()) part = zeros(shape, dy.type());
           moves.push_back({part, dx.view(shape, row_major(shape), int64_t(i) * dx.stride(0))});
         }
@@ -233,8 +233,8 @@ std::vector<Tensor> unstack(const Tensor& x) {
         return Grads{dx};
       });
   for (size_t i = 0; i < parts.size(); ++i)
-    parts[i] = record("unstack", {&all}, parts[i], [waiting, i, nothing](const Tensor& dy) {
-      (*waiting)[i] = dy;
+    parts[i] = record("unstack", {&all}, parts[i], [deferred, i, nothing](const Tensor& dy) {
+      (*deferred)[i] = dy;
       return Grads{nothing()};
     });
   return parts;

@@ -1,4 +1,4 @@
-// From scores to weights, other than by softmax.
+// From scores to weights, other than by softmax: masks, sparse normalizations, hard attention.
 #include "heed/ops/ops.h"
 #include "heed/tensor/dispatch.h"
 

@@ -39,7 +39,7 @@ struct Parts {
   }
 };
 
-// Lets a parameter stand for x: the same numbers, and one place where their gradients gather.
+// Lets a parameter stand for x: the same elements, and one place where their gradients gather.
 void stand_for(const Tensor& parameter, const Tensor& x) {
   copy_into(x.detached(), parameter.detached());
   if (x.parameter_state() && !x.parameter_state()->grad)
@@ -233,7 +233,7 @@ class Plain {
       return static_cast<T>(-std::pow(2.0, -8.0 * double(h + 1) / double(s_.heads)) *
                             std::abs(double(away)));
     if (s_.distance == Distance::buckets) {
-      // Of 8 buckets 4 are for keys behind the query; 0 and 1 are exact, from 4 on all is far.
+      // Of 8 buckets 4 are for keys after the query; 0 and 1 are exact, from 4 on all is far.
       const int64_t bucket = std::vector<int64_t>{
           0, 1, 2, 2, 3}[static_cast<size_t>(std::min<int64_t>(4, std::abs(away)))];
       return parameter("bias.distance", bucket + (away > 0 ? 4 : 0), s_.heads)[h];

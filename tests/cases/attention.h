@@ -50,7 +50,7 @@ struct AttentionCase : Case {
   }
 };
 
-// The inputs are q, keys, values, with local attention the places, then all parameters.
+// The inputs are q, keys, values, with local attention the positions, then all parameters.
 AttentionCase attention_case(const AttentionSpec& spec);
 
 // Every score of the table, those that have a form by rank in that form too.

@@ -44,7 +44,7 @@ std::vector<T> product(const std::vector<T>& a, const std::vector<T>& b, int64_t
   return c;
 }
 template <class T>
-std::vector<T> turned(const std::vector<T>& x, int64_t rows, int64_t cols) {
+std::vector<T> transposed(const std::vector<T>& x, int64_t rows, int64_t cols) {
   std::vector<T> y(x.size());
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < cols; ++j)
@@ -163,7 +163,7 @@ Case linear_cross_entropy_case(bool tied) {
       },
       [=](const auto& in) {
         using T = Number<decltype(in)>;
-        const auto w = tied ? turned(in[1], words, depth) : in[1];
+        const auto w = tied ? transposed(in[1], words, depth) : in[1];
         const Arrays<T> logits{product(in[0], w, rows, depth, words)};
         if constexpr (std::is_same_v<T, double>)
           return loss.truth(logits);
@@ -376,7 +376,7 @@ Case add_dropout_norm_case(int64_t rows, int64_t n) {
   return c;
 }
 
-// Several ops read one tensor: what flows back comes together in place.
+// Several ops read one tensor: its gradients come together in place.
 Case shared_input_case(int64_t rows, int64_t n) {
   const Case norm = layer_norm_case(rows, n);
   return make(
@@ -423,19 +423,19 @@ Case linear_each_case() {
 }
 
 Case matmul_case(int64_t m, int64_t k, int64_t n, char form) {
-  const bool a_turned = form == 'T', b_turned = form == 't';
+  const bool a_transposed = form == 'T', b_transposed = form == 't';
   return make(
-      std::string("matmul ") + (a_turned   ? "aT b"
-                                : b_turned ? "a bT"
-                                           : "a b"),
-      {{a_turned ? Shape{k, m} : Shape{m, k}}, {b_turned ? Shape{n, k} : Shape{k, n}}},
+      std::string("matmul ") + (a_transposed   ? "aT b"
+                                : b_transposed ? "a bT"
+                                               : "a b"),
+      {{a_transposed ? Shape{k, m} : Shape{m, k}}, {b_transposed ? Shape{n, k} : Shape{k, n}}},
       [=](const std::vector<Tensor>& x) {
-        return matmul(a_turned ? transpose(x[0], 0, 1) : x[0],
-                      b_turned ? transpose(x[1], 0, 1) : x[1]);
+        return matmul(a_transposed ? transpose(x[0], 0, 1) : x[0],
+                      b_transposed ? transpose(x[1], 0, 1) : x[1]);
       },
       [=](const auto& in) {
-        return product(a_turned ? turned(in[0], k, m) : in[0],
-                       b_turned ? turned(in[1], n, k) : in[1], m, k, n);
+        return product(a_transposed ? transposed(in[0], k, m) : in[0],
+                       b_transposed ? transposed(in[1], n, k) : in[1], m, k, n);
       });
 }
 
@@ -587,7 +587,7 @@ std::vector<Case> ops() {
     all.push_back(softmax_case(3, n, false));
     all.push_back(softmax_case(3, n, true));
     all.push_back(layer_norm_case(35, n));
-    // Of one number, x / |x| is a step at 0, where differences say nothing.
+    // Of one element, x / |x| is a step at 0, where differences say nothing.
     if (n > 1) all.push_back(rms_norm_case(35, n));
     all.push_back(cross_entropy_case(4, n, 0));
     all.push_back(cross_entropy_case(4, n, 0.1));
@@ -605,7 +605,7 @@ std::vector<Case> ops() {
       [](const std::vector<Tensor>& x) {
         return reshape(transpose(reshape(x[0], {6, 4}), 0, 1), {2, -1});
       },
-      [](const auto& in) { return turned(in[0], 6, 4); }));
+      [](const auto& in) { return transposed(in[0], 6, 4); }));
   all.push_back(make(
       "slice", {{{3, 4}}}, [](const std::vector<Tensor>& x) { return slice(x[0], 1, 1, 3); },
       [](const auto& in) {

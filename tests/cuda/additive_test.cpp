@@ -1,6 +1,6 @@
 // Additive attention on the GPU against the CPU's in double, and its times. Usage: additive_test
 // [--time] [part of a case's name]. For each case and each result: the largest error, and the same
-// over the largest number; the error of the CPU's f32 body; whether two runs gave the same bits.
+// over the largest element; the error of the CPU's f32 body; whether two runs gave the same bits.
 //
 // f32 may err twice as much as the CPU's f32 body, and by 4 roundings at the scale of the result
 // and of what cancels in it: a score's gradient is the difference w g.value - w g.context.
@@ -46,9 +46,9 @@ struct Case {
   Bias bias = Bias::none;
   bool place = false, weights = false, add = false, back = true;
   float dropout = 0;
-  double spread = 1;    // of queries and keys
-  bool turned = false;  // [B, T, H, n] in memory
-  int64_t pad = 0;      // of each row: breaks alignment where it is odd
+  double spread = 1;        // of queries and keys
+  bool transposed = false;  // [B, T, H, n] in memory
+  int64_t pad = 0;          // of each row: breaks alignment where it is odd
   bool nan_unseen = false, nan_seen = false, one_batch_keys = false;
   bool steps = false;  // queries one by one, and what flows to the keys at the end
 };
@@ -64,7 +64,7 @@ struct Array {
   }
   Array(const Array&) = delete;
   ~Array() { cudaFree(device); }
-  void send() {  // rounds the host's numbers to T
+  void send() {  // rounds the host's elements to T
     std::vector<T> out(host.size());
     for (size_t i = 0; i < host.size(); ++i)
       out[i] = T(host[i]), host[i] = static_cast<float>(out[i]);
@@ -86,7 +86,8 @@ struct Layout {
 };
 Layout layout(const Case& c, int64_t batch, int64_t heads, int64_t rows, int64_t n) {
   const int64_t width = n + c.pad;
-  if (c.turned) return {rows * heads * width, width, heads * width, batch * rows * heads * width};
+  if (c.transposed)
+    return {rows * heads * width, width, heads * width, batch * rows * heads * width};
   return {heads * rows * width, rows * width, width, batch * rows * heads * width};
 }
 
@@ -121,9 +122,9 @@ class Problem {
         dv(c.heads * c.size),
         dbias(bias_count()),
         dplace(rows_),
-        step_log_sum(c.steps ? rows_ : 0),
-        left(c.steps ? c.queries * left_size() : 0),
-        joined(c.steps ? c.queries * left_size() : 0) {
+        step_lse(c.steps ? rows_ : 0),
+        saved(c.steps ? c.queries * saved_size() : 0),
+        joined(c.steps ? c.queries * saved_size() : 0) {
     Random random(7 + c.queries * 31 + c.keys);
     const auto fill = [&](auto& x, double scale) {
       for (float& y : x.host) y = static_cast<float>(random.normal() * scale);
@@ -233,7 +234,7 @@ class Problem {
   std::vector<Result> on_gpu() {
     const auto at = [](auto& x) { return x.device; };
     for (auto* x : {&context, &dq, &dk, &dvalue}) x->poison();
-    for (auto* x : {&lse, &weights, &dv, &dplace, &step_log_sum, &left, &joined}) x->poison();
+    for (auto* x : {&lse, &weights, &dv, &dplace, &step_lse, &saved, &joined}) x->poison();
     cudaMemset(dbias.device, 0, dbias.host.size() * sizeof(float));
     if (c_.add)
       for (auto [to, from] : {std::pair(&dk, &dk0), std::pair(&dvalue, &dvalue0)})
@@ -257,10 +258,10 @@ class Problem {
       for (Result& r : backward_results(get)) all.push_back(std::move(r));
     return all;
   }
-  // A decoder's steps: one query each, with arrays of their own for lse and for what is left.
+  // A decoder's steps: one query each, with arrays of their own for lse and for what is saved.
   void steps_forward(Cuda device) {
     for (int64_t t = 0; t < c_.queries; ++t) additive_attention<T>(device, step_at(t));
-    join(device, c_.queries, rows_ / c_.queries, 1, step_log_sum.device, lse.device);
+    join(device, c_.queries, rows_ / c_.queries, 1, step_lse.device, lse.device);
   }
   void steps_backward(Cuda device) {
     for (int64_t t = 0; t < c_.queries; ++t) {
@@ -268,13 +269,13 @@ class Problem {
       run(device, StepGrad<T>{.forward = step_at(t),
                               .dcontext = row_of(all.dcontext, t),
                               .dq = row_of(all.dq, t),
-                              .left = left.device + t * left_size()});
+                              .saved = saved.device + t * saved_size()});
     }
   }
   void steps_to_keys(Cuda device) {
     const AttentionGrad<T> all = backward<T>([](auto& x) { return x.device; }, range_device_);
     const Attention<T>& a = all.forward;
-    join(device, c_.queries, 2 * a.batch * a.heads, a.keys, left.device, joined.device);
+    join(device, c_.queries, 2 * a.batch * a.heads, a.keys, saved.device, joined.device);
     run(device, StepsGrad<T>{.batch = a.batch,
                              .heads = a.heads,
                              .steps = a.queries,
@@ -285,7 +286,7 @@ class Problem {
                              .k = a.k,
                              .dcontext = all.dcontext,
                              .v = a.v,
-                             .left = joined.device,
+                             .saved = joined.device,
                              .dk = all.dk,
                              .dvalue = all.dvalue,
                              .add = all.add,
@@ -305,13 +306,13 @@ class Problem {
     x.data += t * x.row;
     return x;
   }
-  int64_t left_size() const { return 2 * c_.batch * c_.heads * c_.keys; }
+  int64_t saved_size() const { return 2 * c_.batch * c_.heads * c_.keys; }
   Attention<T> step_at(int64_t t) {
     Attention<T> a = forward<T>([](auto& x) { return x.device; }, range_device_);
     a.queries = 1;
     a.q = row_of(a.q, t), a.context = row_of(a.context, t);
     if (a.range) a.range += 2 * t;
-    a.lse = step_log_sum.device + t * c_.batch * c_.heads;
+    a.lse = step_lse.device + t * c_.batch * c_.heads;
     return a;
   }
   // [T, rows, n] as [rows, T, n].
@@ -367,7 +368,7 @@ class Problem {
           range_.push_back(first), range_.push_back(last);
         }
   }
-  // The numbers of an array [B, H, T, n] without what lies between its rows.
+  // The elements of an array [B, H, T, n] without what lies between its rows.
   static std::vector<double> compact(const std::vector<double>& x, const Layout& l, int64_t batch,
                                      int64_t heads, int64_t rows, int64_t n) {
     std::vector<double> y;
@@ -412,7 +413,7 @@ class Problem {
   Layout lq_, lk_, lv_, ldk_, ldv_, lc_;
   int64_t rows_;
   Array<T> q, k, value, g, context, dq, dk, dvalue, dk0, dvalue0;
-  Array<float> v, lse, weights, bias, place, dv, dbias, dplace, step_log_sum, left, joined;
+  Array<float> v, lse, weights, bias, place, dv, dbias, dplace, step_lse, saved, joined;
   std::vector<Id> range_;
   std::vector<int64_t> lengths_;
   Id* range_device_ = nullptr;
@@ -519,7 +520,7 @@ double microseconds_in_graph(const std::function<void(Cuda)>& f) {
   return all[all.size() / 2];
 }
 
-// The steps of a decoder, in a graph: a step forward, a step back, the keys at the end.
+// The steps of a decoder, in a graph: a step forward, a step backward, the keys at the end.
 template <class T>
 void time_steps(const Case& c) {
   Problem<T> p(c);
@@ -632,7 +633,7 @@ int main(int count, char** given) {
   add("wider values", 1, 1, 1, 40, 70, 40, 1100);
   add("sentences", 4, 1, 1, 50, 50, 512, 512);
   add("groups", 2, 6, 2, 45, 70, 33, 20);
-  add("groups turned", 2, 4, 2, 45, 70, 32, 24, [](Case& c) { c.turned = true; });
+  add("groups transposed", 2, 4, 2, 45, 70, 32, 24, [](Case& c) { c.transposed = true; });
   add("rows apart", 2, 2, 2, 45, 70, 32, 24, [](Case& c) { c.pad = 3; });
   add("one batch of keys", 3, 2, 2, 45, 70, 32, 24, [](Case& c) { c.one_batch_keys = true; });
   add("ragged", 3, 2, 1, 50, 200, 64, 48, [](Case& c) { c.range = Range::ragged; });
@@ -655,7 +656,7 @@ int main(int count, char** given) {
   add("add, one part", 2, 2, 2, 40, 170, 24, 32, [](Case& c) { c.add = true; });
   add("all", 2, 4, 2, 60, 300, 40, 44, [](Case& c) {
     c.range = Range::any, c.bias = Bias::whole, c.place = c.weights = c.add = true;
-    c.dropout = 0.1f, c.turned = true;
+    c.dropout = 0.1f, c.transposed = true;
   });
   add("large", 2, 1, 1, 40, 170, 64, 32, [](Case& c) { c.spread = 7; });
   add("larger", 2, 1, 1, 40, 170, 64, 32, [](Case& c) { c.spread = 12; });
@@ -690,7 +691,8 @@ int main(int count, char** given) {
   add("steps, in turns", 3, 1, 1, 4, 100, 512, 1024,
       [](Case& c) { c.steps = c.nan_unseen = true, c.range = Range::ragged; });
   add("steps, odd", 3, 2, 2, 37, 41, 7, 5, steps);
-  add("steps, heads turned", 3, 4, 4, 20, 60, 32, 20, [](Case& c) { c.steps = c.turned = true; });
+  add("steps, heads transposed", 3, 4, 4, 20, 60, 32, 20,
+      [](Case& c) { c.steps = c.transposed = true; });
   add("steps, add", 2, 2, 2, 20, 70, 24, 32, [](Case& c) { c.steps = c.add = true; });
   add("steps, ragged, NaN", 6, 2, 2, 70, 60, 33, 20,
       [](Case& c) { c.steps = c.nan_unseen = true, c.range = Range::ragged; });

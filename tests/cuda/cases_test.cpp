@@ -1,6 +1,6 @@
-// On a GPU: every case of both tables agrees with the CPU's f64, on the way there and back, within
+// On a GPU: every case of both tables agrees with the CPU's f64, forward and backward, within
 // twice what the composed form gets wrong in f32 here or on the CPU; and what the tables have not:
-// whole sequences and decoders against their steps, larger sizes, bf16, what is no number.
+// whole sequences and decoders against their steps, larger sizes, bf16, what is non-finite.
 #include <algorithm>
 #include <cmath>
 
@@ -77,7 +77,7 @@ void compare(const std::string& name, const std::vector<Tensor>& f32, F f, F com
   ASSERT_EQ(truth.size(), gpu.size());
   for (size_t i = 0; i < truth.size(); ++i) {
     ASSERT_EQ(truth[i].size(), gpu[i].size()) << "part " << i;
-    // Twice what f32 gets wrong, and four roundings of the largest number and of what cancels.
+    // Twice what f32 gets wrong, and four roundings of the largest element and of what cancels.
     const double composed_error = std::max(worst(truth[i], cpu[i]), worst(truth[i], here[i]));
     const double allowed = 2 * composed_error + 4 * 0x1p-23 * largest(truth[i]) +
                            (part && i > 0 ? 4 * 0x1p-23 * largest(cancels[i]) : 0);
@@ -152,8 +152,8 @@ TEST_F(OnGpu, ASequenceAtOnceIsItsSteps) {
   }
 }
 
-// In bf16, against the CPU's steps in f64 from the same numbers: an emulation that rounds where the
-// kernels do is up to 0.9 2^-8 of the largest number away. 20 does not fit: f32 between casts.
+// In bf16, against the CPU's steps in f64 from the same inputs: an emulation that rounds where the
+// kernels do is up to 0.9 2^-8 of the largest element away. 20 does not fit: f32 between casts.
 TEST_F(OnGpu, ASequenceInBf16IsItsSteps) {
   for (const Cell cell : {Cell::rnn, Cell::gru, Cell::lstm})
     for (const int64_t n : {20, 64, 160}) {
@@ -191,8 +191,8 @@ TEST_F(OnGpu, ASequenceInBf16IsItsSteps) {
     }
 }
 
-// The decoder as one op in bf16, against its steps in f64 from the same numbers. bf16 has 8 bits:
-// an emulation that rounds where the kernels do is up to 1.1 2^-8 of the largest number away.
+// The decoder as one op in bf16, against its steps in f64 from the same inputs. bf16 has 8 bits: an
+// emulation that rounds where the kernels do is up to 1.1 2^-8 of the largest element away.
 // Several slices of products, keys in turns, rows that fill no tile, sentences without a key.
 TEST_F(OnGpu, ADecoderInOneOpIsItsSteps) {
   struct Size {
@@ -301,7 +301,7 @@ TEST_F(OnGpu, LargerSizesAgreeToo) {
     }
 }
 
-// In bf16 and recorded, against f64: nothing that stands at a padded place counts.
+// In bf16 and recorded, against f64: nothing that stands at a padded position counts.
 void compare_in_bf16(int64_t B, int64_t H, int64_t T, int64_t d, const Mask& mask,
                      const std::vector<Id>& lengths) {
   const int64_t G = H / 2;
@@ -344,8 +344,8 @@ TEST_F(OnGpu, AttentionInBf16SeesWhatItsMaskShows) {
   }
 }
 
-// As many heads as make blocks of warpgroups stay, on 132 processors, and take three tiles of
-// queries one behind the other, or two pairs of them.
+// As many heads as make the kernel of warpgroups persistent, on 132 processors: blocks take three
+// tiles of queries one after the other, or two pairs of them.
 TEST_F(OnGpu, AttentionOfManyHeadsInBf16SeesWhatItsMaskShows) {
   struct Size {
     int64_t B, T, d;
@@ -357,7 +357,7 @@ TEST_F(OnGpu, AttentionOfManyHeadsInBf16SeesWhatItsMaskShows) {
   }
 }
 
-// What stands at a key, no number included, reaches only the queries that see it: also by plain ops
+// What stands at a key, NaN included, reaches only the queries that see it: also by plain ops
 // (weights wanted while recording, sparse and hard ones).
 TEST_F(OnGpu, AKeyThatOnlySomeSeeReachesNoOther) {
   struct Way {

@@ -3,11 +3,11 @@
 //
 //   dot_test           all cases: PASS or FAIL
 //   dot_test --time    how long, and what share of the GPU's peak that is
-//   dot_test ... NAME  only what has NAME in its name, as in "bf16 staying"
+//   dot_test ... NAME  only what has NAME in its name, as in "bf16 persistent"
 //
 // What is allowed. f32: twice the error of the CPU's f32 body, and 4 roundings at the size of the
-// largest number of the result, since both are sums in some order. bf16: 2 roundings of bf16, each
-// 2^-8 of the largest number: one when it is stored, one for the weights and slopes that tensor
+// largest element of the result, since both are sums in some order. bf16: 2 roundings of bf16, each
+// 2^-8 of the largest element: one when it is stored, one for the weights and dscores that tensor
 // cores read as bf16. What is f32 beside bf16: as for f32, but 2^-20, since tensor cores cut sums
 // off where others round them, and take 2^x within 2^-22. What a gradient is made from (context,
 // lse) is what came out of the GPU, for both.
@@ -86,7 +86,7 @@ std::vector<Case> cases() {
       {"T 1000 causal", {1, 2, 2, 1000, 1000, 128, 128}, {.mask = Mask::causal}},
       {"T 1000 window", {1, 2, 2, 1000, 1000, 64, 64}, {.mask = Mask::window}},
       {"T 513 holes", {2, 2, 1, 513, 391, 64, 64}, {.mask = Mask::holes, .nan = true}},
-      // Warpgroup products: more than 64 queries and keys, 64 or 128 columns; tiles of 64 and 128.
+      // Warpgroup MMA: more than 64 queries and keys, 64 or 128 columns; tiles of 64 and 128.
       {"T 65", {2, 2, 2, 65, 65, 64, 64}},
       {"T 65 128", {2, 2, 2, 65, 65, 128, 128}},
       {"T 128, 192", {2, 3, 3, 128, 192, 64, 64}, {.lay = Lay::heads}},
@@ -100,15 +100,17 @@ std::vector<Case> cases() {
       {"T 900 window 128", {2, 2, 2, 900, 900, 128, 128}, {.mask = Mask::window, .add = true}},
       {"T 640 grouped", {2, 6, 2, 640, 700, 128, 128}, {.mask = Mask::causal, .add = true}},
       {"T 640 grouped 64", {2, 8, 2, 640, 700, 64, 64}, {.mask = Mask::ragged, .nan = true}},
-      // As many heads as make blocks stay, on 132 processors; most then take several tiles of
-      // queries each.
-      {"staying", {66, 4, 2, 130, 300, 128, 128}, {.mask = Mask::causal}},
-      {"staying, ragged", {66, 4, 4, 200, 150, 128, 128}, {.mask = Mask::ragged, .nan = true}},
-      {"staying, three tiles", {66, 2, 1, 270, 140, 128, 128}, {.mask = Mask::holes, .nan = true}},
-      {"staying, one tile", {132, 2, 1, 100, 140, 64, 64}, {.mask = Mask::holes, .nan = true}},
-      {"staying, two groups", {66, 2, 2, 200, 300, 64, 64}, {.mask = Mask::causal}},
-      {"staying, three groups", {66, 2, 2, 300, 300, 64, 64}, {.mask = Mask::causal}},
-      {"staying, some without work", {62, 2, 2, 200, 150, 64, 64}, {.mask = Mask::ragged}},
+      // As many heads as make the kernel persistent, on 132 processors; most blocks then take
+      // several tiles of queries each.
+      {"persistent", {66, 4, 2, 130, 300, 128, 128}, {.mask = Mask::causal}},
+      {"persistent, ragged", {66, 4, 4, 200, 150, 128, 128}, {.mask = Mask::ragged, .nan = true}},
+      {"persistent, three tiles",
+       {66, 2, 1, 270, 140, 128, 128},
+       {.mask = Mask::holes, .nan = true}},
+      {"persistent, one tile", {132, 2, 1, 100, 140, 64, 64}, {.mask = Mask::holes, .nan = true}},
+      {"persistent, two groups", {66, 2, 2, 200, 300, 64, 64}, {.mask = Mask::causal}},
+      {"persistent, three groups", {66, 2, 2, 300, 300, 64, 64}, {.mask = Mask::causal}},
+      {"persistent, some without work", {62, 2, 2, 200, 150, 64, 64}, {.mask = Mask::ragged}},
       {"one key batch long", {3, 2, 2, 140, 170, 64, 64}, {.one_key_batch = true}},
       {"one key head long", {3, 4, 2, 140, 170, 128, 128}, {.one_key_head = true}},
       {"one gradient long", {3, 2, 2, 140, 170, 64, 64}, {.one_gradient = true}},
@@ -336,7 +338,7 @@ class Memory {
       check(cudaMalloc(&p, bytes), "cudaMalloc");
       check(cudaMemcpy(p, x.data(), x.size() * sizeof(T), cudaMemcpyHostToDevice), "copying");
     } else {
-      p = std::malloc(bytes + 256);  // the CPU's kernels never read behind; room for their faults
+      p = std::malloc(bytes + 256);  // the CPU's kernels never read past the end; for their faults
       std::memcpy(p, x.data(), x.size() * sizeof(T));
     }
     all_.push_back(p);
@@ -371,7 +373,7 @@ struct Output {
 };
 using Outputs = std::vector<Output>;
 
-// Forward and back. `from`: the context and lse that the backward pass reads, if not its own.
+// Forward and backward. `from`: the context and lse that the backward pass reads, if not its own.
 template <class Device, class T>
 Outputs run_both(const Problem& p, const Outputs* from) {
   using W = Wide<T>;
@@ -446,7 +448,7 @@ Outputs run_both(const Problem& p, const Outputs* from) {
   return out;
 }
 
-// The largest difference; infinite where one is no number and the other is.
+// The largest difference; infinite where one is NaN and the other is not.
 double distance(const Numbers& x, const Numbers& y) {
   double most = 0;
   for (size_t i = 0; i < x.size(); ++i) {

@@ -1,10 +1,10 @@
 // A kernel on a GPU against the CPU's: its arrays on both, and what it may err by.
 //
 // Every case runs the CPU's body in f64 (the reference) and in f32, and the GPU's twice, on the
-// same numbers (rounded to the type first). Allowed: twice the error of the CPU's f32 body and 4
-// roundings of f32 at the scale of the result (the largest number of the array; activations: each
-// number); where bf16 is stored, 2 roundings of bf16 at that scale: one is the storing itself, the
-// second for numbers next to the border between two. What only moves or selects numbers has to be
+// same elements (rounded to the type first). Allowed: twice the error of the CPU's f32 body and 4
+// roundings of f32 at the scale of the result (the largest element of the array; activations: each
+// element); where bf16 is stored, 2 roundings of bf16 at that scale: one is the storing itself, the
+// second for elements next to the border between two. What only moves or selects elements has to be
 // exact. Both GPU runs must give the same bits and leave what lies around the arrays alone.
 #pragma once
 
@@ -31,7 +31,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr int64_t kGuard = 64;  // numbers before and behind an array
+constexpr int64_t kGuard = 64;  // elements before and after an array
 
 enum class Kind { type, wide, id, number, raw };  // T, Wide<T>, Id, double, 8-byte words
 
@@ -92,30 +92,33 @@ double rounded(double x) {
   return static_cast<float>(x);
 }
 
-// The arrays of a case in the CPU's memory, as numbers of type T (f32 or f64), rounded to G before.
+// The arrays of a case in the CPU's memory, as elements of type T (f32 or f64), rounded to G
+// before.
 template <class T, class G>
 struct OnCpu {
   using Type = T;
-  std::vector<std::vector<T>> numbers;
+  std::vector<std::vector<T>> elements;
   std::vector<std::vector<Id>> id_arrays;
   std::vector<std::vector<double>> doubles;
   std::vector<std::vector<uint64_t>> raws;
 
   explicit OnCpu(const std::vector<Array>& arrays) {
     const size_t count = arrays.size();
-    numbers.resize(count), id_arrays.resize(count), doubles.resize(count), raws.resize(count);
+    elements.resize(count), id_arrays.resize(count), doubles.resize(count), raws.resize(count);
     for (size_t a = 0; a < count; ++a)
       for (int64_t i = 0; i < arrays[a].n; ++i) switch (arrays[a].kind) {
-          case Kind::type: numbers[a].push_back(static_cast<T>(rounded<G>(arrays[a].at(i)))); break;
+          case Kind::type:
+            elements[a].push_back(static_cast<T>(rounded<G>(arrays[a].at(i))));
+            break;
           case Kind::wide:
-            numbers[a].push_back(static_cast<T>(rounded<float>(arrays[a].at(i))));
+            elements[a].push_back(static_cast<T>(rounded<float>(arrays[a].at(i))));
             break;
           case Kind::id: id_arrays[a].push_back(static_cast<Id>(arrays[a].at(i))); break;
           case Kind::number: doubles[a].push_back(arrays[a].at(i)); break;
           case Kind::raw: raws[a].push_back(arrays[a].words[static_cast<size_t>(i)]); break;
         }
   }
-  T* t(int a) { return numbers[static_cast<size_t>(a)].data(); }
+  T* t(int a) { return elements[static_cast<size_t>(a)].data(); }
   T* w(int a) { return t(a); }
   Id* id(int a) { return id_arrays[static_cast<size_t>(a)].data(); }
   double* d(int a) { return doubles[static_cast<size_t>(a)].data(); }
@@ -125,25 +128,25 @@ struct OnCpu {
     switch (arrays[a].kind) {
       case Kind::id: return id_arrays[a][at];
       case Kind::number: return doubles[a][at];
-      default: return static_cast<double>(numbers[a][at]);
+      default: return static_cast<double>(elements[a][at]);
     }
   }
 };
 
-// The same in the GPU's memory, each between guards and `shift` numbers off a 256-byte border.
+// The same in the GPU's memory, each between guards and `shift` elements off a 256-byte border.
 template <class T>
 struct OnGpu {
   using Type = T;
-  struct Place {
+  struct Allocation {
     char* block = nullptr;
     int64_t size = 0, before = 0, bytes = 0;  // of a number; before the array; of the array
   };
-  std::vector<Place> places;
+  std::vector<Allocation> allocations;
   int64_t shift;
 
   OnGpu(const std::vector<Array>& arrays, int64_t off) : shift(off) {
     for (const Array& a : arrays) {
-      Place p;
+      Allocation p;
       p.size = a.kind == Kind::type                         ? int64_t{sizeof(T)}
                : a.kind == Kind::wide || a.kind == Kind::id ? 4
                                                             : 8;
@@ -153,12 +156,12 @@ struct OnGpu {
       check(cudaMalloc(reinterpret_cast<void**>(&p.block),
                        static_cast<size_t>(p.before + p.bytes + kGuard * p.size)),
             "cudaMalloc");
-      places.push_back(p);
+      allocations.push_back(p);
     }
     set(arrays);
   }
   ~OnGpu() {
-    for (const Place& p : places) cudaFree(p.block);
+    for (const Allocation& p : allocations) cudaFree(p.block);
   }
   OnGpu(const OnGpu&) = delete;
 
@@ -181,7 +184,7 @@ struct OnGpu {
   }
   void set(const std::vector<Array>& arrays) {
     for (size_t a = 0; a < arrays.size(); ++a) {
-      const Place& p = places[a];
+      const Allocation& p = allocations[a];
       check(cudaMemset(p.block, 0x5A, static_cast<size_t>(p.before + p.bytes + kGuard * p.size)),
             "cudaMemset");
       const int64_t period =
@@ -206,7 +209,7 @@ struct OnGpu {
   }
   template <class P>
   P* at(int a) {
-    const Place& p = places[static_cast<size_t>(a)];
+    const Allocation& p = allocations[static_cast<size_t>(a)];
     return reinterpret_cast<P*>(p.block + p.before);
   }
   T* t(int a) { return at<T>(a); }
@@ -217,14 +220,14 @@ struct OnGpu {
 
   // The whole block, guards included.
   std::vector<char> bytes(size_t a) const {
-    const Place& p = places[a];
+    const Allocation& p = allocations[a];
     std::vector<char> host(static_cast<size_t>(p.before + p.bytes + kGuard * p.size));
     check(cudaMemcpy(host.data(), p.block, host.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
     return host;
   }
   double value(const std::vector<Array>& arrays, size_t a, const std::vector<char>& host,
                int64_t i) const {
-    const char* from = host.data() + places[a].before + i * places[a].size;
+    const char* from = host.data() + allocations[a].before + i * allocations[a].size;
     if (arrays[a].kind == Kind::type && sizeof(T) == 2) {
       bf16 y;
       std::memcpy(&y, from, 2);
@@ -245,7 +248,7 @@ struct OnGpu {
     return y;
   }
   bool guarded(size_t a, const std::vector<char>& host) const {
-    const Place& p = places[a];
+    const Allocation& p = allocations[a];
     const auto whole = [](char c) { return c == 0x5A; };
     return std::all_of(host.begin(), host.begin() + p.before, whole) &&
            std::all_of(host.begin() + p.before + p.bytes, host.end(), whole);
@@ -256,12 +259,12 @@ struct OnGpu {
 
 struct Options {
   bool exact = false;      // the bits of the CPU's f32 body, rounded to the type
-  bool each = false;       // errors are relative to each number, not to the largest
+  bool each = false;       // errors are relative to each element, not to the largest
   bool only_time = false;  // too large for a reference
   int64_t shift = 0;
   double bytes = 0,
-         flops = 0;  // of one run; bytes with numbers of 4 (bf16: their `half` share halved)
-  double half = 1;   // share of the bytes that are numbers of type T
+         flops = 0;  // of one run; bytes with elements of 4 (bf16: their `half` share halved)
+  double half = 1;   // share of the bytes that are elements of type T
 };
 
 struct Errors {

@@ -120,9 +120,9 @@ class Searches : public OnGpu, public testing::WithParamInterface<size_t> {
 };
 INSTANTIATE_TEST_SUITE_P(OnGpu, Searches, testing::Range(size_t{0}, searched().size()));
 
-// The words of a search whose steps are graphs are those of one whose kernels are launched one by
+// The tokens of a search whose steps are graphs are those of one whose kernels are launched one by
 // one, over batches of several sizes, all of which come back. Beams of any length end at different
-// times, and the third batch's outgrow the first room of caches.
+// times, and the third batch's outgrow the first size of the KV caches.
 TEST_P(Searches, OfGraphsAreThoseOfKernels) {
   SCOPED_TRACE(to_json(config_));
   TwoSearches two(config_);
@@ -213,7 +213,7 @@ std::vector<ModelConfig> models() {
                    .inner = 64,
                    .inner_dropout = 0.1,
                    .position = position});
-  // Heads of 32 numbers, two of them with the same keys: in bf16 attention is on tensor cores.
+  // Heads of 32 elements, two of them with the same keys: in bf16 attention is on tensor cores.
   ModelConfig wide = out.back();
   wide.size = 128, wide.key_heads = 2, wide.encoder_layers = wide.decoder_layers = 1;
   out.push_back(wide);

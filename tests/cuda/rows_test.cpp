@@ -168,7 +168,7 @@ void elementwise() {
                     .shift = shift,
                     .bytes = c.time && !shift ? (add ? 12.0 : 8.0) * double(n) : 0});
       }
-  // Backwards: the pointers stand at the last number.
+  // Backwards: the pointers stand at the last element.
   both_cases("copy backwards" + shape({8, 33}), {in(8 * 33), out(8 * 33)},
              [](auto& m) {
                return Copy<TYPE(m)>{.add = false,
@@ -592,8 +592,8 @@ void tables() {
     }
 }
 
-// A decoder's memory: two arrays in one launch, in place and into another room, then one position
-// more.
+// A decoder's KV cache: two arrays in one launch, in place and into a larger cache, then one
+// position more.
 void caches() {
   struct Size {
     int64_t groups, group, outer, room, n, length;
@@ -641,12 +641,12 @@ void cells() {
   for (Cell cell : {Cell::rnn, Cell::gru, Cell::lstm})
     for (auto [rows, n] : {std::pair<int64_t, int64_t>{1, 1}, {7, 37}, {64, 512}, {128, 1024}})
       for (bool live : {false, true}) {
-        const int64_t g = gate_count(cell), kept = kept_gates(cell), far = n + 3;
+        const int64_t g = gate_count(cell), saved = saved_gates(cell), far = n + 3;
         Array alive = ids_below(rows, 2);
         f32_case(
             std::string("cell_step ") + names[int(cell)] + (live ? " live" : "") + shape({rows, n}),
             {in(rows * g * n), in(rows * g * n), in(rows * far), in(rows * n), alive,
-             changed(in(rows * far)), changed(in(rows * n)), changed(in(rows * kept * n))},
+             changed(in(rows * far)), changed(in(rows * n)), changed(in(rows * saved * n))},
             [=](auto& m) {
               return CellStep<TYPE(m)>{.cell = cell,
                                        .rows = rows,
@@ -665,10 +665,10 @@ void cells() {
                                        .c_new = m.t(6),
                                        .c_new_row = n,
                                        .gates = m.t(7),
-                                       .gates_row = kept * n};
+                                       .gates_row = saved * n};
             },
-            {.bytes = rows >= 64 && live ? 4.0 * double(rows * n * (2 * g + kept + 4)) : 0});
-        Array gates = in(rows * kept * n);
+            {.bytes = rows >= 64 && live ? 4.0 * double(rows * n * (2 * g + saved + 4)) : 0});
+        Array gates = in(rows * saved * n);
         for (double& v : gates.pattern) v = 1 / (1 + std::exp(-v));
         for (bool more : {false, true})  // dc_new and du
           f32_case(
@@ -682,7 +682,7 @@ void cells() {
                                              .rows = rows,
                                              .n = n,
                                              .gates = m.t(0),
-                                             .gates_row = kept * n,
+                                             .gates_row = saved * n,
                                              .h = m.t(1),
                                              .h_row = far,
                                              .c = m.t(2),
@@ -704,7 +704,7 @@ void cells() {
                                              .dc_row = n};
               },
               {.bytes =
-                   rows >= 64 && live && more ? 4.0 * double(rows * n * (2 * g + kept + 6)) : 0});
+                   rows >= 64 && live && more ? 4.0 * double(rows * n * (2 * g + saved + 6)) : 0});
       }
 }
 

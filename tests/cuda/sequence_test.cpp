@@ -55,10 +55,10 @@ struct Case {
   int64_t rows, length, n;
   int parts;
   bool ragged = false;
-  bool first_backward = false;  // else the first part runs forward; the second always back
+  bool first_backward = false;  // else the first part runs forward; the second always backward
 
   int64_t gates() const { return gate_count(cell); }
-  int64_t kept() const { return kept_gates(cell); }
+  int64_t saved() const { return saved_gates(cell); }
   bool lstm() const { return cell == Cell::lstm; }
   bool gru() const { return cell == Cell::gru; }
   bool backward(int part) const { return part == 1 || first_backward; }
@@ -105,7 +105,7 @@ std::vector<int64_t> output_sizes(const Case& k) {
   const int64_t states = k.rows * k.length * k.n, row = k.rows * k.n;
   return {states,
           k.lstm() ? states : 0,
-          states * k.kept(),
+          states * k.saved(),
           states * k.gates(),
           k.gru() ? states * k.gates() : 0,
           row,
@@ -114,7 +114,7 @@ std::vector<int64_t> output_sizes(const Case& k) {
 
 // ---- on the CPU, step by step
 
-// To 10 bits behind the point, ties away from zero: cvt.rna.tf32.
+// To 10 bits after the point, ties away from zero: cvt.rna.tf32.
 float tf32(float x) {
   return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + 0x1000u) & 0xFFFFE000u);
 }
@@ -122,7 +122,7 @@ float tf32(float x) {
 bool nearly_tied(float x) {
   return std::abs(static_cast<int>(std::bit_cast<uint32_t>(x) & 0x1FFFu) - 0x1000) <= 16;
 }
-std::atomic<int> ties = 0;  // states and slopes that were, since it was set to 0
+std::atomic<int> ties = 0;  // states and gradients that were, since it was set to 0
 template <class T>
 std::vector<T> as(const std::vector<float>& x, bool rounded = false) {
   std::vector<T> y;
@@ -153,21 +153,21 @@ void product(int64_t rows, int64_t k, int64_t n, const T* a, int64_t a_row, cons
 template <class T>
 Outputs<T> on_cpu(const Case& k, int part, const Inputs& in, const std::vector<Id>& live,
                   bool rounded, const Outputs<float>* given = nullptr) {
-  const int64_t n = k.n, rows = k.rows, width = k.gates() * n, kept = k.kept() * n;
-  const int64_t state_row = k.length * n, x_row = k.length * width, kept_row = k.length * kept;
+  const int64_t n = k.n, rows = k.rows, width = k.gates() * n, saved = k.saved() * n;
+  const int64_t state_row = k.length * n, x_row = k.length * width, saved_row = k.length * saved;
   const std::vector<T> x = as<T>(in.x), u = as<T>(in.u, rounded), bias = as<T>(in.bias);
   const std::vector<T> h0 = as<T>(in.h0), c0 = as<T>(in.c0), dh_all = as<T>(in.dh),
                        dc_all = as<T>(in.dc);
-  std::vector<T> turned(u.size());  // [width, n]
+  std::vector<T> transposed(u.size());  // [width, n]
   for (int64_t i = 0; i < n; ++i)
-    for (int64_t j = 0; j < width; ++j) turned[size(j * n + i)] = u[size(i * width + j)];
+    for (int64_t j = 0; j < width; ++j) transposed[size(j * n + i)] = u[size(i * width + j)];
   Outputs<T> out;
   for (const int64_t count : output_sizes(k)) out.emplace_back(size(count));
   const auto time = [&](int64_t step) { return k.backward(part) ? k.length - 1 - step : step; };
   const auto live_at = [&](int64_t t) { return k.ragged ? live.data() + t * rows : nullptr; };
   T *h = out[0].data(), *c = out[1].data(), *gates = out[2].data(), *dx = out[3].data();
   T* du = k.gru() ? out[4].data() : dx;
-  // What a step reads of other steps and of the way forward.
+  // What a step reads of other steps and of the forward pass.
   Outputs<T> earlier;
   if (given)
     for (const std::vector<float>& a : *given) earlier.push_back(as<T>(a));
@@ -200,8 +200,8 @@ Outputs<T> on_cpu(const Case& k, int part, const Inputs& in, const std::vector<I
                            .h_new_row = state_row,
                            .c_new = k.lstm() ? c + t * n : nullptr,
                            .c_new_row = state_row,
-                           .gates = gates + t * kept,
-                           .gates_row = kept_row});
+                           .gates = gates + t * saved,
+                           .gates_row = saved_row});
   }
   std::vector<T> dh(size(rows * n)), dc(size(rows * n)), dh_new(dh), dc_new(dh);
   for (int64_t step = k.length - 1; step >= 0; --step) {
@@ -216,8 +216,8 @@ Outputs<T> on_cpu(const Case& k, int part, const Inputs& in, const std::vector<I
     run(Cpu{}, CellStepGrad<T>{.cell = k.cell,
                                .rows = rows,
                                .n = n,
-                               .gates = old_gates + t * kept,
-                               .gates_row = kept_row,
+                               .gates = old_gates + t * saved,
+                               .gates_row = saved_row,
                                .h = first ? h0.data() : old_h + time(step - 1) * n,
                                .h_row = first ? n : state_row,
                                .c = !k.lstm() ? nullptr
@@ -239,7 +239,7 @@ Outputs<T> on_cpu(const Case& k, int part, const Inputs& in, const std::vector<I
                                .dh_row = n,
                                .dc = k.lstm() ? dc.data() : nullptr,
                                .dc_row = n});
-    product(rows, width, n, old_du + t * width, x_row, turned.data(), dh.data(), n, rounded);
+    product(rows, width, n, old_du + t * width, x_row, transposed.data(), dh.data(), n, rounded);
   }
   out[5] = dh;
   if (k.lstm()) out[6] = dc;
@@ -269,7 +269,7 @@ std::vector<Inputs> draw(const Case& k) {
 
 // ---- on the GPU
 
-constexpr int64_t kGuard = 64;  // numbers before and behind an array: 256 bytes
+constexpr int64_t kGuard = 64;  // elements before and after an array: 256 bytes
 
 // An array between guards, freed at the end.
 class Array {
@@ -331,15 +331,15 @@ struct OnGpu {
       for (const int64_t n : {all * width, k.n * width, width, row, k.lstm() ? row : 0})
         in.emplace_back(n);
       for (const int64_t n :
-           {all * k.kept() * k.n, all * width, k.gru() ? all * width : 0, row, k.lstm() ? row : 0})
+           {all * k.saved() * k.n, all * width, k.gru() ? all * width : 0, row, k.lstm() ? row : 0})
         out.emplace_back(n);
     }
   }
   // Numbers of one part into the states side by side.
   void spread(const std::vector<float>& from, int part, std::vector<float>& to) const {
-    for (size_t i = 0; i < from.size(); ++i) to[place(i, part)] = from[i];
+    for (size_t i = 0; i < from.size(); ++i) to[index(i, part)] = from[i];
   }
-  size_t place(size_t i, int part) const {
+  size_t index(size_t i, int part) const {
     return i / size(k.n) * size(state_row) + size(part * k.n) + i % size(k.n);
   }
   void set(const std::vector<Inputs>& parts, const std::vector<Id>& alive) {
@@ -489,7 +489,7 @@ void test(const Case& k) {
         const std::vector<float>& from = once[a < 2 ? a : a + 5 * size(part)];
         std::vector<float>& to = mine.emplace_back(size(count));
         for (size_t i = 0; i < to.size(); ++i)
-          to[i] = from[size(kGuard) + (a < 2 ? gpu.place(i, part) : i)];
+          to[i] = from[size(kGuard) + (a < 2 ? gpu.index(i, part) : i)];
       }
       // Says of all arrays the one that is nearest to what is allowed.
       const auto compare = [&](const char* how, const Outputs<double>& exact,
@@ -594,8 +594,8 @@ void time(const Case& k) {
         2.0 * k.parts * double(k.rows) * double(k.length) * double(k.n) * double(k.gates() * k.n);
     // Read once and written once, all parts: x, h, gates; and gates, h, dh, dx (and a gru's du).
     const double each = 4.0 * k.parts * double(k.rows * k.length * k.n);
-    const double moved[] = {each * double(k.gates() + 1 + k.kept()),
-                            each * double(k.kept() + 2 + k.gates() * (k.gru() ? 2 : 1))};
+    const double moved[] = {each * double(k.gates() + 1 + k.saved()),
+                            each * double(k.saved() + 2 + k.gates() * (k.gru() ? 2 : 1))};
     for (int back = 0; back < 2; ++back) {
       const double us = microseconds([&] {
         if (back)

@@ -1,8 +1,8 @@
-// Hopper's warpgroup products as dot_wgmma.cuh gives them, one form after the other, against sums
-// on the CPU: where a tile lies, where its parts are found, which number is in which register.
+// Hopper's warpgroup MMA (wgmma) as dot_wgmma.cuh gives it, one form after the other, against sums
+// on the CPU: where a tile lies, where its parts are found, which element is in which register.
 // Inputs are small whole numbers, so that every sum is exact. Other readings of the fields that say
 // how a tile lies are tried last, and printed: should a form be wrong, one of them is right.
-// Between, the ring: two groups that multiply, four warps that fetch, registers handed over.
+// Between, the ring: two consumer warpgroups, four producer warps with the TMA, setmaxnreg.
 #include <cstdio>
 #include <vector>
 
@@ -30,8 +30,8 @@ struct TestTile {
   Barrier there;
 };
 template <int kRows>
-Boxes<kRows> matrix_of(const bf16* x, int64_t rows, int64_t size) {
-  return boxes_of<kRows>({x, 0, 0, size}, 1, 1, rows, size);
+TensorMap<kRows> matrix_of(const bf16* x, int64_t rows, int64_t size) {
+  return tensor_map_of<kRows>({x, 0, 0, size}, 1, 1, rows, size);
 }
 
 // x has 64 rows of D columns, y 64, in the wide forms 128. shared: out[64][64] = x . y^T over D
@@ -39,8 +39,8 @@ Boxes<kRows> matrix_of(const bf16* x, int64_t rows, int64_t size) {
 // columns of x; add_wide: the first 128, twice the same 64 where there are no more.
 template <int D>
 __global__ void __launch_bounds__(kGroupThreads)
-    product(const __grid_constant__ Boxes<kTile> x, const __grid_constant__ Boxes<kTile> y,
-            const __grid_constant__ Boxes<2 * kTile> wide_y, float* out, Form form, Fields left,
+    product(const __grid_constant__ TensorMap<kTile> x, const __grid_constant__ TensorMap<kTile> y,
+            const __grid_constant__ TensorMap<2 * kTile> wide_y, float* out, Form form, Fields left,
             Fields right, int* address) {
   extern __shared__ __align__(1024) unsigned char shared[];
   TestTile<D>& tile = *reinterpret_cast<TestTile<D>*>(shared);
@@ -108,14 +108,14 @@ __global__ void __launch_bounds__(kGroupThreads)
 
 // Each group adds up the tiles' products with its own rows, tile by tile.
 struct RingTile {
-  alignas(1024) bf16 own[kMultiply][kTile * 64];
-  alignas(1024) bf16 other[kFetch][kTile * 64];
-  Ring<kFetch, 1, kMultiplyWarps, false> ring;
+  alignas(1024) bf16 own[kConsumerGroups][kTile * 64];
+  alignas(1024) bf16 other[kProducerWarps][kTile * 64];
+  Ring<kProducerWarps, 1, kConsumerWarps, false> ring;
   Barrier there;
 };
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
-    through_ring(const __grid_constant__ Boxes<kTile> x, const __grid_constant__ Boxes<kTile> y,
-                 int tiles, float* out) {
+    through_ring(const __grid_constant__ TensorMap<kTile> x,
+                 const __grid_constant__ TensorMap<kTile> y, int tiles, float* out) {
   extern __shared__ __align__(1024) unsigned char shared[];
   RingTile& tile = *reinterpret_cast<RingTile*>(shared);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = warp_number();
@@ -124,34 +124,34 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     tile.ring.begin();
     tile.there.begin(1);
     barriers_begun();
-    tile.there.arrive_and_expect(kMultiply * kTileBytes<64>);
-    for (int i = 0; i < kMultiply; ++i)
+    tile.there.arrive_and_expect(kConsumerGroups * kTileBytes<64>);
+    for (int i = 0; i < kConsumerGroups; ++i)
       Panels<64>::take(tile.own[i], x, 0, 0, i * kTile, tile.there);
   }
   __syncthreads();
-  if (group == kMultiply) {
-    give_registers();
-    for (int t = warp % 4; t < tiles; t += kFetch) {
-      tile.ring.wait_empty(t);
+  if (group == kConsumerGroups) {
+    setmaxnreg_dec();
+    for (int t = warp % 4; t < tiles; t += kProducerWarps) {
+      tile.ring.producer_acquire(t);
       if (lane != 0) continue;
-      Barrier& full = tile.ring.full[t % kFetch];
+      Barrier& full = tile.ring.full[t % kProducerWarps];
       full.arrive_and_expect(kTileBytes<64>);
-      Panels<64>::take(tile.other[t % kFetch], y, 0, 0, t * kTile, full);
+      Panels<64>::take(tile.other[t % kProducerWarps], y, 0, 0, t * kTile, full);
     }
     return;
   }
-  take_registers();
+  setmaxnreg_inc();
   tile.there.wait(0);
   float sums[32], all[32];
   zero(all);
   for (int t = 0; t < tiles; ++t) {
-    tile.ring.wait_full(t);
+    tile.ring.consumer_wait(t);
     products_begin();
     multiply<64>(sums, matrix(shared_address(tile.own[group])),
-                 matrix(shared_address(tile.other[t % kFetch])));
+                 matrix(shared_address(tile.other[t % kProducerWarps])));
     products_end();
     products_wait<0>(sums);
-    tile.ring.is_empty(t);
+    tile.ring.consumer_release(t);
     for (int i = 0; i < 32; ++i) all[i] += sums[i];
   }
   for (int i = 0; i < 32; ++i) {
@@ -190,7 +190,7 @@ bf16* put_bf16(const std::vector<float>& x) {
   for (const float z : x) y.push_back(bf16(z));
   return put(y);
 }
-// How many of the numbers differ, and says so.
+// How many of the elements differ, and says so.
 int differ(const float* device, const std::vector<float>& wanted) {
   std::vector<float> got(wanted.size());
   if (!check(cudaDeviceSynchronize(), "running")) return static_cast<int>(wanted.size());
@@ -215,7 +215,7 @@ void test(const char* name, Form form, Fields left, Fields right, bool ours) {
     }
   float* out = put(std::vector<float>(wanted.size(), -77));
   int* address = put(std::vector<int>(1, -1));
-  constexpr size_t bytes = 160 << 10;  // other readings of the fields lead behind the tiles
+  constexpr size_t bytes = 160 << 10;  // other readings of the fields lead beyond the tiles
   allow_shared(product<D>, bytes);
   const bf16* at = put_bf16(y);
   product<D><<<1, kGroupThreads, bytes>>>(
@@ -256,16 +256,16 @@ void test_ring(int tiles) {
 }  // namespace
 
 int main() {
-  const Fields matrix{1, 64}, turned{kTile * 128 / 16, 64};
+  const Fields matrix{1, 64}, transposed{kTile * 128 / 16, 64};
   test<64>("both in memory", Form::shared, matrix, matrix, true);
   test<128>("both in memory", Form::shared, matrix, matrix, true);
-  test<64>("rows summed over", Form::add, matrix, turned, true);
-  test<128>("rows summed over", Form::add, matrix, turned, true);
+  test<64>("rows summed over", Form::add, matrix, transposed, true);
+  test<128>("rows summed over", Form::add, matrix, transposed, true);
   test<64>("128 rows", Form::wide, matrix, matrix, true);
   test<128>("128 rows", Form::wide, matrix, matrix, true);
-  const Fields turned_wide{2 * kTile * 128 / 16, 64};
-  test<64>("128 rows summed over", Form::add_wide, matrix, turned_wide, true);
-  test<128>("128 rows summed over", Form::add_wide, matrix, turned_wide, true);
+  const Fields transposed_wide{2 * kTile * 128 / 16, 64};
+  test<64>("128 rows summed over", Form::add_wide, matrix, transposed_wide, true);
+  test<128>("128 rows summed over", Form::add_wide, matrix, transposed_wide, true);
   for (const int tiles : {1, 3, 4, 5, 37}) test_ring(tiles);
   for (const Fields other : {Fields{64, 1}, Fields{64, 64}, Fields{512, 64}, Fields{64, 512}}) {
     test<64>("both in memory", Form::shared, other, other, false);

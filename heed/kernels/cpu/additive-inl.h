@@ -59,7 +59,7 @@ class AdditiveTile {
         e_most_(v_ + width),
         own_f_most_(e_most_ + rows) {}
 
-  // Queries [rows, width], zeros behind `size`, and v [size].
+  // Queries [rows, width], zeros after `size`, and v [size].
   void take_queries(int64_t rows, const T* q, const T* v) {
     e_top_ = 0;
     for (int64_t r = 0; r < rows; ++r)
@@ -126,17 +126,17 @@ class AdditiveTile {
   };
 
   // From d score [rows, keys] to what it adds to dq, dk and dv.
-  void gradient(int64_t rows, int64_t keys, const T* slope, int64_t slope_row, const Seen& seen,
+  void gradient(int64_t rows, int64_t keys, const T* dscore, int64_t dscore_row, const Seen& seen,
                 const Given& given, const Sums& sums) const {
     int64_t x = 0;
     for (; x + kFour <= padded_; x += kFour)
-      gradient_of<4>(x, rows, keys, slope, slope_row, seen, given, sums);
+      gradient_of<4>(x, rows, keys, dscore, dscore_row, seen, given, sums);
     for (; x < padded_; x += HWY_LANES(T))
-      gradient_of<1>(x, rows, keys, slope, slope_row, seen, given, sums);
+      gradient_of<1>(x, rows, keys, dscore, dscore_row, seen, given, sums);
   }
 
   // Of a single query: what d score [keys] adds to dq [width], still without its factor 4 v.
-  void query_gradient(int64_t keys, const T* slope, const T* q, const T* k, int64_t k_row,
+  void query_gradient(int64_t keys, const T* dscore, const T* q, const T* k, int64_t k_row,
                       T* dq) const {
     const Tag<T> d;
     const auto one = hn::Set(d, T(1)), quarter = hn::Set(d, T(0.25));
@@ -145,7 +145,7 @@ class AdditiveTile {
       auto s0 = hn::Zero(d), s1 = s0;
       const auto part = [&](int64_t j) {
         const auto y = reciprocal(hn::MulAdd(e, hn::LoadU(d, f_ + j * width_ + x), one));
-        const auto a = hn::Mul(hn::Set(d, slope[j]), y);
+        const auto a = hn::Mul(hn::Set(d, dscore[j]), y);
         return hn::NegMulAdd(a, y, a);
       };
       int64_t j = 0;
@@ -154,7 +154,7 @@ class AdditiveTile {
       hn::StoreU(hn::Add(hn::LoadU(d, dq + x), hn::Add(s0, s1)), d, dq + x);
     }
     for (int64_t j = 0; j < keys && !all_fit(); ++j) {
-      const auto ds = hn::Set(d, slope[j]);
+      const auto ds = hn::Set(d, dscore[j]);
       for_vectors<T>(size_, [&](auto load, auto store, int64_t x) {
         const auto t = tanh_of(hn::Add(load(q + x), load(k + j * k_row + x)));
         const auto u = hn::Mul(hn::Mul(ds, hn::NegMulAdd(t, t, one)), quarter);
@@ -173,8 +173,8 @@ class AdditiveTile {
   static constexpr int kFew = 2;
 #endif
 
-  // to = e^(2 x), ones behind the end. Returns the largest |2 x|, infinite if x has anything but
-  // numbers.
+  // to = e^(2 x), ones after the end. Returns the largest |2 x|, infinite if x has anything
+  // non-finite.
   static T exponentials(int64_t size, const T* from, T* to) {
     const Tag<T> d;
     auto most = hn::Zero(d), check = hn::Zero(d);
@@ -280,8 +280,8 @@ class AdditiveTile {
   // X vectors of features, all keys and rows. Where some pair of a key is not small, each goes its
   // own way, and only if the row sees the key; small ones add the same bits as ever.
   template <int X>
-  HWY_INLINE void gradient_of(int64_t x, int64_t rows, int64_t keys, const T* slope,
-                              int64_t slope_row, const Seen& seen, const Given& given,
+  HWY_INLINE void gradient_of(int64_t x, int64_t rows, int64_t keys, const T* dscore,
+                              int64_t dscore_row, const Seen& seen, const Given& given,
                               const Sums& sums) const {
     const Tag<T> d;
     constexpr int64_t lanes = HWY_LANES(T);
@@ -307,12 +307,12 @@ class AdditiveTile {
           for (int64_t r = r0; r < r1; ++r) {
             const Reciprocals<X> now = next;
             next = Reciprocals<X>(e_ + std::min(r + 1, r1 - 1) * width_ + x, f);
-            add(r, Terms<X>(now, hn::Set(d, slope[r * slope_row + j])));
+            add(r, Terms<X>(now, hn::Set(d, dscore[r * dscore_row + j])));
           }
         } else {
           for (int64_t r = r0; r < r1; ++r)
             if (seen.begin[r] <= seen.key + j && seen.key + j < seen.end[r])
-              add(r, terms_of<X>(x, r, j, slope[r * slope_row + j], f, given));
+              add(r, terms_of<X>(x, r, j, dscore[r * dscore_row + j], f, given));
         }
 #pragma GCC unroll 4
         for (int i = 0; i < X; ++i) {
@@ -342,11 +342,11 @@ class AdditiveTile {
     }
   };
   template <int X>
-  Terms<X> terms_of(int64_t x, int64_t r, int64_t j, T slope, const Vec<T>* f,
+  Terms<X> terms_of(int64_t x, int64_t r, int64_t j, T dscore, const Vec<T>* f,
                     const Given& given) const {
     const Tag<T> d;
     constexpr int64_t lanes = HWY_LANES(T);
-    const auto ds = hn::Set(d, slope);
+    const auto ds = hn::Set(d, dscore);
     const T* e = e_ + r * width_ + x;
     if (small(r, j)) return {Reciprocals<X>(e, f), ds};
     Terms<X> terms;

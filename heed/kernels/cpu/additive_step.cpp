@@ -1,6 +1,7 @@
 // The backward pass of a decoder's steps with additive attention, in two parts (kernels.h, StepGrad
 // and StepsGrad): a step reads keys and values and gives dq; dk, dvalue and dv are computed once
-// for all steps. A step that added to dk and dvalue would read and write twice what it reads now.
+// for all steps (deferred gradients). A step that added to dk and dvalue would read and write twice
+// what it reads now.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,15 +28,15 @@ constexpr int64_t kStepRows = 64;   // steps of a tile, on the way to the keys
 HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
-// One sentence and head: weights w_j = exp(score_j - log sum), slopes d score_j = w_j (g . value_j
-// - g . context), and dq = sum_j slope_j v (1 - tanh^2).
+// One sentence and head: weights w_j = exp(score_j - lse), recomputed, d score_j = w_j (g . value_j
+// - g . context), and dq = sum_j d score_j v (1 - tanh^2).
 template <class T>
 void step_back(const StepGrad<T>& k, int64_t b, int64_t h) {
   const Attention<T>& a = k.forward;
   const Tag<T> d;
   const int64_t width = additive_width<T>(a.size), number = b * a.heads + h;
-  T* const q = scratch<Room::attention_block, T>(2 * width + kStepKeys +
-                                                 AdditiveTile<T>::count(width, 1, kStepKeys));
+  T* const q = scratch<Workspace::attention_block, T>(2 * width + kStepKeys +
+                                                      AdditiveTile<T>::count(width, 1, kStepKeys));
   T *const dq = q + width, *const score = dq + width;
   AdditiveTile<T> tile(score + kStepKeys, a.size, width, 1, kStepKeys);
   std::copy_n(a.q.at(b, h, 0), a.size, q);
@@ -47,8 +48,9 @@ void step_back(const StepGrad<T>& k, int64_t b, int64_t h) {
     const Id* range = a.range + b * a.range_batch + h * a.range_head;
     begin = std::max<int64_t>(0, range[0]), end = std::min<int64_t>(a.keys, range[1]);
   }
-  T *const slopes = k.left + number * a.keys, *const weights = slopes + a.batch * a.heads * a.keys;
-  std::fill_n(slopes, a.keys, T(0));
+  T *const dscores = k.saved + number * a.keys, *const weights =
+                                                    dscores + a.batch * a.heads * a.keys;
+  std::fill_n(dscores, a.keys, T(0));
   std::fill_n(weights, a.keys, T(0));
   const T* const g = k.dcontext.at(b, h, 0);
   const auto dot = [&](const T* x) {
@@ -70,8 +72,8 @@ void step_back(const StepGrad<T>& k, int64_t b, int64_t h) {
         0, count, [&](Vec<T> x) { return exp2_of_negative(hn::Sub(x, from)); }, weights + key,
         static_cast<const T*>(score));
     for (int64_t j = key; j < key + count; ++j)
-      slopes[j] = weights[j] == 0 ? T(0) : weights[j] * (dot(a.value.at(b, h, j)) - mean);
-    tile.query_gradient(count, slopes + key, q, keys, a.k.row, dq);
+      dscores[j] = weights[j] == 0 ? T(0) : weights[j] * (dot(a.value.at(b, h, j)) - mean);
+    tile.query_gradient(count, dscores + key, q, keys, a.k.row, dq);
   }
   map_range<T>(
       0, a.size, [&](Vec<T> x, Vec<T> v) { return hn::Mul(hn::Mul(hn::Set(d, T(4)), v), x); },
@@ -98,13 +100,13 @@ template <class T>
 void keys_back(const StepsGrad<T>& k, int64_t b, int64_t h, T* dv) {
   const int64_t width = additive_width<T>(k.size);
   T* const q =
-      scratch<Room::attention_block, T>((2 * kStepRows + kStepKeys + 1) * width +
-                                        AdditiveTile<T>::count(width, kStepRows, kStepKeys));
+      scratch<Workspace::attention_block, T>((2 * kStepRows + kStepKeys + 1) * width +
+                                             AdditiveTile<T>::count(width, kStepRows, kStepKeys));
   T *const dq = q + kStepRows * width, *const dk = dq + kStepRows * width,
            *const sum = dk + kStepKeys * width;
   AdditiveTile<T> tile(sum + width, k.size, width, kStepRows, kStepKeys);
   std::fill_n(sum, width, T(0));
-  const T* const slopes = k.left + (b * k.heads + h) * k.steps * k.keys;
+  const T* const dscores = k.saved + (b * k.heads + h) * k.steps * k.keys;
   for (int64_t key = 0; key < k.keys; key += kStepKeys) {
     const int64_t count = std::min(kStepKeys, k.keys - key);
     std::fill_n(dk, count * width, T(0));
@@ -115,15 +117,15 @@ void keys_back(const StepsGrad<T>& k, int64_t b, int64_t h, T* dv) {
       for (int64_t r = 0; r < rows; ++r) {
         std::copy_n(k.q.at(b, h, t + r), k.size, q + r * width);
         std::fill(q + r * width + k.size, q + (r + 1) * width, T(0));
-        // What a step does not see has the slope 0.
-        const T* slope = slopes + (t + r) * k.keys + key;
+        // What a step does not see has d score 0.
+        const T* dscore = dscores + (t + r) * k.keys + key;
         begin[r] = 0, end[r] = count;
-        while (begin[r] < end[r] && slope[begin[r]] == 0) ++begin[r];
-        while (begin[r] < end[r] && slope[end[r] - 1] == 0) --end[r];
+        while (begin[r] < end[r] && dscore[begin[r]] == 0) ++begin[r];
+        while (begin[r] < end[r] && dscore[end[r] - 1] == 0) --end[r];
       }
       std::fill_n(dq, rows * width, T(0));  // the steps have theirs
       tile.take_queries(rows, q, k.v + h * k.size);
-      tile.gradient(rows, count, slopes + t * k.keys + key, k.keys, {begin, end, 0},
+      tile.gradient(rows, count, dscores + t * k.keys + key, k.keys, {begin, end, 0},
                     {q, k.k.at(b, h, key), k.k.row}, {dq, dk, sum});
     }
     for (int64_t j = 0; j < count; ++j) {
@@ -145,7 +147,7 @@ void apply(const StepsGrad<T>& k) {
   run(Cpu{}, Matmul<T>{.m = k.keys,
                        .n = k.value_size,
                        .k = k.steps,
-                       .a = {k.left + k.batch * k.heads * k.steps * k.keys, 1, k.keys},
+                       .a = {k.saved + k.batch * k.heads * k.steps * k.keys, 1, k.keys},
                        .b = {k.dcontext.data, k.dcontext.row, 1},
                        .c = {k.dvalue.data, k.dvalue.row},
                        .accumulate = k.add,
@@ -154,7 +156,7 @@ void apply(const StepsGrad<T>& k) {
                        .a_batch = {k.heads * k.steps * k.keys, k.steps * k.keys},
                        .b_batch = {k.dcontext.batch, k.dcontext.head},
                        .c_batch = {k.dvalue.batch, k.dvalue.head}});
-  T* const parts = scratch<Room::attention_whole, T>(k.batch * k.heads * k.size);
+  T* const parts = scratch<Workspace::attention_whole, T>(k.batch * k.heads * k.size);
   parallel_for(k.batch * k.heads, 1, [&](int64_t i, int64_t) {
     keys_back(k, i / k.heads, i % k.heads, parts + i * k.size);
   });

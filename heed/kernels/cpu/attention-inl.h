@@ -1,5 +1,5 @@
-// What fused attention shares there and back: which rows and keys belong together, products of
-// tiles, scores made ready for the softmax, dropout. Included once for each instruction set.
+// What fused attention shares, forward and backward: which rows and keys belong together, products
+// of tiles, scores made ready for the softmax, dropout. Included once for each instruction set.
 #if defined(HEED_KERNELS_CPU_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEED_KERNELS_CPU_ATTENTION_INL_H_
 #undef HEED_KERNELS_CPU_ATTENTION_INL_H_
@@ -77,8 +77,8 @@ struct Block {
   int64_t begin[kRows], end[kRows];
 
   bool empty(int64_t r) const { return begin[r] >= end[r]; }
-  // What of the keys some row may see. It begins a multiple of kStep behind the first: the zeros
-  // left out change no bit, since every chain of sums has the same numbers.
+  // What of the keys some row may see. It begins a multiple of kStep after the first: the zeros
+  // left out change no bit, since every chain of sums has the same terms.
   Keys seen_of(Keys keys) const {
     const int64_t first = std::max(keys.first, low / kStep * kStep);
     return {first, std::min(keys.first + keys.count, high) - first};
@@ -120,8 +120,8 @@ void for_strips(const Attention<T>& a, const Block& block, Body body) {
   for (int64_t r = 0; r < block.rows; r += most) body(Rows{r, std::min(most, block.rows - r)});
 }
 
-// Distances between rows of scratch arrays: room for whole panels, and not a power of two, so that
-// rows do not share a set of the cache.
+// Distances between rows of scratch arrays: whole panels, and not a power of two, so that rows do
+// not share a set of the cache.
 template <class T>
 struct Widths {
   int64_t size, value;  // of queries and keys; of values
@@ -171,31 +171,31 @@ HWY_NOINLINE void multiply(int64_t m, int64_t n, int64_t k, Strip<T> a, Panels<T
   } while (p < k);
 }
 
-// Rows [0, k) of a matrix as panels, packed into `room`; or, if they are used once, where they
+// Rows [0, k) of a matrix as panels, packed into `workspace`; or, if they are used once, where they
 // stand, as far as columns fill panels.
 template <class T>
-Panels<T> packed_panels(int64_t k, int64_t n, const T* x, int64_t row, T* room) {
+Panels<T> packed_panels(int64_t k, int64_t n, const T* x, int64_t row, T* workspace) {
   for (int64_t j = 0; j < n; j += kPanel<T>)
-    pack_panel<T>(k, std::min(kPanel<T>, n - j), {x + j, row, 1}, room + j * k);
-  return {room, k * kPanel<T>, kPanel<T>};
+    pack_panel<T>(k, std::min(kPanel<T>, n - j), {x + j, row, 1}, workspace + j * k);
+  return {workspace, k * kPanel<T>, kPanel<T>};
 }
 template <class T>
-Panels<T> panels_of(int64_t k, int64_t n, const T* x, int64_t row, T* room) {
+Panels<T> panels_of(int64_t k, int64_t n, const T* x, int64_t row, T* workspace) {
   if (n % kNr<T> == 0) return {x, kPanel<T>, row};
-  return packed_panels(k, n, x, row, room);
+  return packed_panels(k, n, x, row, workspace);
 }
-// Rows [0, count) of length k, transposed: panels of kPanel rows, packed into `room`.
+// Rows [0, count) of length k, transposed: panels of kPanel rows, packed into `workspace`.
 template <class T>
-Panels<T> turned_panels(int64_t count, int64_t k, const T* x, int64_t row, T* room) {
+Panels<T> transposed_panels(int64_t count, int64_t k, const T* x, int64_t row, T* workspace) {
   for (int64_t j = 0; j < count; j += kPanel<T>)
-    pack_panel<T>(k, std::min(kPanel<T>, count - j), {x + j * row, 1, row}, room + j * k);
-  return {room, k * kPanel<T>, kPanel<T>};
+    pack_panel<T>(k, std::min(kPanel<T>, count - j), {x + j * row, 1, row}, workspace + j * k);
+  return {workspace, k * kPanel<T>, kPanel<T>};
 }
 
 template <class T>
 bool all_finite(int64_t rows, int64_t n, const T* x, int64_t row) {
   for (int64_t i = 0; i < rows; ++i)
-    // x - x is 0 for a number, else NaN.
+    // x - x is 0 for a finite x, else NaN.
     if (sum_range<T>(
             n, [](Vec<T> v) { return hn::Sub(v, v); }, x + i * row) != 0)
       return false;
@@ -203,11 +203,12 @@ bool all_finite(int64_t rows, int64_t n, const T* x, int64_t row) {
 }
 
 // c += a b for rows of a tile that see different keys. 0 * NaN is NaN: if there is anything but
-// numbers in b, each row reads only what it sees. The zeros it leaves out would not change a bit.
+// finite elements in b, each row reads only what it sees. The zeros it leaves out would not change
+// a bit.
 template <class T>
 void multiply_seen(const Block& block, Rows rows, Keys keys, int64_t n, const T* a, int64_t a_row,
-                   Panels<T> b, bool numbers, T* c, int64_t c_row) {
-  if (numbers) return multiply<T>(rows.count, n, keys.count, {a, a_row, 1}, b, c, c_row, true);
+                   Panels<T> b, bool finite, T* c, int64_t c_row) {
+  if (finite) return multiply<T>(rows.count, n, keys.count, {a, a_row, 1}, b, c, c_row, true);
   for (int64_t i = 0; i < rows.count; ++i) {
     const int64_t begin = std::max<int64_t>(0, block.begin[rows.first + i] - keys.first);
     const int64_t end = std::min(keys.count, block.end[rows.first + i] - keys.first);
@@ -280,7 +281,7 @@ Panels<T> take_keys(const Group<T>& group, Keys keys, const T* packed, Scores<T,
     return {};
   }
   if (packed) return {packed + keys.first * a.size, a.size * kPanel<T>, kPanel<T>};
-  return turned_panels(keys.count, a.size, from, a.k.row, s.keys);
+  return transposed_panels(keys.count, a.size, from, a.k.row, s.keys);
 }
 
 // Scores of some rows of a block against the keys that were taken, before bias and mask.
@@ -304,7 +305,7 @@ HWY_INLINE Vec<T> shaped(const Attention<T>& a, Vec<T> x) {
 }
 
 // A row of scores made ready for the softmax: form, bias, and -inf where nothing is seen, as far as
-// a product writes. Returns how many numbers that is.
+// a product writes. Returns how many elements that is.
 template <class T>
 int64_t finish_scores(const Group<T>& group, const Block& block, int64_t r, Keys keys, T* score) {
   const Attention<T>& a = group.a;
@@ -335,7 +336,7 @@ int64_t finish_scores(const Group<T>& group, const Block& block, int64_t r, Keys
 
 // ---- dropout of weights
 
-// 1 / (1 - p) for the weights that stay, 0 for the others: by numbers of 16 bits that are a
+// 1 / (1 - p) for the weights that stay, 0 for the others: by 16 random bits that are a
 // function of (seed, row, key) alone. 128 keys take 16 calls of Philox; key j of them has word j /
 // 16 % 4, half j / 64, of call j % 16.
 template <class T>

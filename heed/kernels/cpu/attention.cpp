@@ -1,6 +1,7 @@
-// Fused attention on the CPU: scores, softmax and the mean of the values in tiles of kRows queries
-// by kStep keys, with a running maximum and sum (Milakov and Gimelshein, 2018; Rabe and Staats,
-// 2021; Dao et al., 2022). Nothing of size Tq x Tk is ever held.
+// Fused attention on the CPU: scores, softmax and the mean of the values, tiling into kRows queries
+// by kStep keys, with an online softmax (running maximum and sum; Milakov and Gimelshein, 2018;
+// Rabe and Staats, 2021; Dao et al., 2022, "FlashAttention"). Nothing of size Tq x Tk is ever held;
+// saved for backward is the log-sum-exp of each row.
 //
 // Tiles begin at fixed keys, every sum has one order, and keys that a row does not see add exact
 // zeros: so a row's bits do not depend on the rows beside it, and a decoder that goes step by step
@@ -31,7 +32,7 @@ struct Packed {
   const T *keys = nullptr, *values = nullptr;
 };
 
-// The running softmax of a row. Exponentials are taken from an integer `from` near the maximum,
+// The online softmax of a row. Exponentials are taken from an integer `from` near the maximum,
 // which moves only when those of a tile sum up to more than 2^kSlack in some lane: factors are
 // exact powers of 2 and seldom needed, and the maximum is looked for in a row's first tile alone.
 constexpr int kSlack = 8;
@@ -169,7 +170,7 @@ void for_tiles(const Group<T>& group, const Block& block, const Packed<T>& packe
   }
 }
 
-// Weights of a block, for those who want to see them: scores once more, against the known sums.
+// Weights of a block, for those who want to see them: scores recomputed, against the known lse.
 template <class T>
 void write_weights(const Group<T>& group, const Block& block, const Packed<T>& packed,
                    TileScores<T>& s) {
@@ -199,10 +200,10 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
   const Attention<T>& a = group.a;
   const Block block = block_at(group, row0);
   const Widths<T> width(a);
-  T* memory = scratch<Room::attention_block, T>(TileScores<T>::count(a, kStrip) +
-                                                (kRows + kStep) * width.value);
-  T *sums = memory, *room = sums + kRows * width.value;
-  TileScores<T> s(a, kStrip, room + kStep * width.value);
+  T* memory = scratch<Workspace::attention_block, T>(TileScores<T>::count(a, kStrip) +
+                                                     (kRows + kStep) * width.value);
+  T *sums = memory, *value_panels = sums + kRows * width.value;
+  TileScores<T> s(a, kStrip, value_panels + kStep * width.value);
   Running<T> run[kRows];
   std::fill_n(sums, block.rows * width.value, T(0));
   take_queries(group, block, s);
@@ -211,15 +212,15 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
     const int64_t columns = rounded_up(a.value_size, kPanel<T>);
     const Panels<T> values =
         packed.values ? Panels<T>{packed.values + key * columns, kStep * kPanel<T>, kPanel<T>}
-                      : panels_of(count, a.value_size, group.value(key), a.value.row, room);
+                      : panels_of(count, a.value_size, group.value(key), a.value.row, value_panels);
     const bool all_seen = block.all_see(keys);
-    const bool numbers = all_seen || all_finite(count, a.value_size, group.value(key), a.value.row);
+    const bool finite = all_seen || all_finite(count, a.value_size, group.value(key), a.value.row);
     for_strips(a, block, [&](Rows rows) {
       take_scores(group, rows, keys, panels, s, s.tile);
       T* context = sums + rows.first * width.value;
       const bool plain = all_seen && a.form != ScoreForm::log_dot && !a.bias.data && !a.place;
       weigh(group, block, rows, keys, plain, panels, s, run, context, width.value);
-      multiply_seen(block, rows, keys, a.value_size, s.tile, s.kRow, values, numbers, context,
+      multiply_seen(block, rows, keys, a.value_size, s.tile, s.kRow, values, finite, context,
                     width.value);
     });
   });
@@ -243,7 +244,7 @@ void pack_tile(const Group<T>& group, int64_t key, T* keys, T* values) {
   const int64_t count = std::min(kStep, a.keys - key),
                 columns = rounded_up(a.value_size, kPanel<T>);
   if (a.form != ScoreForm::additive)
-    turned_panels(count, a.size, group.key(key), a.k.row, keys + key * a.size);
+    transposed_panels(count, a.size, group.key(key), a.k.row, keys + key * a.size);
   for (int64_t j = 0; j < a.value_size; j += kPanel<T>)
     pack_panel<T>(count, std::min(kPanel<T>, a.value_size - j),
                   {group.value(key) + j, a.value.row, 1}, values + key * columns + j * kStep);
@@ -257,9 +258,9 @@ void apply(const Attention<T>& a) {
   const auto blocks_of = [&](const Group<T>& group, auto&& body) {
     for (int64_t row = 0; row < group.rows(); row = group.block_end(row)) body(row);
   };
-  const auto room = [&] {
-    T* keys = scratch<Room::attention_whole, T>(tiles * kStep *
-                                                (a.size + rounded_up(a.value_size, kPanel<T>)));
+  const auto workspace = [&] {
+    T* keys = scratch<Workspace::attention_whole, T>(
+        tiles * kStep * (a.size + rounded_up(a.value_size, kPanel<T>)));
     return std::pair(keys, keys + tiles * kStep * a.size);
   };
   // Packing pays from the second block on.
@@ -269,7 +270,7 @@ void apply(const Attention<T>& a) {
       const Group<T> group = group_at(i);
       Packed<T> packed;
       if (pack) {
-        const auto [keys, values] = room();
+        const auto [keys, values] = workspace();
         for (int64_t t = 0; t < tiles; ++t) pack_tile(group, t * kStep, keys, values);
         packed = {keys, values};
       }
@@ -280,7 +281,7 @@ void apply(const Attention<T>& a) {
   // Few groups: the blocks of each are shared out.
   for (int64_t i = 0; i < groups; ++i) {
     const Group<T> group = group_at(i);
-    const auto [keys, values] = room();
+    const auto [keys, values] = workspace();
     parallel_for(tiles, 1, [&, keys = keys, values = values](int64_t t, int64_t) {
       pack_tile(group, t * kStep, keys, values);
     });

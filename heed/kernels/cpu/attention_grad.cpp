@@ -1,4 +1,5 @@
-// The backward pass of fused attention (attention.cpp), tile by tile of keys.
+// The backward pass of fused attention (attention.cpp), tile by tile of keys: weights are
+// recomputed from the saved log-sum-exp (Dao et al., 2022).
 #include <algorithm>
 
 #include "heed/kernels/kernels.h"
@@ -46,13 +47,14 @@ struct KeySums {
       multiply<T>(keys.count, size, rows, {tile, 1, kTileRow}, {x, kPanel<T>, width},
                   data + keys.first * width, width, true);
   }
-  // body(j, row j): `room` holds kPanel rows.
+  // body(j, row j): `workspace` holds kPanel rows.
   template <class Body>
-  void for_rows(int64_t keys, T* room, Body body) const {
+  void for_rows(int64_t keys, T* workspace, Body body) const {
     for (int64_t j = 0; j < keys; ++j) {
       if (transposed && j % kPanel<T> == 0)
-        turn(size, std::min(kPanel<T>, keys - j), data + j * size, kPanel<T>, room, width);
-      body(j, transposed ? room + j % kPanel<T> * width : data + j * width);
+        transpose(size, std::min(kPanel<T>, keys - j), data + j * size, kPanel<T>, workspace,
+                  width);
+      body(j, transposed ? workspace + j % kPanel<T> * width : data + j * width);
     }
   }
 };
@@ -66,17 +68,17 @@ struct Piece {
       *dplace;  // what it adds up: [rows, width.size], [heads of the group, width.size], [rows]
 };
 
-// Some rows of a tile: scores become weights (as dropped), `slopes`, which hold g . value, become
+// Some rows of a tile: scores become weights (as dropped), `dscores`, which hold g . value, become
 // d score.
 template <class T>
-void take_slopes(const AttentionGrad<T>& k, const Group<T>& group, const Block& block, Rows rows,
-                 Keys keys, const T* mean, T* scores, T* slopes, T* dplace) {
+void take_dscores(const AttentionGrad<T>& k, const Group<T>& group, const Block& block, Rows rows,
+                  Keys keys, const T* mean, T* scores, T* dscores, T* dplace) {
   const Attention<T>& a = group.a;
   const auto [key, count] = keys;
   const Tag<T> d;
   const auto zero = hn::Zero(d);
   for (int64_t r = rows.first; r < rows.first + rows.count; ++r) {
-    T *score = scores + r * kTileRow, *slope = slopes + r * kTileRow;
+    T *score = scores + r * kTileRow, *dscore = dscores + r * kTileRow;
     HWY_ALIGN T raw[kKeys], factor[kKeys];
     if (a.form == ScoreForm::log_dot) std::copy_n(score, count, raw);
     const int64_t n = finish_scores(group, block, r, keys, score);
@@ -86,30 +88,30 @@ void take_slopes(const AttentionGrad<T>& k, const Group<T>& group, const Block& 
     if (a.dropout > 0) drop_factors(a, number, key, n, factor);
     for (int64_t j = 0; j < n; j += HWY_LANES(T)) {
       const auto w = exp2_of_negative(hn::Sub(hn::LoadU(d, score + j), from));
-      auto slope_w = hn::LoadU(d, slope + j), dropped = w;
+      auto dweight = hn::LoadU(d, dscore + j), dropped = w;
       if (a.dropout > 0) {
         const auto z = hn::Load(d, factor + j);
-        slope_w = hn::Mul(slope_w, z), dropped = hn::Mul(w, z);
+        dweight = hn::Mul(dweight, z), dropped = hn::Mul(w, z);
       }
       // What is not seen has weight 0, whatever g . value is there.
-      auto ds = hn::IfThenElseZero(hn::Ne(w, zero), hn::Mul(w, hn::Sub(slope_w, less)));
+      auto ds = hn::IfThenElseZero(hn::Ne(w, zero), hn::Mul(w, hn::Sub(dweight, less)));
       hn::StoreU(dropped, d, score + j);
-      hn::StoreU(ds, d, slope + j);
+      hn::StoreU(ds, d, dscore + j);
     }
     if (k.dbias.data) {
       T* to = group.row_of(k.dbias, block.row0 + r) + key;
-      for (int64_t j = 0; j < count; ++j) to[j] += slope[j];
+      for (int64_t j = 0; j < count; ++j) to[j] += dscore[j];
     }
     if (k.dplace) {
       const int64_t first = key / kKeys * kKeys;
       const T place = a.place[number] - static_cast<T>(first);
       for (int64_t j = 0; j < count; ++j)
         dplace[block.row0 + r] +=
-            slope[j] * 2 * a.falloff * (static_cast<T>(key - first + j) - place);
+            dscore[j] * 2 * a.falloff * (static_cast<T>(key - first + j) - place);
     }
     if (a.form == ScoreForm::log_dot)
       for (int64_t j = 0; j < count; ++j)
-        slope[j] = slope[j] == 0 ? T(0) : slope[j] * a.scale / raw[j];
+        dscore[j] = dscore[j] == 0 ? T(0) : dscore[j] * a.scale / raw[j];
   }
 }
 
@@ -120,17 +122,17 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
   const Widths<T> w(a);
   const bool additive = a.form == ScoreForm::additive;
   const bool many = group.rows() >= kFewRows;
-  T* memory = scratch<Room::attention_block, T>(GradScores<T>::count(a, kRows) + kRows * kTileRow +
-                                                2 * kKeys * (w.size + w.value) + kRows * w.value +
-                                                kPanel<T> * std::max(w.size, w.value));
-  T *dk_room = memory, *dvalue_room = dk_room + kKeys * w.size,
-    *turned_values = dvalue_room + kKeys * w.value, *key_room = turned_values + kKeys * w.value,
-    *g = key_room + kKeys * w.size, *slopes = g + kRows * w.value,
-    *row_room = slopes + kRows * kTileRow;
-  GradScores<T> s(a, kRows, row_room + kPanel<T> * std::max(w.size, w.value));
-  T mean[kRows];  // not among the rooms, which all begin where a vector does
-  const KeySums<T> dk{dk_room, a.size, w.size, many && !additive},
-      dvalue{dvalue_room, a.value_size, w.value, many};
+  T* memory = scratch<Workspace::attention_block, T>(
+      GradScores<T>::count(a, kRows) + kRows * kTileRow + 2 * kKeys * (w.size + w.value) +
+      kRows * w.value + kPanel<T> * std::max(w.size, w.value));
+  T *dk_sums = memory, *dvalue_sums = dk_sums + kKeys * w.size,
+    *transposed_values = dvalue_sums + kKeys * w.value,
+    *key_panels = transposed_values + kKeys * w.value, *g = key_panels + kKeys * w.size,
+    *dscores = g + kRows * w.value, *row_scratch = dscores + kRows * kTileRow;
+  GradScores<T> s(a, kRows, row_scratch + kPanel<T> * std::max(w.size, w.value));
+  T mean[kRows];  // not in the scratch memory, whose parts all begin where a vector does
+  const KeySums<T> dk{dk_sums, a.size, w.size, many && !additive},
+      dvalue{dvalue_sums, a.value_size, w.value, many};
   for (int64_t key = piece.first; key < piece.last; key += kKeys) {
     const Keys keys{key, std::min(kKeys, a.keys - key)};
     const int64_t count = keys.count;
@@ -145,11 +147,11 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
         laid_out = true;
         key_columns = take_keys<T>(group, keys, nullptr, s);
         if (many)
-          value_columns =
-              turned_panels(count, a.value_size, group.value(key), a.value.row, turned_values);
+          value_columns = transposed_panels(count, a.value_size, group.value(key), a.value.row,
+                                            transposed_values);
         if (!additive)
           key_rows = (many ? packed_panels<T> : panels_of<T>)(count, a.size, group.key(key),
-                                                              a.k.row, key_room);
+                                                              a.k.row, key_panels);
       }
       take_queries(group, block, s);
       for (int64_t r = 0; r < block.rows; ++r) {
@@ -173,32 +175,32 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
         take_scores(group, rows, part, key_columns.from(from), s, s.tile + rows.first * kTileRow);
         if (many)
           multiply<T>(rows.count, part.count, a.value_size, {g + rows.first * w.value, w.value, 1},
-                      value_columns.from(from), slopes + rows.first * kTileRow, kTileRow, false);
+                      value_columns.from(from), dscores + rows.first * kTileRow, kTileRow, false);
         else
           for (int64_t r = rows.first; r < rows.first + rows.count; ++r)
             for (int64_t j = 0; j < part.count; ++j)
-              slopes[r * kTileRow + j] = sum_range<T>(
+              dscores[r * kTileRow + j] = sum_range<T>(
                   a.value_size, [](Vec<T> x, Vec<T> y) { return hn::Mul(x, y); },
                   static_cast<const T*>(g + r * w.value), group.value(part.first + j));
-        take_slopes(k, group, block, rows, part, mean, s.tile, slopes, piece.dplace);
+        take_dscores(k, group, block, rows, part, mean, s.tile, dscores, piece.dplace);
       });
       dvalue.add(block.rows, {from, part.count}, s.tile, g);
       T* dq = piece.dq + row * w.size;
       if (additive) {
-        s.additive.gradient(block.rows, part.count, slopes, kTileRow, {block.begin, block.end, key},
-                            {s.q, group.key(key), a.k.row},
+        s.additive.gradient(block.rows, part.count, dscores, kTileRow,
+                            {block.begin, block.end, key}, {s.q, group.key(key), a.k.row},
                             {dq, dk.data, piece.dv + row / a.queries * w.size});
         continue;
       }
-      dk.add(block.rows, {from, part.count}, slopes, s.q);
-      const bool numbers =
+      dk.add(block.rows, {from, part.count}, dscores, s.q);
+      const bool finite =
           block.all_see(part) || all_finite(part.count, a.size, group.key(part.first), a.k.row);
-      multiply_seen(block, {0, block.rows}, part, a.size, slopes, kTileRow, key_rows.below(from),
-                    numbers, dq, w.size);
+      multiply_seen(block, {0, block.rows}, part, a.size, dscores, kTileRow, key_rows.below(from),
+                    finite, dq, w.size);
     }
     const auto put = [&](const Heads<T>& to, const KeySums<T>& sums, T times) {
       const auto factor = hn::Set(Tag<T>(), times);
-      sums.for_rows(count, row_room, [&](int64_t j, const T* from) {
+      sums.for_rows(count, row_scratch, [&](int64_t j, const T* from) {
         T* y = to.at(group.b, group.g, key + j);
         if (k.add)
           map_range<T>(
@@ -228,7 +230,7 @@ void apply(const AttentionGrad<T>& k) {
   const int64_t pieces =
       k.dbias.data ? 1 : std::clamp<int64_t>(tiles, 1, std::min<int64_t>(8, wanted));
   const int64_t part = (rows + heads) * w.size + rounded_up(rows, 16);  // as vectors begin
-  T* parts = scratch<Room::attention_whole, T>(groups * pieces * part);
+  T* parts = scratch<Workspace::attention_whole, T>(groups * pieces * part);
   const auto run_piece = [&](int64_t i) {
     const int64_t group = i / pieces, p = i % pieces;
     T* dq = parts + i * part;

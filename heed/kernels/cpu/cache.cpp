@@ -1,4 +1,5 @@
-// A decoder's memory on a CPU: rows that are moved, and positions that are added.
+// A decoder's key/value cache (KV cache) on a CPU: rows that are moved, and positions that are
+// appended.
 #include <algorithm>
 #include <vector>
 
@@ -8,7 +9,7 @@
 namespace heed::kernels {
 namespace {
 
-// Numbers that are worth a thread's while.
+// Elements that are worth a thread's while.
 constexpr int64_t kGrain = 16384;
 
 template <class T>

@@ -87,9 +87,9 @@ void apply(const MapGrad<T>& k) {
     case Unary::gelu:
       return map([d, one](V x, V dy) {
         const auto s = gelu_sigmoid<T>(x);
-        const auto slope = hn::MulAdd(hn::Mul(x, x), hn::Set(d, static_cast<T>(3 * kGelu3)),
-                                      hn::Set(d, static_cast<T>(kGelu1)));  // of its argument
-        return hn::Mul(dy, hn::MulAdd(hn::Mul(x, slope), hn::Mul(s, hn::Sub(one, s)), s));
+        const auto derivative = hn::MulAdd(hn::Mul(x, x), hn::Set(d, static_cast<T>(3 * kGelu3)),
+                                           hn::Set(d, static_cast<T>(kGelu1)));  // of its argument
+        return hn::Mul(dy, hn::MulAdd(hn::Mul(x, derivative), hn::Mul(s, hn::Sub(one, s)), s));
       });
     case Unary::swish:
       return map([one](V x, V dy) {
@@ -101,7 +101,7 @@ void apply(const MapGrad<T>& k) {
 
 // ---- arithmetic
 
-// One row of c = f(a, b), where a or b may be a single number (stride 0).
+// One row of c = f(a, b), where a or b may be a single element (stride 0).
 template <class T, class F>
 HWY_INLINE void zip_row(F f, int64_t n, const T* a, int64_t a_stride, const T* b, int64_t b_stride,
                         T* c) {

@@ -23,7 +23,7 @@ namespace heed::kernels {
 
 constexpr int64_t kDepth = 256;        // k of a packed block
 constexpr int64_t kColumns = 1024;     // most columns packed at a time
-constexpr int64_t kCached = 1 << 17;   // numbers of an operand that the second-level cache keeps
+constexpr int64_t kCached = 1 << 17;   // elements of an operand that the second-level cache keeps
 constexpr int64_t kTileColumns = 256;  // columns of a thread's piece of work
 constexpr int64_t kFewRows = 48;
 
@@ -33,7 +33,7 @@ constexpr int64_t kFewRows = 48;
 HWY_BEFORE_NAMESPACE();
 namespace heed::kernels::HWY_NAMESPACE {
 
-// Room between packed rows, so that they do not share a set of the cache.
+// Padding between packed rows, so that they do not share a set of the cache.
 constexpr int64_t kApart = 16;
 
 // `rows` rows of `a` for one block of k, of it [p0, p1): rows as they are but k + kApart apart or,
@@ -193,7 +193,7 @@ void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece
 template <class T>
 void multiply_vector(const Matmul<T>& g, const T* a, const T* b, T* c) {
   const Tag<T> d;
-  T* x = scratch<Room::product_right, T>(g.k);
+  T* x = scratch<Workspace::product_right, T>(g.k);
   for (int64_t p = 0; p < g.k; ++p) x[p] = b[p * g.b.row];
   const auto put = [&](int64_t i, T sum) {
     T* at = c + i * g.c.row;
@@ -275,7 +275,7 @@ void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
       const int64_t blocks = chunk_count(k_end - k_begin, kDepth);
       const auto k_at = [&](int64_t k0) { return std::min(kDepth, k_end - k0); };
       T* const packed =
-          pack_early ? scratch<Room::product_right, T>((k_end - k_begin) * (panel_count * nr))
+          pack_early ? scratch<Workspace::product_right, T>((k_end - k_begin) * (panel_count * nr))
                      : nullptr;
       if (packed)
         pack_blocks<T>(k_end - k_begin, n,
@@ -285,7 +285,8 @@ void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
         return packed ? packed + (k0 - k_begin) * panel_count * nr : nullptr;
       };
       T* const packed_a =
-          a_in_place ? nullptr : scratch<Room::product_left, T>(blocks * g.m * (kDepth + kApart));
+          a_in_place ? nullptr
+                     : scratch<Workspace::product_left, T>(blocks * g.m * (kDepth + kApart));
       const auto packed_rows = [&](int64_t k0) {
         return packed_a ? packed_a + (k0 - k_begin) / kDepth * g.m * (kDepth + kApart) : nullptr;
       };
@@ -303,7 +304,7 @@ void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
                        }
                      });
       // Few rows are through with a panel before the next is there.
-      const auto panel_behind = [&](int64_t k0, int64_t col) -> const T* {
+      const auto panel_after = [&](int64_t k0, int64_t col) -> const T* {
         const bool last = k0 + kDepth >= k_end;  // then this thread's next piece, likely
         k0 = last ? k_begin : k0 + kDepth;
         if (last) col += threads() * nr;
@@ -316,7 +317,7 @@ void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
         for (int64_t k0 = k_begin; k0 < k_end; k0 += kDepth)
           multiply_tile(
               g,
-              {a, b, c, packed_rows(k0), panels_at(k0), panel_behind(k0, col), col0, k0, pack_late},
+              {a, b, c, packed_rows(k0), panels_at(k0), panel_after(k0, col), col0, k0, pack_late},
               {row, row + rows_at(row), col, std::min(col0 + n, col + width)});
       });
     }

@@ -235,7 +235,7 @@ void softmax_long(const Softmax<T>& k, int64_t begin, int64_t end) {
       const auto shift = hn::Set(d, most + std::log(sum_exp(k.n, most, x)));
       write([&](Vec<T> v) { return hn::Sub(v, shift); }, x);
     } else {
-      T* const powers = past_caches ? scratch<Room::rows, T>(k.n) : y;
+      T* const powers = past_caches ? scratch<Workspace::rows, T>(k.n) : y;
       const auto factor = hn::Set(d, T(1) / exp_row(k.n, most, x, powers));
       write([&](Vec<T> v) { return hn::Mul(v, factor); }, powers);
     }
@@ -292,11 +292,11 @@ void softmax_grad_long(const SoftmaxGrad<T>& k, int64_t begin, int64_t end) {
     } else {
       const auto sum = hn::Set(d, sum_range<T>(
                                       k.n, [](V v, V g) { return hn::Mul(v, g); }, y, dy));
-      const auto slope = [&](V v, V g) { return hn::Mul(v, hn::Sub(g, sum)); };
+      const auto gradient = [&](V v, V g) { return hn::Mul(v, hn::Sub(g, sum)); };
       if (past_caches)
-        stream_range<T>(0, k.n, slope, dx, y, dy);
+        stream_range<T>(0, k.n, gradient, dx, y, dy);
       else
-        map_range<T>(0, k.n, slope, dx, y, dy);
+        map_range<T>(0, k.n, gradient, dx, y, dy);
     }
   }
 }
@@ -362,7 +362,7 @@ void apply(const NormGrad<T>& k) {
   // At most 32 chunks: one thread adds up what the others wrote.
   const int64_t grain = std::max({int64_t{32}, row_grain(k.n), chunk_count(k.rows, 32)});
   const int64_t chunks = std::max<int64_t>(1, chunk_count(k.rows, grain));
-  T* const partial = scratch<Room::rows, T>(2 * chunks * k.n);
+  T* const partial = scratch<Workspace::rows, T>(2 * chunks * k.n);
   if (k.rows == 0) std::fill_n(partial, 2 * chunks * k.n, T(0));
   const T count = static_cast<T>(k.n);
   parallel_for(k.rows, grain, [&](int64_t begin, int64_t end) {
@@ -398,17 +398,17 @@ void apply(const NormGrad<T>& k) {
       const T mean_g = k.centered ? hn::GetLane(hn::SumOfLanes(d, s0)) / count : T(0);
       const auto a = hn::Set(d, mean_g);
       const auto b = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, s1)) / count);
-      const auto slope = [&](V v, V dv, V gain) {
+      const auto gradient = [&](V v, V dv, V gain) {
         return hn::Mul(r, hn::NegMulAdd(hat(v), b, hn::MulSub(dv, gain, a)));
       };
       T* dx = k.dx + i * k.n;
       if (k.add)
         map_range<T>(
             0, k.n,
-            [&](V v, V dv, V gain, V before) { return hn::Add(before, slope(v, dv, gain)); }, dx, x,
-            dy, k.gain, static_cast<const T*>(dx));
+            [&](V v, V dv, V gain, V before) { return hn::Add(before, gradient(v, dv, gain)); }, dx,
+            x, dy, k.gain, static_cast<const T*>(dx));
       else
-        map_range<T>(0, k.n, slope, dx, x, dy, k.gain);
+        map_range<T>(0, k.n, gradient, dx, x, dy, k.gain);
     }
   });
   add_partials<T>(chunks, k.n, partial, k.dgain);
@@ -475,8 +475,8 @@ template <class T>
 void apply(const Rotary<T>& k) {
   const int64_t half = k.n / 2;
   // The angles of a position are the same for all sentences and heads: made once.
-  std::vector<T> turns(static_cast<size_t>(2 * k.length * half));
-  T *cosine = turns.data(), *sine = cosine + k.length * half;
+  std::vector<T> rotations(static_cast<size_t>(2 * k.length * half));
+  T *cosine = rotations.data(), *sine = cosine + k.length * half;
   for (int64_t t = 0; t < k.length; ++t)
     for (int64_t i = 0; i < half; ++i) {
       const double angle = static_cast<double>(*k.first + t) *

@@ -1,4 +1,4 @@
-// Memory that a kernel needs while it works.
+// The workspace of the CPU's kernels: scratch memory that one needs while it works.
 #pragma once
 
 #include <atomic>
@@ -35,14 +35,14 @@ class Scratch {
 };
 
 // What a thread's memory is used for. Two that are needed at the same time have two names.
-enum class Room {
+enum class Workspace {
   product_left,     // a product's packed operands
   product_right,    //
   rows,             // sums over rows, or one row
   attention_block,  // attention: what a thread works on
-  attention_whole   // and what all threads read, or leave for the last step
+  attention_whole   // and what all threads read, or save for the last step
 };
-template <Room, class T>
+template <Workspace, class T>
 T* scratch(int64_t count) {
   thread_local Scratch<T> kept;
   return kept.at_least(count);

@@ -238,7 +238,7 @@ HWY_INLINE void philox_words(hn::VFromD<Tag<uint32_t>> c0, const std::array<uint
   hn::Store(c3, d, words + 3 * apart);
 }
 
-// The first `count` lanes of memory, zeros behind: never reads past the end of an array.
+// The first `count` lanes of memory, zeros after them: never reads past the end of an array.
 template <class T>
 HWY_INLINE Vec<T> load_part(const T* p, size_t count) {
   const Tag<T> d;
@@ -274,14 +274,14 @@ HWY_INLINE void stream_range(int64_t begin, int64_t end, F f, T* y, const In*...
   const Tag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(y + begin) / sizeof(T)) %
-                       lanes;  // numbers past a vector's border
+                       lanes;  // elements past a vector's border
   int64_t i = std::min(end, begin + (lanes - past) % lanes);
   map_range(begin, i, f, y, x...);
   for (; i + lanes <= end; i += lanes) hn::Stream(f(hn::LoadU(d, x + i)...), d, y + i);
   map_range(i, end, f, y, x...);
   hwy::FlushStream();
 }
-// Whether a result of n numbers, not one of the inputs, is such a one.
+// Whether a result of n elements, not one of the inputs, is such a one.
 template <class T, class... In>
 HWY_INLINE bool streams(int64_t n, const T* y, const In*... x) {
   return n * static_cast<int64_t>(sizeof(T)) >= kStreamed && (... && (x != y));
@@ -313,7 +313,7 @@ HWY_INLINE T sum_range(int64_t n, F f, const In*... x) {
   }
   for (; i + lanes <= n; i += lanes) s0 = hn::Add(s0, f(hn::LoadU(d, x + i)...));
   if (i < n) {
-    // f of the zeros behind the end need not be 0: keep the lanes that exist.
+    // f of the zeros after the end need not be 0: keep the lanes that exist.
     const auto last = f(load_part<T>(x + i, static_cast<size_t>(n - i))...);
     s1 = hn::Add(s1, hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(n - i)), last));
   }

@@ -99,7 +99,7 @@ HWY_INLINE void tile_of(int64_t m, int64_t k, Strip<T> a, const T* b, int64_t b_
 }
 
 // y = x^T, both 4 x 4 with their own row strides.
-HWY_INLINE void turn_4x4(const float* x, int64_t x_row, float* y, int64_t y_row) {
+HWY_INLINE void transpose_4x4(const float* x, int64_t x_row, float* y, int64_t y_row) {
   const hn::FixedTag<float, 4> d;
   const auto a = hn::LoadU(d, x), b = hn::LoadU(d, x + x_row), c = hn::LoadU(d, x + 2 * x_row),
              e = hn::LoadU(d, x + 3 * x_row);
@@ -113,12 +113,13 @@ HWY_INLINE void turn_4x4(const float* x, int64_t x_row, float* y, int64_t y_row)
 
 // y = x^T for x [rows x columns].
 template <class T>
-void turn(int64_t rows, int64_t columns, const T* x, int64_t x_row, T* y, int64_t y_row) {
+void transpose(int64_t rows, int64_t columns, const T* x, int64_t x_row, T* y, int64_t y_row) {
   int64_t i = 0;
   if constexpr (sizeof(T) == 4)
     for (; i + 4 <= rows; i += 4) {
       int64_t j = 0;
-      for (; j + 4 <= columns; j += 4) turn_4x4(x + i * x_row + j, x_row, y + j * y_row + i, y_row);
+      for (; j + 4 <= columns; j += 4)
+        transpose_4x4(x + i * x_row + j, x_row, y + j * y_row + i, y_row);
       for (; j < columns; ++j)
         for (int64_t u = i; u < i + 4; ++u) y[j * y_row + u] = x[u * x_row + j];
     }
@@ -148,7 +149,7 @@ void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out) {
       if constexpr (sizeof(T) == 4)
         for (; j + 4 <= n && p1 - p0 == 16; j += 4)
           for (int64_t p = p0; p < p1; p += 4)
-            turn_4x4(b.data + j * b.col + p, b.col, out + p * nr + j, nr);
+            transpose_4x4(b.data + j * b.col + p, b.col, out + p * nr + j, nr);
       for (; j < n; ++j)
         for (int64_t p = p0; p < p1; ++p) out[p * nr + j] = b.data[j * b.col + p];
     }

@@ -1,4 +1,5 @@
-// From scores to weights, other than by softmax: masks, sparse normalizations, the largest alone.
+// From scores to weights, other than by softmax: masks, sparse normalizations (sparsemax, entmax),
+// the largest alone (hard attention).
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -34,9 +35,9 @@ void apply(const Limit<T>& k) {
   });
 }
 
-// The number t for which the weights max(0, x - t)^(1 / (a - 1)) sum to one, by the sorted scores:
-// for sparsemax Martins and Astudillo (2016, algorithm 1), for 1.5-entmax Peters et al. (2019,
-// algorithm 2), whose x are halved.
+// The threshold t for which the weights max(0, x - t)^(1 / (a - 1)) sum to one, by the sorted
+// scores: for sparsemax Martins and Astudillo (2016, algorithm 1), for 1.5-entmax Peters et al.
+// (2019, algorithm 2), whose x are halved.
 template <class T>
 T threshold(bool sparsemax, std::vector<T>& x) {
   std::sort(x.begin(), x.end(), std::greater<>());
@@ -90,13 +91,13 @@ void apply(const EntmaxGrad<T>& k) {
     for (int64_t row = begin; row < end; ++row) {
       const T *y = k.y + row * k.n, *dy = k.dy + row * k.n;
       T* dx = k.dx + row * k.n;
-      const auto slope = [&](int64_t j) {
+      const auto derivative = [&](int64_t j) {
         return y[j] == 0 ? T(0) : k.sparsemax ? T(1) : std::sqrt(y[j]);
       };
       T sum = 0, weighted = 0;
-      for (int64_t j = 0; j < k.n; ++j) sum += slope(j), weighted += slope(j) * dy[j];
+      for (int64_t j = 0; j < k.n; ++j) sum += derivative(j), weighted += derivative(j) * dy[j];
       const T mean = sum == 0 ? T(0) : weighted / sum;
-      for (int64_t j = 0; j < k.n; ++j) dx[j] = slope(j) * (dy[j] - mean);
+      for (int64_t j = 0; j < k.n; ++j) dx[j] = derivative(j) * (dy[j] - mean);
     }
   });
 }

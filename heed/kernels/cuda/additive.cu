@@ -1,4 +1,5 @@
-// Additive attention on the GPU, forward: a running softmax over tiles of keys (additive_tile.cuh).
+// Additive attention (Bahdanau et al., 2015) on the GPU, forward: an online softmax over tiles of
+// keys (Milakov and Gimelshein, 2018; additive_tile.cuh).
 #include "heed/kernels/cuda/additive.h"
 #include "heed/kernels/cuda/additive_tile.cuh"
 
@@ -115,10 +116,11 @@ __global__ void __launch_bounds__(kThreads, 2) attend(const __grid_constant__ Gi
       if (pass == 1) continue;
       const int count = min(kPass, keys - key);
       bool careful = false;
-      if (p.odd && !__all_sync(~0u, seen.begin <= key && seen.end >= key + count)) {
-        bool odd = false;
-        for (int j = lane; j < count; j += kWarp) odd |= p.odd[key_row0 + key + j] != 0;
-        careful = __any_sync(~0u, odd);
+      if (p.non_finite && !__all_sync(~0u, seen.begin <= key && seen.end >= key + count)) {
+        bool non_finite = false;
+        for (int j = lane; j < count; j += kWarp)
+          non_finite |= p.non_finite[key_row0 + key + j] != 0;
+        careful = __any_sync(~0u, non_finite);
       }
       add_products(
           tile, max(0, low - key), min(count, high - key), row_at(p.value, b, g, key) + column0,
@@ -159,10 +161,10 @@ void additive_attention(Cuda device, const Attention<T>& a) {
   if (a.batch * a.heads * a.queries == 0) return;
   if (step_fits(a)) return additive_step(device, a);
   Prepare<T> p = plan(a, Heads<const T>{});
-  Room room;
-  count(room, p, a.range != nullptr);
-  room.take();
-  count(room, p, a.range != nullptr);
+  Workspace workspace;
+  count(workspace, p, a.range != nullptr);
+  workspace.take();
+  count(workspace, p, a.range != nullptr);
   const Given<T> given = launch(stream_of(device), p);
   const size_t shared = tile_shared(given.width, given.parts);
   allow_shared(attend<T>, shared);

@@ -26,7 +26,7 @@ struct Tanh {
   float r, x;
   __device__ explicit Tanh(float x) : r(reciprocal(1.0f + expf(2 * fabsf(x)))), x(x) {}
   __device__ float value() const { return copysignf(fmaf(-2.0f, r, 1.0f), x); }
-  __device__ float slope() const { return 4 * fmaf(-r, r, r); }
+  __device__ float derivative() const { return 4 * fmaf(-r, r, r); }
 };
 __device__ inline float tanh_of(float x) { return Tanh(x).value(); }
 

@@ -10,7 +10,8 @@ void additive_attention(Cuda, const Attention<T>&);
 template <class T>
 void additive_attention_grad(Cuda, const AttentionGrad<T>&);
 
-// For a query or few, as a decoder that goes word by word has them: one launch (additive_step.cu).
+// For a query or few, as a decoder that goes token by token has them: one launch
+// (additive_step.cu).
 template <class T>
 bool step_fits(const Attention<T>&);
 template <class T>

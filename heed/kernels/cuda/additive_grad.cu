@@ -1,9 +1,10 @@
-// Additive attention on the GPU, backward, in tiles (additive_tile.cuh).
+// Additive attention on the GPU, the backward pass, in tiles (additive_tile.cuh).
 //
 // With ds = d score:  b = ds (1 - t^2),  dq = v sum_j b,  dk = v sum_i b,
-// dv = sum_ij ds t. `slopes` computes ds for some keys (scores once more, g . value, and d value on
-// the way), `spread` passes over the pairs once: an element is 7 operations and a reciprocal, 8
-// issued in 8 clocks. Pairs would spare half of the reciprocals for 1.5 operations: 9 in 9.
+// dv = sum_ij ds t. `dscores` computes ds for some keys (scores recomputed, weights from the saved
+// log-sum-exp, g . value, and d value on the way), `spread` passes over the pairs once: an element
+// is 7 operations and a reciprocal, 8 issued in 8 clocks. Pairs would spare half of the reciprocals
+// for 1.5 operations: 9 in 9.
 // So a training step is 3 evaluations of each element: one for scores forward, one for scores
 // backward, and one, twice as dear, for the gradient.
 #include "heed/kernels/cuda/additive.h"
@@ -12,8 +13,8 @@
 namespace heed::kernels {
 namespace {
 
-constexpr int64_t kSlopes = 4 << 20;  // the most d scores that are held at once
-constexpr int kBatch = 16;            // keys at a time in `spread`
+constexpr int64_t kDScores = 4 << 20;  // the most d scores that are held at once
+constexpr int kBatch = 16;             // keys at a time in `spread`
 
 // Some batch items and some keys of them, which a launch has; with key0 a multiple of kOwn.
 template <class T>
@@ -25,9 +26,9 @@ struct Back {
   int b0, batch, key0, keys;
   bool first, last;  // keys of these batch items
 
-  float* slope;  // d score [batch, H, slope_keys, slope_row]: queries lie side by side
-  int slope_row, slope_keys;
-  int splits;          // of the queries, in `slopes`
+  float* dscore;  // d score [batch, H, dscore_keys, dscore_row]: queries lie side by side
+  int dscore_row, dscore_keys;
+  int splits;          // of the queries, in `dscores`
   float* value_parts;  // [splits, batch, G, keys, value_width], or null: dvalue itself
   int chunks;          // of the queries, in `spread`
   float* key_parts;    // [H / G, chunks, batch, G, keys, width], or null: dk itself
@@ -37,7 +38,7 @@ struct Back {
 
 // d score for 32 keys of a block and its share of the queries, and d value.
 template <class T>
-__global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Back<T> p) {
+__global__ void __launch_bounds__(kThreads, 2) dscores(const __grid_constant__ Back<T> p) {
   extern __shared__ __align__(16) float memory[];
   const int columns = kColumns * p.given.parts;
   float *stages = memory, *tile = stages + 2 * kStage, *sums = tile + kOwn * kTileRow,
@@ -77,13 +78,13 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Ba
       ranges[i] = seen;
       some = seen.meets(key, key + kOwn);
     }
-    float* slope = p.slope + (((b - p.b0) * a.heads + h) * p.slope_keys + key - p.key0) *
-                                 static_cast<int64_t>(p.slope_row);
+    float* dscore = p.dscore + (((b - p.b0) * a.heads + h) * p.dscore_keys + key - p.key0) *
+                                   static_cast<int64_t>(p.dscore_row);
     if (!__syncthreads_or(some)) {
       if (blockIdx.z == 0)
         for (int x = threadIdx.x; x < kOwn * kPass; x += kThreads)
-          if (q0 + x % kPass < p.slope_row)
-            slope[x / kPass * static_cast<int64_t>(p.slope_row) + q0 + x % kPass] = 0;
+          if (q0 + x % kPass < p.dscore_row)
+            dscore[x / kPass * static_cast<int64_t>(p.dscore_row) + q0 + x % kPass] = 0;
       continue;
     }
     const bool busy =
@@ -168,8 +169,8 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Ba
           if (w != 0) ds = w * (dot[y][z] * factor - mean);
         }
         tile[r * kTileRow + i] = weight;
-        if (blockIdx.z == 0 && q0 + i < p.slope_row)
-          slope[r * static_cast<int64_t>(p.slope_row) + q0 + i] = ds;
+        if (blockIdx.z == 0 && q0 + i < p.dscore_row)
+          dscore[r * static_cast<int64_t>(p.dscore_row) + q0 + i] = ds;
       }
     }
     add_products(
@@ -218,7 +219,7 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
   const Attention<T>& a = given.a;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   const int mine = warps * kWarp;                             // queries of the block
-  const int stage_size = kBatch * (kWarp + mine);             // keys, and below them slopes
+  const int stage_size = kBatch * (kWarp + mine);             // keys, and after them dscores
   float *stages = memory, *shares = stages + 2 * stage_size;  // [warps, kBatch, 32]
   __shared__ int lows[kThreads / kWarp], highs[kThreads / kWarp];
 
@@ -284,12 +285,13 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
           copy16(stage + r * kWarp + x,
                  there ? keys + r * static_cast<int64_t>(given.width) + x : given.f, there);
         }
-        const float* slope = p.slope + (head_here * p.slope_keys + j0) * p.slope_row + chunk * mine;
+        const float* dscore =
+            p.dscore + (head_here * p.dscore_keys + j0) * p.dscore_row + chunk * mine;
         for (int u = threadIdx.x; u < kBatch * mine / 4; u += blockDim.x) {
           const int r = u / (mine / 4), x = u % (mine / 4) * 4;
-          const bool there = chunk * mine + x < p.slope_row;
+          const bool there = chunk * mine + x < p.dscore_row;
           copy16(stage + kBatch * kWarp + r * mine + x,
-                 there ? slope + r * static_cast<int64_t>(p.slope_row) + x : p.slope, there);
+                 there ? dscore + r * static_cast<int64_t>(p.dscore_row) + x : p.dscore, there);
         }
       },
       [&](int c, const float* stage) {
@@ -303,7 +305,7 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
                                 ? given.f_most[key_row0 + key + lane]
                                 : 0.0f;
           const float* keys = stage + lane;
-          const float* slope = stage + kBatch * kWarp + warp * kWarp;
+          const float* dscore = stage + kBatch * kWarp + warp * kWarp;
           float dv_batch = 0;
           if (top + warp_max(far) <= kFit) {
 #pragma unroll 1
@@ -312,7 +314,7 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
               float dk = 0, dv_key = 0;
 #pragma unroll
               for (int u = 0; u < kWarp; u += 4) {
-                const float4 all = *reinterpret_cast<const float4*>(slope + j * mine + u);
+                const float4 all = *reinterpret_cast<const float4*>(dscore + j * mine + u);
                 const float ds[4] = {all.x, all.y, all.z, all.w};
 #pragma unroll
                 for (int x = 0; x < 4; ++x) {
@@ -332,7 +334,7 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
               float dk = 0, dv_key = 0;
 #pragma unroll
               for (int u = 0; u < kWarp; ++u, q_at += a.q.row) {
-                const float ds = slope[j * mine + u];
+                const float ds = dscore[j * mine + u];
                 const bool fit = __shfl_sync(~0u, my_most, u) + k_most <= kFit;
                 if (!fit && ds == 0) continue;  // the same for all lanes
                 float t = fmaf(-2.0f, reciprocal(fmaf(e[u], k, 1.0f)), 1.0f);
@@ -374,7 +376,7 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
   *to = p.first ? sum : *to + sum;
 }
 
-// The parts of dk and of dvalue, a row a block; behind them, with `dv`, the parts of dv.
+// The parts of dk and of dvalue, a row a block; after them, with `dv`, the parts of dv.
 template <class T>
 __global__ void __launch_bounds__(kThreads) collect(const __grid_constant__ Back<T> p, bool dv) {
   const Attention<T>& a = p.given.a;
@@ -413,7 +415,7 @@ __global__ void __launch_bounds__(kThreads) collect(const __grid_constant__ Back
   }
 }
 
-// dbias += d score for a tile of 32 x 32, turned; the sum over the batch where it has one bias.
+// dbias += d score for a tile of 32 x 32, transposed; the sum over the batch where it has one bias.
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_to_bias(const __grid_constant__ Back<T> p) {
   __shared__ float tile[kWarp][kWarp + 1];
@@ -430,7 +432,7 @@ __global__ void __launch_bounds__(kThreads) add_to_bias(const __grid_constant__ 
     for (int r = warp; r < kWarp; r += kThreads / kWarp) {
       float sum = 0;
       for (int64_t c = shared ? 0 : b; c < (shared ? p.batch : b + 1); ++c)
-        sum += p.slope[((c * a.heads + h) * p.slope_keys + j0 + r) * p.slope_row + i0 + lane];
+        sum += p.dscore[((c * a.heads + h) * p.dscore_keys + j0 + r) * p.dscore_row + i0 + lane];
       tile[r][lane] = sum;
     }
     __syncthreads();
@@ -442,10 +444,10 @@ __global__ void __launch_bounds__(kThreads) add_to_bias(const __grid_constant__ 
 }
 
 // The same for a bias by distance, whose rows are one step back from each other: a block has one
-// distance of a head, hence one number.
+// distance of a head, hence one element.
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_to_distances(const __grid_constant__ Back<T> p) {
-  __shared__ float room[kThreads / kWarp];
+  __shared__ float workspace[kThreads / kWarp];
   const Attention<T>& a = p.given.a;
   const int queries = static_cast<int>(a.queries), distances = queries + p.keys - 1;
   const bool shared = p.k.dbias.batch == 0;
@@ -457,8 +459,8 @@ __global__ void __launch_bounds__(kThreads) add_to_distances(const __grid_consta
     float sum = 0;
     for (int64_t c = shared ? 0 : b; c < (shared ? p.batch : b + 1); ++c)
       for (int i = first + threadIdx.x; i < last; i += kThreads)
-        sum += p.slope[((c * a.heads + h) * p.slope_keys + i + away) * p.slope_row + i];
-    sum = block_sum(sum, room);
+        sum += p.dscore[((c * a.heads + h) * p.dscore_keys + i + away) * p.dscore_row + i];
+    sum = block_sum(sum, workspace);
     if (threadIdx.x == 0) row_at(p.k.dbias, p.b0 + b, h, 0)[p.key0 + away] += sum;
   }
 }
@@ -472,11 +474,11 @@ __global__ void __launch_bounds__(kThreads) take_place(const __grid_constant__ B
     const int64_t head = u / a.queries, i = u % a.queries;
     const int64_t number = (p.b0 * a.heads + head) * a.queries + i;
     const float place = a.place[number];
-    const float* slope = p.slope + head * p.slope_keys * p.slope_row + i;
+    const float* dscore = p.dscore + head * p.dscore_keys * p.dscore_row + i;
     float sum = 0;
 #pragma unroll 4
     for (int j = 0; j < p.keys; ++j)
-      sum += slope[j * static_cast<int64_t>(p.slope_row)] * 2 * a.falloff *
+      sum += dscore[j * static_cast<int64_t>(p.dscore_row)] * 2 * a.falloff *
              (static_cast<float>(p.key0 + j) - place);
     p.k.dplace[number] = p.first ? sum : p.k.dplace[number] + sum;
   }
@@ -495,36 +497,37 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
   Back<T> p{};
   p.k = k;
   // What a launch has: whole batch items or, where one has too many pairs, some of its keys.
-  p.slope_row = static_cast<int>(rounded_up(a.queries, kWarp));
+  p.dscore_row = static_cast<int>(rounded_up(a.queries, kWarp));
   const int64_t all_keys = rounded_up(a.keys, kOwn);
-  const int64_t item = std::max<int64_t>(1, a.heads * p.slope_row * all_keys);
+  const int64_t item = std::max<int64_t>(1, a.heads * p.dscore_row * all_keys);
   int64_t batch = 1, keys = std::max<int64_t>(kOwn, all_keys);
-  if (item <= kSlopes)
-    batch = std::min(a.batch, kSlopes / item);
+  if (item <= kDScores)
+    batch = std::min(a.batch, kDScores / item);
   else
     keys = std::min(all_keys,
-                    std::max<int64_t>(kPass, kSlopes / (a.heads * p.slope_row) / kPass * kPass));
+                    std::max<int64_t>(kPass, kDScores / (a.heads * p.dscore_row) / kPass * kPass));
   const int64_t heads = a.heads / a.key_heads;
-  p.slope_keys = static_cast<int>(keys);
+  p.dscore_keys = static_cast<int>(keys);
   const int64_t warps = std::clamp<int64_t>(ceil_div(a.queries, kWarp), 1, kThreads / kWarp);
   p.chunks = static_cast<int>(std::max<int64_t>(1, ceil_div(a.queries, warps * kWarp)));
-  // Blocks of `slopes`: two on each of the 132 processors, if the keys alone do not fill them.
+  // Blocks of `dscores`: two on each of the 132 processors, if the keys alone do not fill them.
   const int64_t blocks = std::max<int64_t>(1, batch * a.key_heads * (keys / kOwn));
   p.splits = static_cast<int>(std::clamp<int64_t>(
       264 / blocks, 1, std::max<int64_t>(1, heads * ceil_div(a.queries, kPass))));
-  Room room;
+  Workspace workspace;
   const auto count_all = [&] {
-    count(room, prepared, false);
-    room.wants(p.slope, batch * a.heads * p.slope_keys * p.slope_row);
+    count(workspace, prepared, false);
+    workspace.wants(p.dscore, batch * a.heads * p.dscore_keys * p.dscore_row);
     if (p.splits > 1)
-      room.wants(p.value_parts, p.splits * batch * a.key_heads * keys * prepared.value_width);
+      workspace.wants(p.value_parts, p.splits * batch * a.key_heads * keys * prepared.value_width);
     if (heads * p.chunks > 1)
-      room.wants(p.key_parts, heads * p.chunks * batch * a.key_heads * keys * prepared.width);
-    if (keys < a.keys) room.wants(p.query_sums, a.batch * a.heads * a.queries * prepared.width);
-    room.wants(p.v_parts, a.batch * a.heads * p.chunks * prepared.width);
+      workspace.wants(p.key_parts, heads * p.chunks * batch * a.key_heads * keys * prepared.width);
+    if (keys < a.keys)
+      workspace.wants(p.query_sums, a.batch * a.heads * a.queries * prepared.width);
+    workspace.wants(p.v_parts, a.batch * a.heads * p.chunks * prepared.width);
   };
   count_all();
-  room.take();
+  workspace.take();
   count_all();
   p.given = launch(stream, prepared);
   p.g = as_floats(k.dcontext, prepared.g_copy, a.heads, a.queries, prepared.value_width);
@@ -533,8 +536,8 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
   const size_t spread_shared =
       static_cast<size_t>(kBatch * kWarp * (2 * (1 + warps) + warps)) * sizeof(float);
   allow_shared(spread<T>, spread_shared);
-  const size_t slopes_shared = tile_shared(p.given.width, p.given.parts);
-  allow_shared(slopes<T>, slopes_shared);
+  const size_t dscores_shared = tile_shared(p.given.width, p.given.parts);
+  allow_shared(dscores<T>, dscores_shared);
   for (int64_t b = 0; b < a.batch; b += batch)
     for (int64_t key = 0; key == 0 || key < a.keys; key += keys) {
       p.b0 = static_cast<int>(b), p.batch = static_cast<int>(std::min(batch, a.batch - b));
@@ -543,7 +546,7 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
       if (p.keys > 0) {
         const dim3 grid(static_cast<unsigned>(p.batch * a.key_heads * ceil_div(p.keys, kOwn)),
                         static_cast<unsigned>(p.splits), column_blocks(p.given));
-        slopes<T><<<grid, kThreads, slopes_shared, stream>>>(p);
+        dscores<T><<<grid, kThreads, dscores_shared, stream>>>(p);
         launched("gradient of additive attention, d score");
       }
       if (a.size > 0) {
@@ -560,11 +563,11 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
         launched("gradient of additive attention, sums");
       }
       if (k.dbias.data && p.keys > 0 && a.queries > 0) {
-        const int64_t numbers = p.batch * a.heads * a.queries * p.keys;
+        const int64_t elements = p.batch * a.heads * a.queries * p.keys;
         if (k.dbias.row == -1)
-          add_to_distances<T><<<grid_for(numbers, kThreads), kThreads, 0, stream>>>(p);
+          add_to_distances<T><<<grid_for(elements, kThreads), kThreads, 0, stream>>>(p);
         else
-          add_to_bias<T><<<grid_for(numbers, kWarp * kWarp), kThreads, 0, stream>>>(p);
+          add_to_bias<T><<<grid_for(elements, kWarp * kWarp), kThreads, 0, stream>>>(p);
         launched("gradient of additive attention, bias");
       }
       if (k.dplace && a.queries > 0) {

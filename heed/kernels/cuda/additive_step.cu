@@ -1,12 +1,12 @@
-// Additive attention for few queries, as a decoder that goes word by word has them: a block for
+// Additive attention for few queries, as a decoder that goes token by token has them: a block for
 // each query, and one launch. Every key element meets one query element, so tanh is computed where
-// it is needed, and nothing is prepared. What a step costs is the time in which keys and values
-// arrive: a block asks for all of them at once, by copies that run into shared memory, and computes
-// scores while the values are still on their way. Where shared memory cannot hold all keys, they
-// come in turns.
+// it is needed, and nothing is prepared. A step is bound by memory (its arithmetic intensity is
+// low): a block asks for all keys and values at once, by asynchronous copies into shared memory,
+// and computes scores while the values are still on their way. Where shared memory cannot hold all
+// keys, they come in tiles, with an online softmax.
 //
-// The backward pass comes in two parts. `slopes` computes d score and dq; `to_keys` what flows to
-// keys, values and v, for any number of steps at once.
+// The backward pass comes in two parts. `dscores` computes d score and dq, and saves what the other
+// needs; `to_keys` what flows to keys, values and v, for any number of steps at once.
 #include <algorithm>
 
 #include "heed/kernels/cuda/additive.h"
@@ -23,7 +23,7 @@ template <class T>
 struct Step {
   Attention<T> a;
   unsigned heads_a_key;  // query heads for each key head
-  int turn;              // keys at a time
+  int tile_keys;         // keys at a time
   bool packed_keys, packed_values;
 };
 
@@ -31,11 +31,13 @@ template <class T>
 __global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step<T> p) {
   extern __shared__ __align__(16) float memory[];
   const Attention<T>& a = p.a;
-  const int n = static_cast<int>(a.size), m = static_cast<int>(a.value_size), turn = p.turn;
+  const int n = static_cast<int>(a.size), m = static_cast<int>(a.value_size),
+            tile_keys = p.tile_keys;
   const Units units(m);
-  float *q = memory, *v = q + padded(n), *score = v + padded(n), *weight = score + padded(turn),
-        *sums = weight + padded(turn);
-  T *room = reinterpret_cast<T*>(sums + units.room()), *more = room + turn * padded(n);
+  float *q = memory, *v = q + padded(n), *score = v + padded(n),
+        *weight = score + padded(tile_keys), *sums = weight + padded(tile_keys);
+  T *key_tile = reinterpret_cast<T*>(sums + units.scratch_size()),
+    *value_tile = key_tile + tile_keys * padded(n);
   const int lane = threadIdx.x % kWarp;
   const int64_t b = blockIdx.x, h = blockIdx.y, i = blockIdx.z, g = blockIdx.y / p.heads_a_key,
                 number = (b * a.heads + h) * a.queries + i;
@@ -44,20 +46,20 @@ __global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step
   const Extra extra = extra_of(a, b, h, i);
   const RowDrop drop = drop_of(a);
   const Seen seen = seen_by(a, b, h, i);
-  const Rows<T> keys{row_at(a.k, b, g, 0), a.k.row, n, p.packed_keys, room};
-  const Rows<T> values{row_at(a.value, b, g, 0), a.value.row, m, p.packed_values, more};
-  keys.copy(seen.begin, min(turn, seen.end - seen.begin));
-  values.copy(seen.begin, min(turn, seen.end - seen.begin));
+  const Rows<T> keys{row_at(a.k, b, g, 0), a.k.row, n, p.packed_keys, key_tile};
+  const Rows<T> values{row_at(a.value, b, g, 0), a.value.row, m, p.packed_values, value_tile};
+  keys.copy(seen.begin, min(tile_keys, seen.end - seen.begin));
+  values.copy(seen.begin, min(tile_keys, seen.end - seen.begin));
   query.put(q), v_row.put(v);
 #pragma unroll 1
-  for (int x = threadIdx.x; x < units.room(); x += kThreads) sums[x] = 0;
+  for (int x = threadIdx.x; x < units.scratch_size(); x += kThreads) sums[x] = 0;
   float* weights = a.weights.data ? row_at(a.weights, b, h, i) : nullptr;
   __syncthreads();
 
   float most = -INFINITY, sum = 0;  // the same in every thread
 #pragma unroll 1
-  for (int key = seen.begin; key < seen.end; key += turn) {
-    const int count = min(turn, seen.end - key), next = key + count;
+  for (int key = seen.begin; key < seen.end; key += tile_keys) {
+    const int count = min(tile_keys, seen.end - key), next = key + count;
     copies_wait<1>();  // keys; the values may still be on their way
     __syncwarp();
     const auto add = [&]<int N>(int, int x, const float(&k)[N][kVector], float(&s)[N]) {
@@ -73,7 +75,7 @@ __global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step
       score[u] = extra(score[u] * kLog2E, key + u);
       if (weights) weights[key + u] = score[u];  // made a weight at the end
     });
-    keys.copy(next, min(turn, seen.end - next));
+    keys.copy(next, min(tile_keys, seen.end - next));
     __syncthreads();
     float top = -INFINITY;
 #pragma unroll 1
@@ -91,7 +93,7 @@ __global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step
     __syncthreads();
     add_rows(units, values, count, weight, factor, sums);
     __syncthreads();  // values and weights are read, sums are written
-    values.copy(next, min(turn, seen.end - next));
+    values.copy(next, min(tile_keys, seen.end - next));
   }
   const bool none = most == -INFINITY;
   const float lse = none ? -INFINITY : most + log2f(sum), share = none ? 0.0f : 1.0f / sum;
@@ -106,37 +108,39 @@ __global__ void __launch_bounds__(kThreads, 2) step(const __grid_constant__ Step
       weights[j] = seen.has(j) ? exp2f(weights[j] - (none ? 0.0f : lse)) : 0.0f;
 }
 
-// ---- back: d score and dq
+// ---- backward: d score and dq
 
 template <class T>
-struct Slopes {
+struct DScores {
   Attention<T> a;
   Heads<const T> dcontext;
   Heads<T> dq;
-  float* left;         // [2, B, H, Tk]: d score, and the weight after dropout
+  float* saved;        // [2, B, H, Tk]: d score, and the weight after dropout
   Heads<float> dbias;  // one for each batch item, or null
   float* dplace;       // or null
-  int turn = 0;        // keys at a time
+  int tile_keys = 0;   // keys at a time
   bool packed_keys = false, packed_values = false;
 };
 
 // One query a head, and a key head for each. With D = g . context:
 //   d score_j = w_j (z_j g . value_j - D),   dq = v sum_j d score_j (1 - tanh^2).
-// Each 1 - tanh^2 is kept from the score on; of f32, in the key's place.
+// Each 1 - tanh^2 is held from the score on; of f32, in place of the key.
 template <class T>
-__global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Slopes<T> p) {
+__global__ void __launch_bounds__(kThreads, 2) dscores(const __grid_constant__ DScores<T> p) {
   extern __shared__ __align__(16) float memory[];
   __shared__ float means[kWarps];
   const Attention<T>& a = p.a;
-  const int n = static_cast<int>(a.size), m = static_cast<int>(a.value_size), turn = p.turn;
+  const int n = static_cast<int>(a.size), m = static_cast<int>(a.value_size),
+            tile_keys = p.tile_keys;
   const Units units(n);
   float *q = memory, *v = q + padded(n), *g = v + padded(n), *dot = g + padded(m),
-        *slope = dot + padded(turn), *sums = slope + padded(turn), *bends_at = sums + units.room();
-  T* room = reinterpret_cast<T*>(bends_at + (sizeof(T) == 4 ? 0 : turn * padded(n)));
-  T* more = room + turn * padded(n);
+        *dscore = dot + padded(tile_keys), *sums = dscore + padded(tile_keys),
+        *derivatives_at = sums + units.scratch_size();
+  T* key_tile = reinterpret_cast<T*>(derivatives_at + (sizeof(T) == 4 ? 0 : tile_keys * padded(n)));
+  T* value_tile = key_tile + tile_keys * padded(n);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int64_t b = blockIdx.x, h = blockIdx.y, number = b * a.heads + h;
-  float* left = p.left + number * a.keys;
+  float* saved = p.saved + number * a.keys;
   const Early<1, T> query(row_at(a.q, b, h, 0), n);
   const Early<1, float> v_row(a.v + h * n, n);
   const Early<2, T> back(row_at(p.dcontext, b, h, 0), m), context(row_at(a.context, b, h, 0), m);
@@ -144,11 +148,11 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Sl
   const Extra extra = extra_of(a, b, h, 0);
   const RowDrop drop = drop_of(a);
   const Seen seen = seen_by(a, b, h, 0);
-  const Rows<T> keys{row_at(a.k, b, h, 0), a.k.row, n, p.packed_keys, room};
-  const Rows<T> values{row_at(a.value, b, h, 0), a.value.row, m, p.packed_values, more};
-  const Rows<float> bends{nullptr, 0, n, true, bends_at};
-  keys.copy(seen.begin, min(turn, seen.end - seen.begin));
-  values.copy(seen.begin, min(turn, seen.end - seen.begin));
+  const Rows<T> keys{row_at(a.k, b, h, 0), a.k.row, n, p.packed_keys, key_tile};
+  const Rows<T> values{row_at(a.value, b, h, 0), a.value.row, m, p.packed_values, value_tile};
+  const Rows<float> derivatives{nullptr, 0, n, true, derivatives_at};
+  keys.copy(seen.begin, min(tile_keys, seen.end - seen.begin));
+  values.copy(seen.begin, min(tile_keys, seen.end - seen.begin));
   query.put(q), v_row.put(v);
   back.put(g);
   float part = 0;
@@ -156,29 +160,29 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Sl
   part = warp_sum(part);
   if (lane == 0) means[warp] = part;
 #pragma unroll 1
-  for (int x = threadIdx.x; x < units.room(); x += kThreads) sums[x] = 0;
+  for (int x = threadIdx.x; x < units.scratch_size(); x += kThreads) sums[x] = 0;
   __syncthreads();
   const float mean = warp_sum(lane < kWarps ? means[lane] : 0.0f);
 
 #pragma unroll 1
-  for (int key = seen.begin; key < seen.end; key += turn) {
-    const int count = min(turn, seen.end - key), next = key + count;
+  for (int key = seen.begin; key < seen.end; key += tile_keys) {
+    const int count = min(tile_keys, seen.end - key), next = key + count;
     copies_wait<1>();  // keys; the values may still be on their way
     __syncwarp();
     const auto add = [&]<int N>(int u, int x, const float(&k)[N][kVector], float(&s)[N]) {
-      float a[kVector], w[kVector], bend[kVector];
+      float a[kVector], w[kVector], derivative[kVector];
       load<kVector>(q + x, a), load<kVector>(v + x, w);
 #pragma unroll
       for (int r = 0; r < N; ++r) {
 #pragma unroll
         for (int i = 0; i < kVector; ++i) {
           const Tanh t(a[i] + k[r][i]);
-          s[r] = fmaf(w[i], t.value(), s[r]), bend[i] = t.slope();
+          s[r] = fmaf(w[i], t.value(), s[r]), derivative[i] = t.derivative();
         }
-        store<kVector>(bend, bends.at(u + r * kWarps) + x);
+        store<kVector>(derivative, derivatives.at(u + r * kWarps) + x);
       }
     };
-    sum_all_rows(keys, count, slope, add);
+    sum_all_rows(keys, count, dscore, add);
     copies_wait<0>();
     __syncwarp();
     const auto add_dot = [&]<int N>(int, int c, const float(&x)[N][kVector], float(&s)[N]) {
@@ -192,16 +196,16 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Sl
     sum_all_rows(values, count, dot, add_dot);
     each_row(count, [&](int u) {
       const int j = key + u;
-      const float w = exp2f(extra(slope[u] * kLog2E, j) - from);
+      const float w = exp2f(extra(dscore[u] * kLog2E, j) - from);
       const float z = drop.on ? drop.factor(drop.words(number, j), j) : 1.0f;
       const float ds = w != 0 ? w * (dot[u] * z - mean) : 0.0f;
-      slope[u] = ds, left[j] = ds, left[a.batch * a.heads * a.keys + j] = w * z;
+      dscore[u] = ds, saved[j] = ds, saved[a.batch * a.heads * a.keys + j] = w * z;
     });
     __syncthreads();
-    add_rows(units, bends, count, slope, 1.0f, sums);
-    __syncthreads();  // slopes and bends are read, sums are written
-    keys.copy(next, min(turn, seen.end - next));
-    values.copy(next, min(turn, seen.end - next));
+    add_rows(units, derivatives, count, dscore, 1.0f, sums);
+    __syncthreads();  // dscores and derivatives are read, sums are written
+    keys.copy(next, min(tile_keys, seen.end - next));
+    values.copy(next, min(tile_keys, seen.end - next));
   }
   T* to = row_at(p.dq, b, h, 0);
 #pragma unroll 1
@@ -209,22 +213,22 @@ __global__ void __launch_bounds__(kThreads, 2) slopes(const __grid_constant__ Sl
     to[x] = narrow<T>(v[x] * sum_of_groups(units, sums, x));
 #pragma unroll 1
   for (int j = threadIdx.x; j < a.keys; j += kThreads)
-    if (!seen.has(j)) left[j] = left[a.batch * a.heads * a.keys + j] = 0;
+    if (!seen.has(j)) saved[j] = saved[a.batch * a.heads * a.keys + j] = 0;
   if (p.dbias.data) {
     float* dbias = row_at(p.dbias, b, h, 0);
 #pragma unroll 1
-    for (int j = seen.begin + threadIdx.x; j < seen.end; j += kThreads) dbias[j] += left[j];
+    for (int j = seen.begin + threadIdx.x; j < seen.end; j += kThreads) dbias[j] += saved[j];
   }
   if (p.dplace && warp == 0) {
     const float sum = lanes_sum(seen.none() ? 0 : seen.end - seen.begin, [&](int x) {
       const int j = seen.begin + x;
-      return left[j] * 2 * a.falloff * (static_cast<float>(j) - a.place[number]);
+      return saved[j] * 2 * a.falloff * (static_cast<float>(j) - a.place[number]);
     });
     if (lane == 0) p.dplace[number] = sum;
   }
 }
 
-// ---- back: what flows to keys, values and v from all steps
+// ---- backward: what flows to keys, values and v from all steps
 
 constexpr int kKeyThreads = 128;  // features or columns of a block
 constexpr int kTileKeys = 32, kTileSteps = 32;
@@ -236,18 +240,18 @@ struct ToKeys {
   float* v_parts;      // [H, B, n]
 };
 
-// With s the number that a step left for a key, add(u, s, x) for x at step t, for each key u of the
-// tile: the steps go by in order.
+// With s what a step saved for a key, add(u, s, x) for x at step t, for each key u of the tile: the
+// steps go by in order.
 template <class T, class Add>
-__device__ void over_steps(const float* left, int64_t keys, int key, int64_t steps, const T* at,
+__device__ void over_steps(const float* saved, int64_t keys, int key, int64_t steps, const T* at,
                            int64_t row, bool real, float (&tile)[kTileSteps][kTileKeys], Add add) {
   const int count = static_cast<int>(min(int64_t{kTileKeys}, keys - key));
   for (int64_t t0 = 0; t0 < steps; t0 += kTileSteps) {
     const int some = static_cast<int>(min(int64_t{kTileSteps}, steps - t0));
-    __syncthreads();  // the tile is read from the turn before
+    __syncthreads();  // the tile before has been read
     for (int x = threadIdx.x; x < some * kTileKeys; x += kKeyThreads) {
       const int t = x / kTileKeys, u = x % kTileKeys;
-      tile[t][u] = u < count ? left[(t0 + t) * keys + key + u] : 0.0f;
+      tile[t][u] = u < count ? saved[(t0 + t) * keys + key + u] : 0.0f;
     }
     __syncthreads();
     if (!real) continue;
@@ -266,13 +270,13 @@ __device__ void over_steps(const float* left, int64_t keys, int key, int64_t ste
   }
 }
 
-// A key that a step does not see has a slope and a weight of 0 there, whatever stands in it.
+// A key that a step does not see has a dscore and a weight of 0 there, whatever stands in it.
 template <class T>
 __global__ void __launch_bounds__(kKeyThreads) to_keys(const __grid_constant__ ToKeys<T> p) {
   __shared__ __align__(16) float tile[kTileSteps][kTileKeys];
   const StepsGrad<T>& k = p.k;
   const int64_t head = blockIdx.x, b = head / k.heads, h = head % k.heads;
-  const float* left = k.left + head * k.steps * k.keys;
+  const float* saved = k.saved + head * k.steps * k.keys;
   const bool for_keys = static_cast<int>(blockIdx.y) < p.feature_blocks;
   const int part = for_keys ? blockIdx.y : blockIdx.y - p.feature_blocks;
   const int64_t x = static_cast<int64_t>(part) * kKeyThreads + threadIdx.x;
@@ -288,14 +292,14 @@ __global__ void __launch_bounds__(kKeyThreads) to_keys(const __grid_constant__ T
 #pragma unroll
       for (int u = 0; u < kTileKeys; ++u)
         own[u] = real && u < count ? wide(row_at(k.k, b, h, key + u)[x]) : 0.0f;
-      over_steps(left, k.keys, key, k.steps, row_at(k.q, b, h, 0) + x, k.q.row, real, tile,
+      over_steps(saved, k.keys, key, k.steps, row_at(k.q, b, h, 0) + x, k.q.row, real, tile,
                  [&](int u, float ds, float q) {
                    const Tanh t(q + own[u]);
-                   sum[u] += ds != 0 ? ds * t.slope() : 0.0f;
+                   sum[u] += ds != 0 ? ds * t.derivative() : 0.0f;
                    dv_here += ds != 0 ? ds * t.value() : 0.0f;
                  });
     } else {
-      over_steps(left + k.batch * k.heads * k.steps * k.keys, k.keys, key, k.steps,
+      over_steps(saved + k.batch * k.heads * k.steps * k.keys, k.keys, key, k.steps,
                  row_at(k.dcontext, b, h, 0) + x, k.dcontext.row, real, tile,
                  [&](int u, float w, float g) { sum[u] += w != 0 ? w * g : 0.0f; });
     }
@@ -335,32 +339,35 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- launches
 
-// Shared memory of `step` or, back, of `slopes`, for turns of so many keys.
+// Shared memory of `step` or, backward, of `dscores`, for tiles of so many keys.
 template <class T>
-size_t shared_of(const Attention<T>& a, bool back, int64_t turn) {
+size_t shared_of(const Attention<T>& a, bool back, int64_t tile_keys) {
   const int64_t n = padded(a.size), m = padded(a.value_size);
-  const int64_t bends = back && sizeof(T) < sizeof(float) ? n : 0;
-  const int64_t numbers =
-      2 * n + (back ? m + Units(a.size).room() : Units(a.value_size).room()) + 2 * padded(turn);
-  return static_cast<size_t>((numbers + turn * bends) * 4 +
-                             turn * (n + m) * static_cast<int64_t>(sizeof(T)));
+  const int64_t derivatives = back && sizeof(T) < sizeof(float) ? n : 0;
+  const int64_t floats =
+      2 * n + (back ? m + Units(a.size).scratch_size() : Units(a.value_size).scratch_size()) +
+      2 * padded(tile_keys);
+  return static_cast<size_t>((floats + tile_keys * derivatives) * 4 +
+                             tile_keys * (n + m) * static_cast<int64_t>(sizeof(T)));
 }
-// Keys at a time: all that fit. Where there are more blocks than SMs, two share an SM, and one
-// computes while the keys of the other arrive.
+// Keys at a time: all that fit. Where there are more blocks than SMs, an occupancy of two blocks an
+// SM: one computes while the keys of the other arrive.
 template <class T>
-int turn_of(const Attention<T>& a, bool back) {
+int tile_keys_of(const Attention<T>& a, bool back) {
   constexpr size_t kHalf = (kMostShared >> 1) - 1024;  // 1 KB a block is the driver's
-  const auto fits = [&](int64_t turn, size_t most) { return shared_of(a, back, turn) <= most; };
+  const auto fits = [&](int64_t tile_keys, size_t most) {
+    return shared_of(a, back, tile_keys) <= most;
+  };
   const int64_t keys = std::max<int64_t>(1, a.keys);
   const bool many = a.batch * a.heads * a.queries > 132;
   const size_t most = many && fits(std::min<int64_t>(keys, kWarps), kHalf) ? kHalf : kMostShared;
   if (fits(keys, most)) return static_cast<int>(keys);
-  int64_t turn = 1, above = keys;  // the largest one that fits
-  while (above - turn > 1) {
-    const int64_t middle = (turn + above) / 2;
-    (fits(middle, most) ? turn : above) = middle;
+  int64_t tile_keys = 1, above = keys;  // the largest one that fits
+  while (above - tile_keys > 1) {
+    const int64_t middle = (tile_keys + above) / 2;
+    (fits(middle, most) ? tile_keys : above) = middle;
   }
-  return static_cast<int>(turn < kWarps ? turn : turn / kWarps * kWarps);
+  return static_cast<int>(tile_keys < kWarps ? tile_keys : tile_keys / kWarps * kWarps);
 }
 
 template <class T>
@@ -370,13 +377,13 @@ dim3 blocks_of(const Attention<T>& a) {
 }
 
 template <class T>
-void launch(cudaStream_t stream, Slopes<T> p) {
+void launch(cudaStream_t stream, DScores<T> p) {
   const Attention<T>& a = p.a;
-  p.turn = turn_of(a, true);
+  p.tile_keys = tile_keys_of(a, true);
   p.packed_keys = in_packs(a.k, a.size), p.packed_values = in_packs(a.value, a.value_size);
-  const size_t shared = shared_of(a, true, p.turn);
-  allow_shared(slopes<T>, shared);
-  slopes<T><<<blocks_of(a), kThreads, shared, stream>>>(p);
+  const size_t shared = shared_of(a, true, p.tile_keys);
+  allow_shared(dscores<T>, shared);
+  dscores<T><<<blocks_of(a), kThreads, shared, stream>>>(p);
   launched("gradient of additive attention, one query");
 }
 
@@ -411,9 +418,9 @@ bool step_fits(const AttentionGrad<T>& k) {
 
 template <class T>
 void additive_step(Cuda device, const Attention<T>& a) {
-  const Step<T> p{a, static_cast<unsigned>(a.heads / a.key_heads), turn_of(a, false),
+  const Step<T> p{a, static_cast<unsigned>(a.heads / a.key_heads), tile_keys_of(a, false),
                   in_packs(a.k, a.size), in_packs(a.value, a.value_size)};
-  const size_t shared = shared_of(a, false, p.turn);
+  const size_t shared = shared_of(a, false, p.tile_keys);
   allow_shared(step<T>, shared);
   step<T><<<blocks_of(a), kThreads, shared, stream_of(device)>>>(p);
   launched("additive attention, few queries");
@@ -433,26 +440,26 @@ void additive_step_grad(Cuda device, const AttentionGrad<T>& k) {
                    .k = a.k,
                    .dcontext = k.dcontext,
                    .v = a.v,
-                   .left = nullptr,
+                   .saved = nullptr,
                    .dk = k.dk,
                    .dvalue = k.dvalue,
                    .add = k.add,
                    .dv = k.dv};
   const int64_t rows = a.batch * a.heads;
-  auto* left = static_cast<float*>(
+  auto* saved = static_cast<float*>(
       cuda_scratch(static_cast<size_t>(2 * rows * a.keys + v_parts_of(all)) * sizeof(float)));
   const bool one_bias = k.dbias.data && k.dbias.batch == 0;
   launch(stream,
-         Slopes<T>{a, k.dcontext, k.dq, left, one_bias ? Heads<float>{} : k.dbias, k.dplace});
+         DScores<T>{a, k.dcontext, k.dq, saved, one_bias ? Heads<float>{} : k.dbias, k.dplace});
   if (one_bias) {
     over_batch<<<dim3(static_cast<unsigned>(ceil_div(a.keys, kWarp)),
                       static_cast<unsigned>(a.heads)),
-                 kThreads, 0, stream>>>(a.batch, a.keys, a.heads * a.keys, a.keys, left,
+                 kThreads, 0, stream>>>(a.batch, a.keys, a.heads * a.keys, a.keys, saved,
                                         k.dbias.head, true, k.dbias.data);
     launched("gradient of additive attention, bias");
   }
-  all.left = left;
-  launch(stream, all, left + 2 * rows * a.keys);
+  all.saved = saved;
+  launch(stream, all, saved + 2 * rows * a.keys);
 }
 
 namespace {
@@ -460,7 +467,7 @@ namespace {
 template <class T>
 void start(Cuda device, const StepGrad<T>& k) {
   if (k.forward.batch * k.forward.heads == 0) return;
-  launch(stream_of(device), Slopes<T>{k.forward, k.dcontext, k.dq, k.left, {}, nullptr});
+  launch(stream_of(device), DScores<T>{k.forward, k.dcontext, k.dq, k.saved, {}, nullptr});
 }
 template <class T>
 void start(Cuda device, const StepsGrad<T>& k) {

@@ -11,7 +11,7 @@ namespace {
 // Loops that seldom turn more than once or twice are not unrolled: what a launch of few
 // microseconds also waits for is its code.
 inline constexpr int kThreads = 512, kWarps = kThreads / kWarp;
-inline constexpr int kVector = 4;  // numbers that a thread reads from shared memory at once
+inline constexpr int kVector = 4;  // elements that a thread reads from shared memory at once
 
 // Rows in shared memory are as long as this: whole accesses of 16 bytes.
 __host__ __device__ inline int padded(int64_t n) { return static_cast<int>((n + 7) / 8 * 8); }
@@ -49,16 +49,16 @@ struct Rows {
 
 // ---- sums along rows and columns
 
-// sum[r] = the sum along row u + r kWarps, for N rows of a warp: add(x, numbers, sum) adds what the
-// kVector numbers from x on of each give.
+// sum[r] = the sum along row u + r kWarps, for N rows of a warp: add(x, elements, sum) adds what
+// the kVector elements from x on of each give.
 template <int N, class T, class Add>
 __device__ void sum_rows(const Rows<T>& rows, int u, float (&sum)[N], Add add) {
 #pragma unroll 1  // enough other warps compute while one waits
   for (int x = threadIdx.x % kWarp * kVector; x < rows.n; x += kWarp * kVector) {
-    float numbers[N][kVector];
+    float elements[N][kVector];
 #pragma unroll
-    for (int r = 0; r < N; ++r) load<kVector>(rows.at(u + r * kWarps) + x, numbers[r]);
-    add(x, numbers, sum);
+    for (int r = 0; r < N; ++r) load<kVector>(rows.at(u + r * kWarps) + x, elements[r]);
+    add(x, elements, sum);
   }
 #pragma unroll
   for (int i = kWarp / 2; i > 0; i /= 2)
@@ -71,7 +71,7 @@ __device__ void sum_all_rows(const Rows<T>& rows, int count, float* to, Add add)
   const bool first = threadIdx.x % kWarp == 0;
 #pragma unroll 1
   for (int u = threadIdx.x / kWarp; u < count; u += 2 * kWarps) {
-    const auto here = [&](int x, auto& numbers, auto& sum) { add(u, x, numbers, sum); };
+    const auto here = [&](int x, auto& elements, auto& sum) { add(u, x, elements, sum); };
     if (u + kWarps < count) {
       float sum[2] = {};
       sum_rows(rows, u, sum, here);
@@ -100,7 +100,7 @@ struct Units {
       : width(padded(n)),
         tiles((width + kWarp * kVector - 1) / (kWarp * kVector)),
         groups(tiles > 0 && tiles < kWarps ? kWarps / tiles : 1) {}
-  __host__ __device__ int room() const { return groups * width; }
+  __host__ __device__ int scratch_size() const { return groups * width; }
 };
 // sums[group, x] = factor * sums[group, x] + sum_u weight[u] rows[u, x]
 template <class T>
@@ -111,15 +111,15 @@ __device__ void add_rows(const Units& units, const Rows<T>& rows, int count, con
   for (int unit = warp; unit < units.tiles * units.groups; unit += kWarps) {
     const int x = (unit % units.tiles * kWarp + lane) * kVector, group = unit / units.tiles;
     if (x >= rows.n) continue;
-    float sum[kVector], numbers[kVector];
+    float sum[kVector], elements[kVector];
     load<kVector>(sums + group * units.width + x, sum);
 #pragma unroll
     for (int i = 0; i < kVector; ++i) sum[i] *= factor;
 #pragma unroll 4
     for (int u = group; u < count; u += units.groups) {
-      load<kVector>(rows.at(u) + x, numbers);
+      load<kVector>(rows.at(u) + x, elements);
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) sum[i] = fmaf(weight[u], numbers[i], sum[i]);
+      for (int i = 0; i < kVector; ++i) sum[i] = fmaf(weight[u], elements[i], sum[i]);
     }
     store<kVector>(sum, sums + group * units.width + x);
   }
@@ -140,8 +140,8 @@ __device__ float lanes_sum(int n, F f) {
   return warp_sum(sum);
 }
 
-// A thread's numbers of a row, padded by zeros. The first K are asked for at once: before keys and
-// values are, behind which they would wait.
+// A thread's elements of a row, padded by zeros. The first K are asked for at once: before keys and
+// values are, after which they would wait.
 template <int K, class T>
 struct Early {
   const T* row;
@@ -155,7 +155,7 @@ struct Early {
     }
   }
   template <class F>
-  __device__ void each(F f) const {  // f(x, number)
+  __device__ void each(F f) const {  // f(x, element)
 #pragma unroll
     for (int k = 0; k < K; ++k)
       if (const int x = k * kThreads + threadIdx.x; x < padded(n)) f(x, first[k]);

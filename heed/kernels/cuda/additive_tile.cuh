@@ -1,6 +1,6 @@
 // Additive attention on the GPU in tiles: score = v . tanh(q + k), softmax, the mean of the values.
 // Nothing of size Tq x Tk x n is ever held; of Tq x Tk nothing forward, and backward no more than
-// kSlopes numbers (additive_grad.cu).
+// kDScores elements (additive_grad.cu).
 //
 // tanh(q + k) = 1 - 2 r with r = 1 / (1 + e^(2q) e^(2k)): the exponentials are taken once for each
 // query and each key (prepare), and what is left for each pair is
@@ -12,9 +12,9 @@
 // operations more, those of two while it is <= 43; beyond, tanh itself is computed. That is decided
 // for each pair and leaves the others' bits alone.
 //
-// Tiles begin at fixed keys and every sum has one order: the same bits every time. A row's bits
-// depend neither on the rows beside it nor on keys that it does not see, but on whether queries are
-// few (additive_step.cu).
+// Tiling: tiles begin at fixed keys and every sum has one order: the same bits every time. A row's
+// bits depend neither on the rows beside it nor on keys that it does not see, but on whether
+// queries are few (additive_step.cu).
 //
 // Included by additive.cu (forward) and additive_grad.cu (backward) alone.
 #pragma once
@@ -106,12 +106,12 @@ struct Prepare {
   float *e, *e_most;       // e^(2q) [B, H, Tq, width], and the largest |2q| of each row
   float *f, *f_most;       // the same of keys [B, G, Tk, width]
   float* value;            // values as floats [B, G, Tk, value_width], or null
-  uint8_t* odd;            // [B, G, Tk]: 1 where values are not all numbers; or null
+  uint8_t* non_finite;     // [B, G, Tk]: 1 where not all of a value is finite; or null
   Heads<const T> g;        // backward: d context, or null
   float *g_copy, *mean;    // as floats, or null; g . context
 };
 
-// Ones behind the end. An infinite maximum where there is anything but numbers.
+// Ones after the end. An infinite maximum where there is anything non-finite.
 template <class T>
 __device__ void exponentials(const T* from, int n, int width, float* to, float* most) {
   float top = 0;
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads) prepare(const __grid_constant__ Prep
   const int lane = threadIdx.x % kWarp;
   const int n = static_cast<int>(a.size), m = static_cast<int>(a.value_size);
   const int64_t queries = a.batch * a.heads * a.queries, keys = a.batch * a.key_heads * a.keys;
-  const bool values = p.value || p.odd;
+  const bool values = p.value || p.non_finite;
   const int64_t total = queries + keys + (values ? keys : 0) + (p.g.data ? queries : 0);
   const int64_t warps = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
   for (int64_t u = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
@@ -152,14 +152,14 @@ __global__ void __launch_bounds__(kThreads) prepare(const __grid_constant__ Prep
     if (row -= keys; values && row < keys) {
       const int64_t j = row % a.keys, head = row / a.keys;
       const T* from = row_at(a.value, head / a.key_heads, head % a.key_heads, j);
-      bool odd = false;
+      bool non_finite = false;
       for (int x = lane; x < p.value_width; x += kWarp) {
         const float given = x < m ? wide(from[x]) : 0.0f;
-        odd |= !(fabsf(given) <= FLT_MAX);
+        non_finite |= !(fabsf(given) <= FLT_MAX);
         if (p.value) p.value[row * p.value_width + x] = given;
       }
-      odd = __any_sync(~0u, odd);
-      if (p.odd && lane == 0) p.odd[row] = odd;
+      non_finite = __any_sync(~0u, non_finite);
+      if (p.non_finite && lane == 0) p.non_finite[row] = non_finite;
       continue;
     }
     if (values) row -= keys;
@@ -183,7 +183,7 @@ struct Given {
   int width, value_width;
   const float *e, *e_most, *f, *f_most;
   Heads<const float> value;  // value_width long, aligned to 16 bytes
-  const uint8_t* odd;
+  const uint8_t* non_finite;
   int parts;  // of 256 columns, that a block has
 };
 
@@ -300,7 +300,7 @@ __device__ inline float far_score(const T* q, const T* k, const float* v, int n)
   return sum * kLog2E;
 }
 
-// v of a head into shared memory, zeros behind the end, and half the sum of each chunk behind it.
+// v of a head into shared memory, zeros after the end, and half the sum of each chunk after it.
 __device__ inline void take_v(const float* from, int n, int width, float* v) {
   for (int x = threadIdx.x; x < width; x += kThreads) v[x] = x < n ? from[x] : 0.0f;
   __syncthreads();
@@ -316,7 +316,7 @@ __device__ inline void take_v(const float* from, int n, int width, float* v) {
 // sums [own][column] = scale[own] * sums + sum_p tile[own][p] rows[p][column], p in [first, last).
 // A thread has 8 rows and 4 columns of each 256, its sums in shared memory: a tile's sum is made in
 // registers, which the scores need at other times, and errors stay those of short sums. Where
-// `careful`, only pairs that sees(own, p) says yes to: 0 times what is not a number is not 0.
+// `careful`, only pairs that sees(own, p) says yes to: 0 times what is non-finite is not 0.
 template <class Scale, class Valid, class Sees>
 __device__ inline void add_products(const float* tile, int first, int last, const float* rows,
                                     int64_t row, int width, Scale scale, Valid valid, bool careful,
@@ -383,7 +383,7 @@ __device__ inline void clear_sums(float* sums, int sums_row) {
           make_float4(0, 0, 0, 0);
 }
 
-// Shared memory for tiles: stages, a tile, sums, a number for each own row, v and its chunks' sums.
+// Shared memory for tiles: stages, a tile, sums, a float for each own row, v and its chunks' sums.
 size_t tile_shared(int width, int parts) {
   return (2 * kStage + kOwn * kTileRow + kOwn * kColumns * parts + kOwn + width + width / kChunk) *
          sizeof(float);
@@ -393,8 +393,8 @@ size_t tile_shared(int width, int parts) {
 
 int64_t rounded_up(int64_t n, int64_t step) { return ceil_div(n, step) * step; }
 
-// Scratch memory, first counted and then given out.
-class Room {
+// A kernel's workspace in scratch memory, first counted and then given out.
+class Workspace {
  public:
   template <class U>
   void wants(U*& pointer, int64_t count) {
@@ -431,22 +431,22 @@ Prepare<T> plan(const Attention<T>& a, const Heads<const T>& g) {
   return p;
 }
 template <class T>
-void count(Room& room, Prepare<T>& p, bool odd) {
+void count(Workspace& workspace, Prepare<T>& p, bool non_finite) {
   const Attention<T>& a = p.a;
   const int64_t queries = a.batch * a.heads * a.queries, keys = a.batch * a.key_heads * a.keys;
-  room.wants(p.e, queries * p.width), room.wants(p.e_most, queries);
-  room.wants(p.f, keys * p.width), room.wants(p.f_most, keys);
-  if (!ready(a.value, a.value_size)) room.wants(p.value, keys * p.value_width);
-  if (odd) room.wants(p.odd, keys);
+  workspace.wants(p.e, queries * p.width), workspace.wants(p.e_most, queries);
+  workspace.wants(p.f, keys * p.width), workspace.wants(p.f_most, keys);
+  if (!ready(a.value, a.value_size)) workspace.wants(p.value, keys * p.value_width);
+  if (non_finite) workspace.wants(p.non_finite, keys);
   if (!p.g.data) return;
-  if (!ready(p.g, a.value_size)) room.wants(p.g_copy, queries * p.value_width);
-  room.wants(p.mean, queries);
+  if (!ready(p.g, a.value_size)) workspace.wants(p.g_copy, queries * p.value_width);
+  workspace.wants(p.mean, queries);
 }
 template <class T>
 Given<T> launch(cudaStream_t stream, const Prepare<T>& p) {
   const Attention<T>& a = p.a;
   const int64_t queries = a.batch * a.heads * a.queries, keys = a.batch * a.key_heads * a.keys;
-  const int64_t rows = queries * (p.g.data ? 2 : 1) + keys * (p.value || p.odd ? 2 : 1);
+  const int64_t rows = queries * (p.g.data ? 2 : 1) + keys * (p.value || p.non_finite ? 2 : 1);
   prepare<T><<<grid_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(p);
   launched("additive attention, exponentials");
   int parts = static_cast<int>(std::clamp<int64_t>(ceil_div(a.value_size, kColumns), 1, 4));
@@ -459,7 +459,7 @@ Given<T> launch(cudaStream_t stream, const Prepare<T>& p) {
           p.f,
           p.f_most,
           as_floats(a.value, p.value, a.key_heads, a.keys, p.value_width),
-          p.odd,
+          p.non_finite,
           parts};
 }
 

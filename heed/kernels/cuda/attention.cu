@@ -1,4 +1,5 @@
-// Attention on the GPU: which kernels take it.
+// Attention on the GPU: which kernels take it. (FlashAttention 1, 2 and 3: dot.cu, dot_mma.cu,
+// dot_wgmma.cu.)
 #include <type_traits>
 
 #include "heed/kernels/cuda/additive.h"

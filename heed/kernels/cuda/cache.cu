@@ -1,18 +1,19 @@
-// A decoder's memory on a GPU: rows that are moved as bits, and positions that are added.
+// A decoder's key/value cache (KV cache) on a GPU: rows that are moved as bits, and positions that
+// are appended.
 #include "heed/kernels/cuda/device.cuh"
 
 namespace heed::kernels {
 namespace {
 
-// ---- rows that change places
+// ---- rows that are moved
 
 // Which part a block belongs to.
 struct Blocks {
-  unsigned first[kMaxParts + 1];  // the first block of each part, and behind the last
+  unsigned first[kMaxParts + 1];  // the first block of each part, and after the last
 };
 
 // One item of `outer` of one group, in units of S. A thread reads its column of all rows before it
-// writes one: that is what lets rows of a group change places.
+// writes one: that is what lets rows of a group change their slots.
 template <class S>
 __device__ void move(const MoveRows<float>& k, const MovePart<float>& p, int64_t group, int64_t o,
                      uint4* shared) {
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(128)
     move<uint32_t>(k, p, group, o, shared);
 }
 
-// ---- positions that are added
+// ---- positions that are appended
 
 __global__ void __launch_bounds__(256) append_rows(const __grid_constant__ AppendRows<float> k) {
   const AppendPart<float>& p = k.part[blockIdx.y];

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// The numbers go through f32, which keeps the bits of what is f32 or bf16.
+// The elements go through f32, which keeps the bits of what is f32 or bf16.
 template <class T>
 void start(Cuda device, const CopyParts<T>& given) {
   CopyParts<T> k{};

@@ -1,15 +1,16 @@
-// A decoder's step as two launches: the product of all sentences' states with [W U], and a block
-// for each sentence that reads the source by the query and computes the cell. What is read is not
-// the source itself but what it adds to the gates, so that no product stands between the two. Keys
-// and values are copied and summed as in additive_step.cuh.
+// A step of a decoder with additive attention (Bahdanau et al., 2015), under teacher forcing, as
+// two launches: the product of all sentences' states with [W U] (split-K), and a block for each
+// sentence that attends to the source by the query and computes the cell. What is read is not the
+// source itself but what it adds to the gates, so that no product stands between the two. Keys and
+// values are copied and summed as in additive_step.cuh.
 //
-// Back it is the same the other way round: a block for each sentence from the state's gradient to
-// those of gates, scores and query, and a product with [W U]^T.
+// The backward pass is the same the other way round: a block for each sentence from the state's
+// gradient to those of gates, scores and query, and a product with [W U]^T.
 //
 // These launches are a chain in which each waits for the one before, 100 of them in a sentence of
-// 25 words. So each begins before the one before is over (programmatic dependent launch) and asks
-// for what does not depend on it: weights, keys and values. Behind await_before() everything that
-// was launched earlier is over and can be read; and only behind it is the next one let in, so that
+// 25 tokens. So each begins before the one before is over (programmatic dependent launch) and asks
+// for what does not depend on it: weights, keys and values. After await_before() everything that
+// was launched earlier is over and can be read; and only after it is the next one let in, so that
 // nothing runs beside more than its neighbours, and what a launch reads early was written by none
 // of them.
 #include <algorithm>
@@ -42,15 +43,17 @@ void launch(Cuda device, void (*kernel)(Parameters...), dim3 grid, int threads, 
     fail("decoder: cannot be launched on the GPU: ", cudaGetErrorString(error));
 }
 
-// ---- products: mma.sync m16n8k16. A block has 64 x 32 numbers of a slice, a warp 16 x 16.
+// ---- products, split-K: mma.sync m16n8k16. A block has 64 x 32 elements of a slice, a warp 16 x
+// 16.
 
 constexpr int kTileRows = 64, kTileColumns = 32, kChunk = 64, kProductThreads = 256;
 constexpr int kMostChunks = static_cast<int>(SlicedProduct::kSlice) / kChunk;
-constexpr int kLeft = kTileRows * kChunk, kRight = kTileColumns * kChunk;  // numbers of a chunk
+constexpr int kLeft = kTileRows * kChunk, kRight = kTileColumns * kChunk;  // elements of a chunk
 constexpr int kTogether = 2;  // chunks that are waited for at a time
 
-// Where 8 neighbours lie: [row][64 numbers along k], and [k][32 columns]. The order within 128
-// bytes turns with the row, so that the 8 rows of a matrix that ldmatrix reads lie in all banks.
+// Where 8 neighbours lie: [row][64 elements along k], and [k][32 columns]. Swizzled: the order
+// within 128 bytes changes with the row, so that the 8 rows of a matrix that ldmatrix reads lie in
+// all banks.
 __device__ inline int by_row(int row, int eight) {
   return row * kChunk + ((eight ^ (row & 7)) << 3);
 }
@@ -90,7 +93,7 @@ __global__ void __launch_bounds__(kProductThreads, 1)
       const int64_t k = first_k + chunk * kChunk;
 #pragma unroll
       for (int j = i; j < kLeft / 8; j += kProductThreads) {
-        // Rows behind the last are not used: any number will do.
+        // Rows after the last are not used: any value will do.
         const int row = j / 8, eight = j % 8;
         copy_pack(p.a + min(first_row + row, p.m - 1) * p.a_row + k + 8 * eight,
                   left + by_row(row, eight));
@@ -123,7 +126,8 @@ __global__ void __launch_bounds__(kProductThreads, 1)
         load_matrices(b, shared_address(right + by_row(column + lane / 16 * 8 + lane % 8,
                                                        k / 8 + lane / 8 % 2)));
       else
-        load_turned(b, shared_address(right + by_column(k + lane % 16, column / 8 + lane / 16)));
+        load_transposed(b,
+                        shared_address(right + by_column(k + lane % 16, column / 8 + lane / 16)));
       float4(&to)[2] = sum[k / 16 % 2];
       mma(to[0], a, b[0], b[1]);
       mma(to[1], a, b[2], b[3]);
@@ -152,7 +156,7 @@ __device__ inline Rows<bf16> rows_of(const bf16* all, int64_t b, int64_t keys, i
                                      bf16* to) {
   return {all + b * keys * n, n, static_cast<int>(n), true, to};
 }
-// Planes [planes, rows, n] added up at one place, in their order.
+// Planes [planes, rows, n] added up at one index, in their order.
 __device__ inline float sum_planes(const float* at, int64_t planes, int64_t step) {
   float sum = *at;
 #pragma unroll 1
@@ -192,28 +196,29 @@ struct CellIn {
 };
 
 __global__ void __launch_bounds__(kThreads, 1)
-    step(const __grid_constant__ DecoderStep p, const int turn) {
+    step(const __grid_constant__ DecoderStep p, const int tile_keys) {
   extern __shared__ __align__(16) float memory[];
   const DecoderSizes& s = p.s;
   const int n = static_cast<int>(s.size), a = static_cast<int>(s.key_size), m = 3 * n;
   const Units units(m);
-  float *q = memory, *v = q + padded(a), *score = v + padded(a), *weight = score + padded(turn),
-        *sums = weight + padded(turn);
-  bf16 *room = reinterpret_cast<bf16*>(sums + units.room()), *more = room + turn * padded(a);
+  float *q = memory, *v = q + padded(a), *score = v + padded(a),
+        *weight = score + padded(tile_keys), *sums = weight + padded(tile_keys);
+  bf16 *key_tile = reinterpret_cast<bf16*>(sums + units.scratch_size()),
+       *value_tile = key_tile + tile_keys * padded(a);
   const int lane = threadIdx.x % kWarp;
   const int64_t b = blockIdx.x, row = b * s.steps + p.step, width = a + m;
   const int own = static_cast<int>(threadIdx.x);
   const Seen seen = seen_of(s, b);
-  const Rows<bf16> keys = rows_of(s.k, b, s.keys, a, room);
-  const Rows<bf16> values = rows_of(s.value, b, s.keys, m, more);
-  keys.copy(seen.begin, min(turn, seen.end - seen.begin));
-  values.copy(seen.begin, min(turn, seen.end - seen.begin));
+  const Rows<bf16> keys = rows_of(s.k, b, s.keys, a, key_tile);
+  const Rows<bf16> values = rows_of(s.value, b, s.keys, m, value_tile);
+  keys.copy(seen.begin, min(tile_keys, seen.end - seen.begin));
+  values.copy(seen.begin, min(tile_keys, seen.end - seen.begin));
   CellIn first;
   if (own < n) first.load_early(p, b, own);
 #pragma unroll 1
   for (int x = own; x < a; x += kThreads) v[x] = s.v[x];
 #pragma unroll 1
-  for (int x = own; x < units.room(); x += kThreads) sums[x] = 0;
+  for (int x = own; x < units.scratch_size(); x += kThreads) sums[x] = 0;
   await_before();
   const auto query = [&](int x) {
     return rounded(sum_planes(p.qu + b * width + x, p.slices, s.batch * width));
@@ -229,8 +234,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   float most = -INFINITY, sum = 0;  // the same in every thread
 #pragma unroll 1
-  for (int key = seen.begin; key < seen.end; key += turn) {
-    const int count = min(turn, seen.end - key), next = key + count;
+  for (int key = seen.begin; key < seen.end; key += tile_keys) {
+    const int count = min(tile_keys, seen.end - key), next = key + count;
     copies_wait<1>();  // keys; the values may still be on their way
     __syncwarp();
     const auto add = [&]<int N>(int, int x, const float(&k)[N][kVector], float(&to)[N]) {
@@ -246,7 +251,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       score[u] *= kLog2E;
       weights[key + u] = score[u];  // made a weight at the end
     });
-    keys.copy(next, min(turn, seen.end - next));
+    keys.copy(next, min(tile_keys, seen.end - next));
     __syncthreads();
     float top = -INFINITY;
 #pragma unroll 1
@@ -261,7 +266,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();
     add_rows(units, values, count, weight, factor, sums);
     __syncthreads();  // values and weights are read, sums are written
-    values.copy(next, min(turn, seen.end - next));
+    values.copy(next, min(tile_keys, seen.end - next));
   }
   const bool none = most == -INFINITY;
   const float from = none ? 0.0f : most, share = none ? 0.0f : 1.0f / sum;
@@ -277,15 +282,15 @@ __global__ void __launch_bounds__(kThreads, 1)
     p.state[b * n + j] = h;
     p.h[row * n + j] = narrow<bf16>(h);
     if (p.step + 1 < s.steps) p.before[(row + 1) * n + j] = narrow<bf16>(h);
-    float* const kept = p.gates + row * 4 * n + j;
-    kept[0] = r, kept[n] = z, kept[2 * n] = c, kept[3 * n] = in.u[2];
+    float* const saved = p.gates + row * 4 * n + j;
+    saved[0] = r, saved[n] = z, saved[2 * n] = c, saved[3 * n] = in.u[2];
   }
 #pragma unroll 1
   for (int j = own; j < s.keys; j += kThreads)
     weights[j] = seen.has(j) ? exp2f(weights[j] - from) * share : 0.0f;
 }
 
-// ---- back
+// ---- backward
 
 // What a thread needs for one unit of the cell.
 struct CellBack {
@@ -293,8 +298,8 @@ struct CellBack {
   __device__ void load_early(const DecoderStepGrad& p, int64_t b, int j) {
     const int64_t n = p.s.size, row = b * p.s.steps + p.step;
     dh = wide(p.dh[row * n + j]);
-    const float* const kept = p.gates + row * 4 * n + j;
-    r = kept[0], z = kept[n], c = kept[2 * n], uc = kept[3 * n];
+    const float* const saved = p.gates + row * 4 * n + j;
+    r = saved[0], z = saved[n], c = saved[2 * n], uc = saved[3 * n];
     h = wide(p.before[row * n + j]);
   }
   __device__ void load(const DecoderStepGrad& p, int64_t b, int j) {
@@ -306,22 +311,23 @@ struct CellBack {
 // With D = sum_j w_j g_j:  d score_j = w_j (g_j - D),  g_j = dx . value_j + d weight_j,
 //   dq = v sum_j d score_j (1 - tanh^2(q + k_j)).
 __global__ void __launch_bounds__(kThreads, 1)
-    step_back(const __grid_constant__ DecoderStepGrad p, const int turn) {
+    step_back(const __grid_constant__ DecoderStepGrad p, const int tile_keys) {
   extern __shared__ __align__(16) float memory[];
   const DecoderSizes& s = p.s;
   const int n = static_cast<int>(s.size), a = static_cast<int>(s.key_size), m = 3 * n;
   const Units units(a);
   float *q = memory, *g = q + padded(a), *w = g + padded(m), *other = w + padded(s.keys),
-        *slope = other + padded(s.keys), *sums = slope + padded(s.keys);
-  bf16 *room = reinterpret_cast<bf16*>(sums + units.room()), *more = room + turn * padded(a);
+        *dscore = other + padded(s.keys), *sums = dscore + padded(s.keys);
+  bf16 *key_tile = reinterpret_cast<bf16*>(sums + units.scratch_size()),
+       *value_tile = key_tile + tile_keys * padded(a);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int64_t b = blockIdx.x, row = b * s.steps + p.step;
   const int own = static_cast<int>(threadIdx.x), all_keys = static_cast<int>(s.keys);
   const Seen seen = seen_of(s, b);
-  const Rows<bf16> keys = rows_of(s.k, b, s.keys, a, room);
-  const Rows<bf16> values = rows_of(s.value, b, s.keys, m, more);
-  values.copy(seen.begin, min(turn, seen.end - seen.begin));
-  keys.copy(seen.begin, min(turn, seen.end - seen.begin));
+  const Rows<bf16> keys = rows_of(s.k, b, s.keys, a, key_tile);
+  const Rows<bf16> values = rows_of(s.value, b, s.keys, m, value_tile);
+  values.copy(seen.begin, min(tile_keys, seen.end - seen.begin));
+  keys.copy(seen.begin, min(tile_keys, seen.end - seen.begin));
   CellBack first;
   if (own < n) first.load_early(p, b, own);
 #pragma unroll 1
@@ -332,7 +338,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     other[j] = p.dweights ? p.dweights[row * s.keys + j] : 0.0f;
   }
 #pragma unroll 1
-  for (int x = own; x < units.room(); x += kThreads) sums[x] = 0;
+  for (int x = own; x < units.scratch_size(); x += kThreads) sums[x] = 0;
   await_before();
   if (own < n) first.load(p, b, own);
 #pragma unroll 1
@@ -356,8 +362,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   // g_j of all keys.
 #pragma unroll 1
-  for (int key = seen.begin; key < seen.end; key += turn) {
-    const int count = min(turn, seen.end - key), next = key + count;
+  for (int key = seen.begin; key < seen.end; key += tile_keys) {
+    const int count = min(tile_keys, seen.end - key), next = key + count;
     if (key == seen.begin)
       copies_wait<1>();  // the keys may still be on their way
     else
@@ -371,29 +377,29 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
         for (int r = 0; r < N; ++r) to[r] = fmaf(d[i], y[r][i], to[r]);
     };
-    sum_all_rows(values, count, slope + key, add);
+    sum_all_rows(values, count, dscore + key, add);
     __syncwarp();  // the warp's rows are read
-    values.copy(next, min(turn, seen.end - next));
+    values.copy(next, min(tile_keys, seen.end - next));
   }
   __syncthreads();
   const int seen_keys = seen.end - seen.begin;
   const float mean = lanes_sum(seen_keys, [&](int i) {
     const int j = seen.begin + i;
-    return w[j] * (slope[j] + other[j]);
+    return w[j] * (dscore[j] + other[j]);
   });
-  __syncthreads();  // all have read the slopes
-  float* const slopes = p.slopes + row * s.keys;
+  __syncthreads();  // all have read the dscores
+  float* const dscores = p.dscores + row * s.keys;
 #pragma unroll 1
   for (int j = own; j < all_keys; j += kThreads) {
-    const float ds = seen.has(j) && w[j] != 0 ? w[j] * (slope[j] + other[j] - mean) : 0.0f;
-    slope[j] = ds, slopes[j] = ds;
+    const float ds = seen.has(j) && w[j] != 0 ? w[j] * (dscore[j] + other[j] - mean) : 0.0f;
+    dscore[j] = ds, dscores[j] = ds;
   }
 
 #pragma unroll 1
-  for (int key = seen.begin; key < seen.end; key += turn) {
-    const int count = min(turn, seen.end - key), next = key + count;
+  for (int key = seen.begin; key < seen.end; key += tile_keys) {
+    const int count = min(tile_keys, seen.end - key), next = key + count;
     copies_wait<0>();
-    __syncthreads();  // slopes and keys are there
+    __syncthreads();  // dscores and keys are there
 #pragma unroll 1
     for (int unit = warp; unit < units.tiles * units.groups; unit += kWarps) {
       const int x = (unit % units.tiles * kWarp + lane) * kVector, group = unit / units.tiles;
@@ -403,14 +409,14 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 2
       for (int u = group; u < count; u += units.groups) {
         load<kVector>(keys.at(u) + x, k);
-        const float ds = slope[key + u];
+        const float ds = dscore[key + u];
 #pragma unroll
-        for (int i = 0; i < kVector; ++i) sum[i] = fmaf(ds, Tanh(y[i] + k[i]).slope(), sum[i]);
+        for (int i = 0; i < kVector; ++i) sum[i] = fmaf(ds, Tanh(y[i] + k[i]).derivative(), sum[i]);
       }
       store<kVector>(sum, sums + group * units.width + x);
     }
     __syncthreads();  // keys are read, sums are written
-    keys.copy(next, min(turn, seen.end - next));
+    keys.copy(next, min(tile_keys, seen.end - next));
   }
   bf16* const dq = p.dqu + row * (a + m);
 #pragma unroll 1
@@ -420,21 +426,21 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // ---- launches
 
-// Shared memory of a step, or of its backward pass, for turns of so many keys.
-size_t shared_of(const DecoderSizes& s, bool back, int64_t turn) {
+// Shared memory of a step, or of its backward pass, for tiles of so many keys.
+size_t shared_of(const DecoderSizes& s, bool back, int64_t tile_keys) {
   const int64_t a = padded(s.key_size), m = padded(3 * s.size);
-  const int64_t numbers = back ? a + m + 3 * padded(s.keys) + Units(s.key_size).room()
-                               : 2 * a + 2 * padded(turn) + Units(3 * s.size).room();
-  return static_cast<size_t>(numbers * 4 + turn * (a + m) * 2);
+  const int64_t floats = back ? a + m + 3 * padded(s.keys) + Units(s.key_size).scratch_size()
+                              : 2 * a + 2 * padded(tile_keys) + Units(3 * s.size).scratch_size();
+  return static_cast<size_t>(floats * 4 + tile_keys * (a + m) * 2);
 }
 // Keys at a time: all that fit, or else a multiple of what the warps have one each of.
-int turn_of(const DecoderSizes& s, bool back) {
-  int64_t turn = std::max<int64_t>(1, s.keys);
-  if (shared_of(s, back, turn) <= kMostShared) return static_cast<int>(turn);
-  turn = turn / kWarps * kWarps;
-  while (turn > kWarps && shared_of(s, back, turn) > kMostShared) turn -= kWarps;
-  while (turn > 1 && shared_of(s, back, turn) > kMostShared) --turn;
-  return static_cast<int>(turn);
+int tile_keys_of(const DecoderSizes& s, bool back) {
+  int64_t tile_keys = std::max<int64_t>(1, s.keys);
+  if (shared_of(s, back, tile_keys) <= kMostShared) return static_cast<int>(tile_keys);
+  tile_keys = tile_keys / kWarps * kWarps;
+  while (tile_keys > kWarps && shared_of(s, back, tile_keys) > kMostShared) tile_keys -= kWarps;
+  while (tile_keys > 1 && shared_of(s, back, tile_keys) > kMostShared) --tile_keys;
+  return static_cast<int>(tile_keys);
 }
 
 }  // namespace
@@ -450,15 +456,15 @@ void run(Cuda device, const SlicedProduct& p) {
 
 void run(Cuda device, const DecoderStep& p) {
   if (p.s.batch == 0) return;
-  const int turn = turn_of(p.s, false);
+  const int tile_keys = tile_keys_of(p.s, false);
   launch(device, step, dim3(static_cast<unsigned>(p.s.batch)), kThreads,
-         shared_of(p.s, false, turn), true, p, turn);
+         shared_of(p.s, false, tile_keys), true, p, tile_keys);
 }
 void run(Cuda device, const DecoderStepGrad& p) {
   if (p.s.batch == 0) return;
-  const int turn = turn_of(p.s, true);
+  const int tile_keys = tile_keys_of(p.s, true);
   launch(device, step_back, dim3(static_cast<unsigned>(p.s.batch)), kThreads,
-         shared_of(p.s, true, turn), p.follows, p, turn);
+         shared_of(p.s, true, tile_keys), p.follows, p, tile_keys);
 }
 
 bool fits(Cuda, const DecoderSizes& s) {

@@ -17,7 +17,7 @@ namespace heed::kernels {
 
 inline cudaStream_t stream_of(Cuda device) { return static_cast<cudaStream_t>(device.stream); }
 
-// Behind every launch.
+// After every launch.
 inline void launched(const char* kernel) {
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
     fail(kernel, ": cannot be launched on the GPU: ", cudaGetErrorString(error));
@@ -68,11 +68,11 @@ __device__ inline bf16 narrow<bf16>(float x) {
   return __builtin_bit_cast(bf16, y);
 }
 
-// ---- V numbers at once (1, 4 or 8), widened; but for V = 1 by accesses of 8 or 16 bytes, to which
-// the place must be aligned
+// ---- V elements at once (1, 4 or 8), widened; but for V = 1 by vectorized accesses of 8 or 16
+// bytes, to which the address must be aligned
 
 template <class T>
-inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));  // numbers in one 16-byte access
+inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));  // elements in one 16-byte access
 
 // Whether p can be read `bytes` at a time (a power of two).
 inline bool aligned(const void* p, int64_t bytes) {
@@ -153,18 +153,18 @@ __device__ inline void store(const float (&v)[V], bf16* p) {
 // Within 3 ulp: 2 of expf, 1 of the reciprocal, which is 0 where the result is below 2^-126.
 __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 
-// A number and its place as one integer: larger for larger numbers and, of equal ones, for the
+// A value and its index as one integer: larger for larger values and, of equal ones, for the
 // first. 0 for a NaN, which so never wins.
-__device__ inline uint64_t rank_key(float x, uint32_t place) {
+__device__ inline uint64_t rank_key(float x, uint32_t index) {
   if (x != x) return 0;
   const uint32_t bits = __float_as_uint(x + 0.0f);  // -0 is 0
   const uint32_t rising = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-  return uint64_t{rising} << 32 | (0xFFFFFFFFu - place);
+  return uint64_t{rising} << 32 | (0xFFFFFFFFu - index);
 }
-__device__ inline uint32_t place_of(uint64_t key) {
+__device__ inline uint32_t index_of(uint64_t key) {
   return 0xFFFFFFFFu - static_cast<uint32_t>(key);
 }
-// The key of -inf at the first place: what is larger is not -inf.
+// The key of -inf at index 0: what is larger is not -inf.
 inline constexpr uint64_t kInfKey = uint64_t{0x007FFFFF} << 32 | 0xFFFFFFFFu;
 
 // ---- sums and maxima over a warp or a block, every thread gets the result
@@ -188,28 +188,28 @@ __device__ inline uint64_t warp_max(uint64_t x) {
   }
   return x;
 }
-// `room`: shared memory for one number a warp. All threads of the block call it.
+// `scratch`: shared memory for one value a warp. All threads of the block call it.
 template <class X, class Op>
-__device__ X block_reduce(X x, X none, X* room, Op over_warp) {
+__device__ X block_reduce(X x, X none, X* scratch, Op over_warp) {
   x = over_warp(x);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int warps = (blockDim.x + kWarp - 1) / kWarp;
-  __syncthreads();  // room may still be read from the call before
-  if (lane == 0) room[warp] = x;
+  __syncthreads();  // scratch may still be read from the call before
+  if (lane == 0) scratch[warp] = x;
   __syncthreads();
-  return over_warp(lane < warps ? room[lane] : none);
+  return over_warp(lane < warps ? scratch[lane] : none);
 }
-__device__ inline float block_sum(float x, float* room) {
-  return block_reduce(x, 0.0f, room, [](float v) { return warp_sum(v); });
+__device__ inline float block_sum(float x, float* scratch) {
+  return block_reduce(x, 0.0f, scratch, [](float v) { return warp_sum(v); });
 }
-__device__ inline double block_sum(double x, double* room) {
-  return block_reduce(x, 0.0, room, [](double v) { return warp_sum(v); });
+__device__ inline double block_sum(double x, double* scratch) {
+  return block_reduce(x, 0.0, scratch, [](double v) { return warp_sum(v); });
 }
-__device__ inline float block_max(float x, float* room) {
-  return block_reduce(x, -INFINITY, room, [](float v) { return warp_max(v); });
+__device__ inline float block_max(float x, float* scratch) {
+  return block_reduce(x, -INFINITY, scratch, [](float v) { return warp_max(v); });
 }
-__device__ inline uint64_t block_max(uint64_t x, uint64_t* room) {
-  return block_reduce(x, uint64_t{0}, room, [](uint64_t v) { return warp_max(v); });
+__device__ inline uint64_t block_max(uint64_t x, uint64_t* scratch) {
+  return block_reduce(x, uint64_t{0}, scratch, [](uint64_t v) { return warp_max(v); });
 }
 
 // ---- random numbers: Philox as in base/random.h, the same on every device

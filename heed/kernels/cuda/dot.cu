@@ -1,5 +1,6 @@
-// Attention by dot products in f32: tiles of 32 rows by 32 or 64 keys with a running maximum and
-// sum, and for one query alone a block whose warps share its keys.
+// Fused attention by dot products in f32, forward: tiling into 32 rows by 32 or 64 keys with an
+// online softmax (running maximum and sum; Dao et al., 2022, "FlashAttention"), the log-sum-exp of
+// each row saved for backward; and for one query alone a block whose warps share its keys.
 #include <algorithm>
 
 #include "heed/kernels/cuda/dot.cuh"
@@ -8,7 +9,7 @@ namespace heed::kernels {
 namespace {
 
 struct Plan {
-  bool q, k, value, context;  // read or written four numbers at a time
+  bool q, k, value, context;  // read or written four elements at a time
   Drop drop;
 };
 template <class T>
@@ -88,11 +89,11 @@ __global__ void __launch_bounds__(kThreads)
 
   for (int key = rows.low / BK * BK; key < rows.high; key += BK) {
     take_keys(key);
-    const bool numbers = take_rows<D, kThreads, BK, T>(tile.value, m, plan.value, [&](int j) {
+    const bool finite = take_rows<D, kThreads, BK, T>(tile.value, m, plan.value, [&](int j) {
       return key + j < keys ? row_at(a.value, group.b, group.g, key + j) : nullptr;
     });
-    // 0 * NaN is NaN: where there is anything but numbers, each row reads only what it sees.
-    const bool careful = __syncthreads_or(!numbers);
+    // 0 * NaN is NaN: where there is anything non-finite, each row reads only what it sees.
+    const bool careful = __syncthreads_or(!finite);
     float s[G::RI][4];
     take_scores<D, BK>(group, tile, key, s);
 #pragma unroll
@@ -172,7 +173,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 
   if (!a.weights.data) return;
-  // For those who want to see them: scores once more, against the known sums.
+  // For those who want to see them: scores recomputed, against the known log-sum-exp.
   for (int key = 0; key < keys; key += BK) {
     const bool seen = key < rows.high && key + BK > rows.low;
     float s[G::RI][4];
@@ -203,7 +204,7 @@ template <int D>
 struct RowTile {  // of shared memory
   float weight[kRowKeys];
   float part[kThreads * 4];  // sums of the groups of threads
-  float room[kWarp];
+  float scratch[kWarp];
 };
 
 template <class T, int D>
@@ -228,7 +229,7 @@ __global__ void __launch_bounds__(kThreads)
   const float place = a.place ? a.place[number] : 0;
   const uint64_t seed = plan.drop.threshold ? key_of(a.seed) : 0;
 
-  // Lanes of a key, each with VPL times four of its numbers; keys of a warp at once.
+  // Lanes of a key, each with VPL times four of its elements; keys of a warp at once.
   constexpr int LPK = D / 4 < kWarp ? D / 4 : kWarp, VPL = D / 4 / LPK, KPW = kWarp / LPK;
   constexpr int kWarps = kThreads / kWarp;
   float4 q[VPL];
@@ -275,7 +276,7 @@ __global__ void __launch_bounds__(kThreads)
     float largest = -INFINITY;
     for (int j = low + static_cast<int>(threadIdx.x); j < high; j += kThreads)
       largest = fmaxf(largest, tile.weight[j - key]);
-    const float now = fmaxf(most, block_max(largest, tile.room));
+    const float now = fmaxf(most, block_max(largest, tile.scratch));
     const float from = now == -INFINITY ? 0.0f : now;
     const float factor = exp2f(most - from);
     most = now;
@@ -286,7 +287,7 @@ __global__ void __launch_bounds__(kThreads)
       tile.weight[j - key] =
           plan.drop.threshold ? w * drop_factor(plan.drop, drop_call(seed, number, j), j) : w;
     }
-    sum = fmaf(sum, factor, block_sum(added, tile.room));  // all have written their weights
+    sum = fmaf(sum, factor, block_sum(added, tile.scratch));  // all have written their weights
     sums = times(sums, factor);
     if (column < m)
 #pragma unroll 4

@@ -22,9 +22,9 @@ __device__ T* row_at(const Heads<T>& x, int64_t b, int64_t head, int64_t row) {
   return x.data + b * x.batch + head * x.head + row * x.row;
 }
 
-// ---- numbers from memory, four at a time
+// ---- elements from memory, four at a time
 
-// Whether rows begin where four numbers can be read at once.
+// Whether rows begin where four elements can be read at once.
 template <class T>
 bool by_fours(const Heads<T>& x) {
   return reinterpret_cast<uintptr_t>(x.data) % (4 * sizeof(T)) == 0 && x.batch % 4 == 0 &&
@@ -37,7 +37,7 @@ __device__ inline float4 four(const bf16* p) {
   return make_float4(__uint_as_float(u.x << 16), __uint_as_float(u.x & 0xFFFF0000u),
                      __uint_as_float(u.y << 16), __uint_as_float(u.y & 0xFFFF0000u));
 }
-// The numbers p[0..left), zeros behind.
+// The elements p[0..left), zeros after them.
 template <class T>
 __device__ float4 load4(const T* p, bool fours, int left) {
   if (fours && left >= 4) return four(p);
@@ -72,8 +72,8 @@ __device__ inline void add_times(float4& sum, float s, float4 x) {
   sum.z = fmaf(s, x.z, sum.z);
   sum.w = fmaf(s, x.w, sum.w);
 }
-__device__ inline bool all_numbers(float4 x) {
-  // x - x is 0 for a number, else NaN.
+__device__ inline bool all_finite(float4 x) {
+  // x - x is 0 for a finite x, else NaN.
   return (x.x - x.x) + (x.y - x.y) + (x.z - x.z) + (x.w - x.w) == 0;
 }
 __device__ inline const float4& at4(const float* p) { return *reinterpret_cast<const float4*>(p); }
@@ -82,23 +82,23 @@ __device__ float part(float4 x) {
   return I == 0 ? x.x : I == 1 ? x.y : I == 2 ? x.z : x.w;
 }
 
-// `count` rows of n numbers into shared memory, `D + 4` apart; row(r) is where row r lies, or null
-// for a row of zeros. Columns up to the next multiple of 4 are zeros. Returns whether this thread
-// met numbers alone.
+// `count` rows of n elements into shared memory, `D + 4` apart; row(r) is where row r lies, or null
+// for a row of zeros. Columns up to the next multiple of 4 are zeros. Returns whether all that this
+// thread met is finite.
 template <int D, int kThreads, int kCount, class T, class Row>
 __device__ bool take_rows(float* to, int n, bool fours, Row row) {
   constexpr int kFours = D / 4;
-  bool numbers = true;
+  bool finite = true;
 #pragma unroll 4
   for (int x = static_cast<int>(threadIdx.x); x < kCount * kFours; x += kThreads) {
     const int r = x / kFours, c = x % kFours * 4;
     if (c >= n) continue;
     const T* from = row(r);
     const float4 v = from ? load4(from + c, fours, n - c) : make_float4(0, 0, 0, 0);
-    numbers = numbers && all_numbers(v);
+    finite = finite && all_finite(v);
     *reinterpret_cast<float4*>(to + r * (D + 4) + c) = v;
   }
-  return numbers;
+  return finite;
 }
 
 // ---- the rows of a tile
@@ -129,7 +129,7 @@ struct Rows {
   }
 };
 
-// Called by the first warp; the others may read it behind the next __syncthreads().
+// Called by the first warp; the others may read it after the next __syncthreads().
 template <class T>
 __device__ void take_range(const Group<T>& group, int row0, Rows& rows) {
   const Attention<T>& a = group.a;

@@ -17,7 +17,8 @@ bool mma_takes(const AttentionGrad<bf16>&);
 void mma_attention(Cuda, const Attention<bf16>&);
 void mma_attention_grad(Cuda, const AttentionGrad<bf16>&);
 void mma_attention_grad_short(Cuda, const AttentionGrad<bf16>&);  // up to 64 keys
-// By Hopper's warpgroup products (dot_wgmma*.cu), where dot_mma.cu and dot_mma_grad.cu say so.
+// By Hopper's warpgroup MMA (wgmma) and TMA (dot_wgmma*.cu), where dot_mma.cu and dot_mma_grad.cu
+// say so.
 void wgmma_attention(Cuda, const Attention<bf16>&);
 void wgmma_attention_grad(Cuda, const AttentionGrad<bf16>&);
 

@@ -1,4 +1,5 @@
-// The backward pass through attention by dot products, in f32.
+// The backward pass of fused attention by dot products, in f32: weights are recomputed from the
+// saved log-sum-exp (Dao, 2023, algorithm 2).
 //
 // With w the weights, z what dropout multiplies them by, g = d context and D = g . context:
 //   d value_j = sum_i w_ij z_ij g_i,   d score_ij = w_ij (z_ij g_i . value_j - D_i),
@@ -13,18 +14,18 @@ namespace heed::kernels {
 namespace {
 
 struct Plan {
-  bool q, k, value, context, dcontext, dq, dk, dvalue;  // read or written four numbers at a time
+  bool q, k, value, context, dcontext, dq, dk, dvalue;  // read or written four elements at a time
   Drop drop;
   float* mean;     // [B, H, Tq]: D, from grad_rows to grad_keys
-  float* slope;    // [.., H, Tq, Tk]: d score of the sentences from `batch0` on; or null
-  bool set_bias;   // no two scores share a number of dbias: each is added where it belongs
+  float* dscore;   // [.., H, Tq, Tk]: d score of the sentences from `batch0` on; or null
+  bool set_bias;   // no two scores share an element of dbias: each is added where it belongs
   int64_t batch0;  // sentences of this launch begin here
 };
 
 template <int D, int BK>
 struct Tile {  // of shared memory
   float q[kTileRows * (D + 4)], g[kTileRows * (D + 4)], k[BK * (D + 4)], value[BK * (D + 4)];
-  float weight[kTileRows * (BK + 4)], slope[kTileRows * (BK + 4)];
+  float weight[kTileRows * (BK + 4)], dscore[kTileRows * (BK + 4)];
   float mean[kTileRows];
   Rows rows;
 };
@@ -54,7 +55,7 @@ __device__ bool take_keys(const Attention<T>& a, const Plan& plan, const Group<T
   });
 }
 
-// D of a tile's rows, for all to read behind the next __syncthreads().
+// D of a tile's rows, for all to read after the next __syncthreads().
 template <int D, int BK, int kThreads, class T>
 __device__ void take_means(const Attention<T>& a, const Plan& plan, const Group<T>& group,
                            Tile<D, BK>& tile) {
@@ -80,9 +81,9 @@ __device__ void take_means(const Attention<T>& a, const Plan& plan, const Group<
 // A thread's products q.k become weights (as dropped), its products g.value become d (q.k) but for
 // the scale of a dot product. kOwnsRows: what belongs to the rows (dbias, dplace) is this block's.
 template <class G, bool kOwnsRows, class T>
-__device__ void take_slopes(const AttentionGrad<T>& k, const Plan& plan, const Group<T>& group,
-                            const Rows& rows, const float* mean, int key, float (&s)[G::RI][4],
-                            float (&slope)[G::RI][4], float (&dplace)[G::RI]) {
+__device__ void take_dscores(const AttentionGrad<T>& k, const Plan& plan, const Group<T>& group,
+                             const Rows& rows, const float* mean, int key, float (&s)[G::RI][4],
+                             float (&dscore)[G::RI][4], float (&dplace)[G::RI]) {
   const Attention<T>& a = k.forward;
   const uint64_t seed = plan.drop.threshold ? key_of(a.seed) : 0;
 #pragma unroll
@@ -90,7 +91,7 @@ __device__ void take_slopes(const AttentionGrad<T>& k, const Plan& plan, const G
     const int r = G::row(i);
     if (rows.empty(r)) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) s[i][j] = 0, slope[i][j] = 0;
+      for (int j = 0; j < 4; ++j) s[i][j] = 0, dscore[i][j] = 0;
       continue;
     }
     const int64_t number = rows.number(group, r);
@@ -107,15 +108,16 @@ __device__ void take_slopes(const AttentionGrad<T>& k, const Plan& plan, const G
       const bool seen = at >= rows.begin[r] && at < rows.end[r];
       const float w = seen ? exp2f(score_of(a, product, bias, place, at, from)) : 0.0f;
       // What is not seen has weight 0, whatever g . value is there.
-      float ds = w != 0 ? w * (slope[i][j] * keep[j] - mean[r]) : 0.0f;
+      float ds = w != 0 ? w * (dscore[i][j] * keep[j] - mean[r]) : 0.0f;
       s[i][j] = w * keep[j];
       if (kOwnsRows && seen) {
         if (plan.set_bias) rows.row_of(k.dbias, group.b, r)[at] += ds;
-        if (plan.slope) plan.slope[(number - plan.batch0 * a.heads * a.queries) * a.keys + at] = ds;
+        if (plan.dscore)
+          plan.dscore[(number - plan.batch0 * a.heads * a.queries) * a.keys + at] = ds;
         if (k.dplace) dplace[i] += ds * 2 * a.falloff * (static_cast<float>(at) - place);
       }
       if (a.form == ScoreForm::log_dot) ds = ds == 0 ? 0.0f : ds * a.scale / product;
-      slope[i][j] = ds;
+      dscore[i][j] = ds;
     }
   }
 }
@@ -127,7 +129,7 @@ __device__ void put_tile(const float (&x)[G::RI][4], float* to) {
     for (int j = 0; j < 4; ++j) to[G::row(i) * (BK + 4) + G::key(j)] = x[i][j];
 }
 
-// sums[i] += sum over the keys of a tile of slope * k: four columns of rows `first` + RG i.
+// sums[i] += sum over the keys of a tile of dscore * k: four columns of rows `first` + RG i.
 template <int D, int BK, int RG, int RPT>
 __device__ void add_keys(const Tile<D, BK>& tile, int key, int count, bool careful, int first,
                          int column, float4 (&sums)[RPT]) {
@@ -139,7 +141,7 @@ __device__ void add_keys(const Tile<D, BK>& tile, int key, int count, bool caref
       for (int u = 0; u < 4; ++u) x[u] = at4(tile.k + (j + u) * (D + 4) + column);
 #pragma unroll
       for (int i = 0; i < RPT; ++i) {
-        const float4 s = at4(tile.slope + (first + RG * i) * (BK + 4) + j);
+        const float4 s = at4(tile.dscore + (first + RG * i) * (BK + 4) + j);
         add_times(sums[i], s.x, x[0]);
         add_times(sums[i], s.y, x[1]);
         add_times(sums[i], s.z, x[2]);
@@ -148,7 +150,7 @@ __device__ void add_keys(const Tile<D, BK>& tile, int key, int count, bool caref
     }
     return;
   }
-  // 0 * NaN is NaN: where there is anything but numbers, each row reads only what it sees.
+  // 0 * NaN is NaN: where there is anything non-finite, each row reads only what it sees.
 #pragma unroll 1
   for (int j = 0; j < count; ++j) {
     const float4 x = at4(tile.k + j * (D + 4) + column);
@@ -156,7 +158,7 @@ __device__ void add_keys(const Tile<D, BK>& tile, int key, int count, bool caref
     for (int i = 0; i < RPT; ++i) {
       const int r = first + RG * i;
       if (key + j >= tile.rows.begin[r] && key + j < tile.rows.end[r])
-        add_times(sums[i], tile.slope[r * (BK + 4) + j], x);
+        add_times(sums[i], tile.dscore[r * (BK + 4) + j], x);
     }
   }
 }
@@ -198,7 +200,7 @@ __device__ void add_queries(const float* x, const float* by, int rows, float4 (&
   for (int u = 0; u < (kApart ? KPT : 0); ++u) add_times(sums[u], 1.0f, apart[u]);
 }
 
-// kWhole: the tile holds all keys. 16 warps at a time, where shared memory has room for them.
+// kWhole: the tile holds all keys. The occupancy is 16 warps, where shared memory allows it.
 template <class T, int D, int BK, bool kWhole>
 __global__ void __launch_bounds__(4 * BK, D > 64 ? 1 : 128 / BK)
     grad_keys(const __grid_constant__ AttentionGrad<T> k, const __grid_constant__ Plan plan,
@@ -214,8 +216,8 @@ __global__ void __launch_bounds__(4 * BK, D > 64 ? 1 : 128 / BK)
   const int key = static_cast<int>(blockIdx.x % tiles) * BK;
   const int n = static_cast<int>(a.size), m = static_cast<int>(a.value_size);
   const int keys = static_cast<int>(a.keys), count = min(BK, keys - key), all = group.rows();
-  const bool numbers = take_keys<D, BK, kThreads>(a, plan, group, key, tile);
-  const bool careful = kWhole && __syncthreads_or(!numbers);
+  const bool finite = take_keys<D, BK, kThreads>(a, plan, group, key, tile);
+  const bool careful = kWhole && __syncthreads_or(!finite);
 
   constexpr int CG = D / 4, KPT = BK * CG / kThreads, RG = kThreads / CG, RPT = kTileRows / RG;
   const int column = static_cast<int>(threadIdx.x) % CG * 4;
@@ -236,13 +238,13 @@ __global__ void __launch_bounds__(4 * BK, D > 64 ? 1 : 128 / BK)
                                    : 0;
     __syncthreads();
     if (kWhole) take_means<D, BK, kThreads>(a, plan, group, tile);
-    float s[G::RI][4], slope[G::RI][4], dplace[G::RI] = {};
+    float s[G::RI][4], dscore[G::RI][4], dplace[G::RI] = {};
     multiply_rows<D, G>(tile.q, tile.k, n, rows.count, s);
-    multiply_rows<D, G>(tile.g, tile.value, m, rows.count, slope);
+    multiply_rows<D, G>(tile.g, tile.value, m, rows.count, dscore);
     if (kWhole) __syncthreads();  // the means are there
-    take_slopes<G, kWhole>(k, plan, group, rows, tile.mean, key, s, slope, dplace);
+    take_dscores<G, kWhole>(k, plan, group, rows, tile.mean, key, s, dscore, dplace);
     put_tile<BK, G>(s, tile.weight);
-    put_tile<BK, G>(slope, tile.slope);
+    put_tile<BK, G>(dscore, tile.dscore);
     if (kWhole && k.dplace)
 #pragma unroll
       for (int i = 0; i < G::RI; ++i) {
@@ -253,7 +255,7 @@ __global__ void __launch_bounds__(4 * BK, D > 64 ? 1 : 128 / BK)
     if (column < m)
       add_queries<D, BK, KPT>(tile.g + column, tile.weight + part * KPT, rows.count, dvalue);
     if (column < n)
-      add_queries<D, BK, KPT>(tile.q + column, tile.slope + part * KPT, rows.count, dk);
+      add_queries<D, BK, KPT>(tile.q + column, tile.dscore + part * KPT, rows.count, dk);
     if (kWhole && column < n) {
       float4 sums[RPT];
 #pragma unroll
@@ -317,13 +319,13 @@ __global__ void __launch_bounds__(128) grad_rows(const __grid_constant__ Attenti
   for (int i = 0; i < RPT; ++i) sums[i] = make_float4(0, 0, 0, 0);
   float dplace[G::RI] = {};
   for (int key = rows.low / BK * BK; key < rows.high; key += BK) {
-    const bool numbers = take_keys<D, BK, kThreads>(a, plan, group, key, tile);
-    const bool careful = __syncthreads_or(!numbers);
-    float s[G::RI][4], slope[G::RI][4];
+    const bool finite = take_keys<D, BK, kThreads>(a, plan, group, key, tile);
+    const bool careful = __syncthreads_or(!finite);
+    float s[G::RI][4], dscore[G::RI][4];
     multiply_rows<D, G>(tile.q, tile.k, n, rows.count, s);
-    multiply_rows<D, G>(tile.g, tile.value, m, rows.count, slope);
-    take_slopes<G, true>(k, plan, group, rows, tile.mean, key, s, slope, dplace);
-    put_tile<BK, G>(slope, tile.slope);
+    multiply_rows<D, G>(tile.g, tile.value, m, rows.count, dscore);
+    take_dscores<G, true>(k, plan, group, rows, tile.mean, key, s, dscore, dplace);
+    put_tile<BK, G>(dscore, tile.dscore);
     __syncthreads();
     if (column < n)
       add_keys<D, BK, RG, RPT>(tile, key, min(BK, keys - key), careful, part, column, sums);
@@ -345,44 +347,44 @@ __global__ void __launch_bounds__(128) grad_rows(const __grid_constant__ Attenti
     }
 }
 
-// ---- dbias where scores share its numbers: sentences (batch stride 0) or, by distance, rows
+// ---- dbias where scores share its elements: sentences (batch stride 0) or, by distance, rows
 
 struct Bias {
   float* data;
   int64_t batch, head, row;
-  const float* slope;  // [sentences, H, Tq, Tk]
+  const float* dscore;  // [sentences, H, Tq, Tk]
   int64_t sentences, heads, queries, keys;
-  int64_t low, numbers;  // a head's numbers lie at offsets [low, low + numbers)
+  int64_t low, elements;  // those of a head lie at offsets [low, low + elements)
 };
 
-// Rows that do not share: a thread for each number, which adds up the sentences.
+// Rows that do not share: a thread for each element, which adds up the sentences.
 __global__ void __launch_bounds__(256) sum_sentences(const Bias d) {
   const int64_t size = d.heads * d.queries * d.keys;
   for (int64_t x = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; x < size;
        x += int64_t{gridDim.x} * blockDim.x) {
     float sum = 0;
 #pragma unroll 8
-    for (int64_t b = 0; b < d.sentences; ++b) sum += d.slope[b * size + x];
+    for (int64_t b = 0; b < d.sentences; ++b) sum += d.dscore[b * size + x];
     d.data[x / d.keys / d.queries * d.head + x / d.keys % d.queries * d.row + x % d.keys] += sum;
   }
 }
-// Rows that share: a block for each number, and for each sentence if these do not share.
+// Rows that share: a block for each element, and for each sentence if these do not share.
 __global__ void __launch_bounds__(128) sum_diagonals(const Bias d) {
-  __shared__ float room[kWarp];
-  const int64_t offset = d.low + blockIdx.x % d.numbers, head = blockIdx.x / d.numbers % d.heads;
-  const int64_t own = blockIdx.x / d.numbers / d.heads;  // sentence, if they do not share
+  __shared__ float scratch[kWarp];
+  const int64_t offset = d.low + blockIdx.x % d.elements, head = blockIdx.x / d.elements % d.heads;
+  const int64_t own = blockIdx.x / d.elements / d.heads;  // sentence, if they do not share
   const int64_t first = d.batch == 0 ? 0 : own, last = d.batch == 0 ? d.sentences : own + 1;
   float sum = 0;
   for (int64_t x = first * d.queries + threadIdx.x; x < last * d.queries; x += blockDim.x) {
     const int64_t b = x / d.queries, i = x % d.queries, j = offset - i * d.row;
-    if (j >= 0 && j < d.keys) sum += d.slope[((b * d.heads + head) * d.queries + i) * d.keys + j];
+    if (j >= 0 && j < d.keys) sum += d.dscore[((b * d.heads + head) * d.queries + i) * d.keys + j];
   }
-  sum = block_sum(sum, room);
+  sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) d.data[own * d.batch + head * d.head + offset] += sum;
 }
 
-// Of d score at once, where it must be kept: a quarter of a GiB.
-constexpr int64_t kMostSlopes = int64_t{1} << 26;
+// Of d score at once, where it must be held: a quarter of a GiB.
+constexpr int64_t kMostDScores = int64_t{1} << 26;
 
 template <class T, int D>
 void launch_grad(Cuda device, const AttentionGrad<T>& k, const Plan& plan, int64_t batch) {
@@ -436,18 +438,18 @@ void dot_attention_grad(Cuda device, const AttentionGrad<T>& k) {
   const bool keep = k.dbias.data && scores && !plan.set_bias;
   const int64_t per_sentence = a.heads * a.queries * a.keys;
   const int64_t batch =
-      keep ? std::clamp<int64_t>(kMostSlopes / per_sentence, 1, a.batch) : a.batch;
+      keep ? std::clamp<int64_t>(kMostDScores / per_sentence, 1, a.batch) : a.batch;
   const int64_t means = ceil_div(a.batch * a.heads * a.queries, 64) * 64;
-  const int64_t slopes = keep ? batch * per_sentence : 0;
+  const int64_t dscores = keep ? batch * per_sentence : 0;
   plan.mean =
-      static_cast<float*>(cuda_scratch(static_cast<size_t>(means + slopes) * sizeof(float)));
-  if (keep) plan.slope = plan.mean + means;
+      static_cast<float*>(cuda_scratch(static_cast<size_t>(means + dscores) * sizeof(float)));
+  if (keep) plan.dscore = plan.mean + means;
   for (int64_t b = 0; b < a.batch; b += batch) {
     const int64_t count = std::min(batch, a.batch - b);
     plan.batch0 = b;
     // What is not seen is not written.
     if (keep)
-      cudaMemsetAsync(plan.slope, 0, static_cast<size_t>(slopes) * sizeof(float),
+      cudaMemsetAsync(plan.dscore, 0, static_cast<size_t>(dscores) * sizeof(float),
                       stream_of(device));
     with_width(std::max(a.size, a.value_size), [&]<int D>(std::integral_constant<int, D>) {
       launch_grad<T, D>(device, k, plan, count);
@@ -458,7 +460,7 @@ void dot_attention_grad(Cuda device, const AttentionGrad<T>& k) {
            to.batch,
            to.head,
            to.row,
-           plan.slope,
+           plan.dscore,
            count,
            a.heads,
            a.queries,
@@ -469,8 +471,8 @@ void dot_attention_grad(Cuda device, const AttentionGrad<T>& k) {
       sum_sentences<<<grid_for(per_sentence, 256), 256, 0, stream_of(device)>>>(d);
     } else {
       d.low = std::min<int64_t>(0, (a.queries - 1) * to.row);
-      d.numbers = std::abs((a.queries - 1) * to.row) + a.keys;
-      const int64_t blocks = d.numbers * a.heads * (to.batch == 0 ? 1 : count);
+      d.elements = std::abs((a.queries - 1) * to.row) + a.keys;
+      const int64_t blocks = d.elements * a.heads * (to.batch == 0 ? 1 : count);
       sum_diagonals<<<static_cast<unsigned>(blocks), 128, 0, stream_of(device)>>>(d);
     }
     launched("attention, the backward pass: dbias");

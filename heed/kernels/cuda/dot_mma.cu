@@ -1,5 +1,7 @@
-// Attention by dot products of bf16 on tensor cores: 64 or 128 queries by 64 keys, keys and values
-// of the next tile on their way while this one is worked on (Dao, 2023, "FlashAttention-2").
+// Fused attention by dot products of bf16 on tensor cores, forward: tiling into 64 or 128 queries
+// by 64 keys with an online softmax, keys and values of the next tile on their way (cp.async, two
+// stages) while this one is worked on (Dao, 2023, "FlashAttention-2"). The log-sum-exp of each row
+// is saved for backward.
 #include "heed/kernels/cuda/dot_mma.cuh"
 
 namespace heed::kernels {
@@ -13,7 +15,7 @@ struct Cut {
   static constexpr int kRowTiles = kRowTiles_, kWarps = kWarps_, kKeys = kKeys_;
   static constexpr int kThreads = kWarps * kWarp, kStages = kKeys == 64 ? 2 : 1;
   static constexpr int kRows = kWarps * 16 * kRowTiles;
-  static constexpr int blocks(int D) {  // of a multiprocessor
+  static constexpr int blocks(int D) {  // of a multiprocessor: the occupancy
     if (kStages == 1) return D == 128 ? 6 : 8;
     return kRowTiles == 1 && D < 128 ? 3 : 2;
   }
@@ -120,7 +122,7 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
   for (int t = first; t < last; ++t) {
     const int key = t * kKeys;
     copies_wait<0>();
-    __syncthreads();  // tile t is there, and t - 1, which the next one takes the place of, was read
+    __syncthreads();  // tile t is there, and t - 1, whose stage the next one takes, was read
     if (kKeepQ && t == first) {
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i)
@@ -131,7 +133,7 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
     if (t + 1 < last) take(t + 1, tile.all.low, tile.all.high);
     copies_end();
     const uint32_t k_begin = S::right(shared_address(tile.k[t % C::kStages])),
-                   value_begin = S::right_turned(shared_address(tile.value[t % C::kStages]));
+                   value_begin = S::right_transposed(shared_address(tile.value[t % C::kStages]));
     const bool mine = span.sees(key, kKeys);
     uint32_t weight[kRowTiles][kScores / 2][4];
     if (mine) {
@@ -230,13 +232,13 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
         }
     }
     if (!tile.all.all_see(key, kKeys)) {
-      // 0 * NaN is NaN: where a value is no number, the rows that see it get it here, and the
-      // product finds 0 in its place.
+      // 0 * NaN is NaN: where a value is non-finite, the rows that see it get it here, and the
+      // product finds 0 instead.
       const auto pieces = reinterpret_cast<uint4*>(tile.value[t % C::kStages]);
       bool bad = false;
       for (int x = static_cast<int>(threadIdx.x); x < kKeys * S::kPieces; x += C::kThreads) {
         const uint4 p = pieces[x];
-        bad = bad || strange(p.x) || strange(p.y) || strange(p.z) || strange(p.w);
+        bad = bad || non_finite(p.x) || non_finite(p.y) || non_finite(p.z) || non_finite(p.w);
       }
       if (__syncthreads_or(bad)) {
         const auto bytes = reinterpret_cast<const unsigned char*>(tile.value[t % C::kStages]);
@@ -246,7 +248,7 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
           for (int c = 0; c < kColumns; ++c) {
             const uint32_t two =
                 *reinterpret_cast<const uint32_t*>(bytes + S::offset(j, c) + lane % 4 * 4);
-            if (!strange(two)) continue;
+            if (!non_finite(two)) continue;
 #pragma unroll
             for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
@@ -257,7 +259,7 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
               }
           }
         __syncthreads();
-        make_numbers(tile.value[t % C::kStages], kKeys * D);
+        zero_non_finite(tile.value[t % C::kStages], kKeys * D);
         __syncthreads();
       }
     }
@@ -267,7 +269,7 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
 #pragma unroll
         for (int c = 0; c < kColumns; c += 2) {
           uint32_t right[4];
-          load_turned(right, S::at(value_begin, j * 16, c / 2));
+          load_transposed(right, S::at(value_begin, j * 16, c / 2));
 #pragma unroll
           for (int i = 0; i < kRowTiles; ++i) {
             mma(sums[i][c], weight[i][j], right[0], right[1]);
@@ -279,8 +281,8 @@ __global__ void __launch_bounds__(C::kThreads, C::blocks(D))
   copies_wait<0>();
   __syncwarp();
 
-  // This warp's rows of the queries were read by this warp alone: the context takes their place, to
-  // go to memory in whole pieces. Without any tile of keys, other warps' copies of q may still
+  // This warp's rows of the queries were read by this warp alone: the context goes where they were,
+  // to go to memory in whole pieces. Without any tile of keys, other warps' copies of q may still
   // come.
   if (first >= last) __syncthreads();
 #pragma unroll
@@ -350,8 +352,8 @@ bool mma_takes(const Attention<bf16>& a) {
 
 void mma_attention(Cuda device, const Attention<bf16>& a) {
   const bool many = a.queries > 64 && a.keys > 64;
-  const bool boxes = by_boxes(a.q) && by_boxes(a.k) && by_boxes(a.value);
-  if (many && boxes && a.size >= 64 && !(a.dropout > 0)) return wgmma_attention(device, a);
+  const bool tma = tma_takes(a.q) && tma_takes(a.k) && tma_takes(a.value);
+  if (many && tma && a.size >= 64 && !(a.dropout > 0)) return wgmma_attention(device, a);
   // What is left: 32 columns; few keys; few queries, or those of a group of heads together;
   // dropout; rows that all are one, or go backwards.
   const auto group = static_cast<int>(a.heads / a.key_heads);

@@ -4,7 +4,7 @@
 //
 // Fragments, of lane l with g = l / 4 and t = l % 4: sums c of 16 x 8 are (g, 2t), (g, 2t + 1),
 // (g + 8, 2t), (g + 8, 2t + 1); so two neighbouring tiles of sums, rounded, are the left operand of
-// the next product, and weights never leave the registers (Dao, 2023).
+// the next product, and weights never leave the registers (Dao, 2023, "FlashAttention-2").
 #pragma once
 
 #include "heed/kernels/cuda/dot.cuh"
@@ -14,17 +14,17 @@ namespace heed::kernels {
 
 inline constexpr int kMmaWarps = 4, kMmaThreads = kMmaWarps * kWarp;
 
-// 2^x within 2^-22, far below a rounding of bf16; numbers below the normal ones are 0.
+// 2^x within 2^-22, far below a rounding of bf16; subnormals are 0.
 __device__ inline float power_of_2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// A tile of rows of D numbers in shared memory. Rows are whole lines of 128 bytes (half a line for
-// D = 32), with their 16-byte pieces swapped by row, so that eight rows of a matrix lie in all
-// banks. Tiles begin at multiples of 1024 bytes: piece p of a row lies at the place of piece 0, xor
-// 16 p.
+// A swizzled tile of rows of D elements in shared memory. Rows are whole lines of 128 bytes (half a
+// line for D = 32), with their 16-byte pieces swapped by row, so that eight rows of a matrix lie in
+// all banks. Tiles begin at multiples of 1024 bytes: piece p of a row lies at the address of piece
+// 0, xor 16 p.
 template <int D>
 struct Swizzled {
   static constexpr int kPieces = D / 8;
@@ -43,22 +43,22 @@ struct Swizzled {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     return tile + offset(lane % 16, lane / 16);
   }
-  // Right operand, rows are the columns of the product: numbers 0, 1 of what is read are for the
+  // Right operand, rows are the columns of the product: registers 0, 1 of what is read are for the
   // first eight rows, 2, 3 for the others.
   __device__ static uint32_t right(uint32_t tile) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     return tile + offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
   }
-  // Right operand for load_turned, rows are summed over: numbers 0, 1 are for the first eight
+  // Right operand for load_transposed, rows are summed over: registers 0, 1 are for the first eight
   // columns.
-  __device__ static uint32_t right_turned(uint32_t tile) {
+  __device__ static uint32_t right_transposed(uint32_t tile) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     return tile + offset(lane / 8 % 2 * 8 + lane % 8, lane / 16);
   }
-  // Left operand for load_turned: rows are summed over, columns are the rows of the product.
-  __device__ static uint32_t left_turned(uint32_t tile) { return right(tile); }
-  // `kRows` rows `stride` numbers apart, from `from` on, by kThreads threads; row r is zeros unless
-  // low <= r < high.
+  // Left operand for load_transposed: rows are summed over, columns are the rows of the product.
+  __device__ static uint32_t left_transposed(uint32_t tile) { return right(tile); }
+  // `kRows` rows `stride` elements apart, from `from` on, by kThreads threads; row r is zeros
+  // unless low <= r < high.
   template <int kRows, int kThreads = kMmaThreads>
   __device__ static void take(uint32_t tile, const bf16* from, int64_t stride, int low, int high) {
     constexpr int kStep = kThreads / kPieces;
@@ -75,8 +75,8 @@ struct Swizzled {
   }
 };
 
-// Two numbers of bf16 that are not both numbers.
-__device__ inline bool strange(uint32_t two) {
+// Two elements of bf16, of which one or both are NaN or infinite.
+__device__ inline bool non_finite(uint32_t two) {
   return (two & 0x7F80u) == 0x7F80u || (two & 0x7F800000u) == 0x7F800000u;
 }
 
@@ -119,13 +119,13 @@ __device__ void put_row(const float (&sums)[kTiles][4], int h, float by, bf16* r
 }
 
 // The products of two rows of tiles, both with what they are multiplied by: s = x . right, and
-// slope = y . other, over all columns. `kLeft` times 16 rows from `row` on by kRight times 8.
+// dscore = y . other, over all columns. `kLeft` times 16 rows from `row` on by kRight times 8.
 template <int D, int kLeft, int kRight>
 __device__ void multiply_both(uint32_t x, uint32_t y, int row, uint32_t right, uint32_t other,
                               int right_row, float (&s)[kLeft][kRight][4],
-                              float (&slope)[kLeft][kRight][4]) {
+                              float (&dscore)[kLeft][kRight][4]) {
   using S = Swizzled<D>;
-  zero(s), zero(slope);
+  zero(s), zero(dscore);
 #pragma unroll
   for (int k = 0; k < D / 16; ++k) {
     uint32_t left[kLeft][4], b[4];
@@ -147,8 +147,8 @@ __device__ void multiply_both(uint32_t x, uint32_t y, int row, uint32_t right, u
       load_matrices(b, S::at(other, right_row + j * 8, k));
 #pragma unroll
       for (int i = 0; i < kLeft; ++i) {
-        mma(slope[i][j], left[i], b[0], b[1]);
-        mma(slope[i][j + 1], left[i], b[2], b[3]);
+        mma(dscore[i][j], left[i], b[0], b[1]);
+        mma(dscore[i][j + 1], left[i], b[2], b[3]);
       }
     }
   }
@@ -171,7 +171,7 @@ __device__ void add_product(const float (&x)[kLeft][kTiles][4], uint32_t right, 
 #pragma unroll
     for (int c = 0; c < D / 8; c += 2) {
       uint32_t b[4];
-      load_turned(b, Swizzled<D>::at(right, right_row + j * 8, c / 2));
+      load_transposed(b, Swizzled<D>::at(right, right_row + j * 8, c / 2));
 #pragma unroll
       for (int i = 0; i < kLeft; ++i) {
         mma(sums[i][c], left[i], b[0], b[1]);
@@ -184,15 +184,15 @@ __device__ void add_product(const float (&x)[kLeft][kTiles][4], uint32_t right, 
 // ---- dropout of weights
 
 // Which of a row's weights for kTiles times 8 keys from `key` on, a multiple of as many, are kept:
-// bit 2 j + e is that of this lane's number e of tile j. A lane has keys 2 t and 2 t + 1 of eight,
-// so no two lanes of a warp make the same call. The word that a number has in it is a constant but
-// for a half, so that all calls stay in registers.
+// bit 2 j + e is that of this lane's element e of tile j. A lane has keys 2 t and 2 t + 1 of eight,
+// so no two lanes of a warp make the same call. The word that an element has in it is a constant
+// but for a half, so that all calls stay in registers.
 template <int kTiles>
 __device__ uint32_t kept_keys(const Drop& drop, uint64_t seed, int64_t row, int key) {
   static_assert(kTiles == 4 || kTiles == 8);
   uint32_t kept = 0;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {  // number i % 2 of even or odd tiles
+  for (int i = 0; i < 4; ++i) {  // element i % 2 of even or odd tiles
     const uint4 call =
         drop_call(seed, row, key + i / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2);
 #pragma unroll
@@ -253,12 +253,12 @@ __device__ float mean_of(const bf16* context, const bf16* g, int r) {
   return mean_of<S>(piece_of<S>(context), g, r);
 }
 
-// What is no number in a tile becomes 0.
-__device__ inline void make_numbers(bf16* tile, int count) {
+// What is non-finite in a tile becomes 0.
+__device__ inline void zero_non_finite(bf16* tile, int count) {
   const auto pieces = reinterpret_cast<uint4*>(tile);
   for (int x = static_cast<int>(threadIdx.x); x < count / 8; x += static_cast<int>(blockDim.x)) {
     const uint4 p = pieces[x];
-    if (!strange(p.x) && !strange(p.y) && !strange(p.z) && !strange(p.w)) continue;
+    if (!non_finite(p.x) && !non_finite(p.y) && !non_finite(p.z) && !non_finite(p.w)) continue;
     for (int i = 8 * x; i < 8 * x + 8; ++i)
       if ((tile[i].bits & 0x7F80) == 0x7F80) tile[i].bits = 0;
   }
@@ -329,9 +329,9 @@ bool by_pieces(const Heads<T>& x) {
   return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.batch % 8 == 0 && x.head % 8 == 0 &&
          x.row % 8 == 0;
 }
-// And the copy engine, which wants rows apart from one another, and goes forward only.
+// And the TMA, which wants rows apart from one another, and goes forward only.
 template <class T>
-bool by_boxes(const Heads<T>& x) {
+bool tma_takes(const Heads<T>& x) {
   return x.row > 0 && x.head >= 0 && x.batch >= 0;
 }
 

@@ -1,10 +1,10 @@
-// The backward pass through attention by dot products of bf16 on tensor cores. Two kernels, so that
+// The backward pass of fused attention by dot products of bf16 on tensor cores (after Dao, 2023,
+// "FlashAttention-2"): weights are recomputed from the saved log-sum-exp. Two kernels, so that
 // every sum has one order: a block of grad_rows has dq of some rows and goes through their keys; a
 // block of grad_keys has dk and dvalue of some keys and goes through the rows. Equations:
 // dot_grad.cu.
 //
-// The first also leaves D = g . context of each row, and what keys each 64 rows see, for the
-// second.
+// The first also saves D = g . context of each row, and what keys each 64 rows see, for the second.
 #include <algorithm>
 
 #include "heed/kernels/cuda/dot_mma.cuh"
@@ -141,25 +141,25 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   for (int t = first; t < last; ++t) {
     const int key = t * kKeys;
     copies_wait<0>();
-    __syncthreads();  // tile t is there, and t - 1, which the next one takes the place of, was read
+    __syncthreads();  // tile t is there, and t - 1, whose stage the next one takes, was read
     if (t + 1 < last) take(t + 1);
     copies_end();
     if (!tile.all.all_see(key, kKeys)) {
-      // 0 * NaN is NaN: a key that is no number is made 0. Rows that see NaN have it as their
-      // lse, and get it. (Infinite numbers in a key whose score is -inf count as 0, too.)
-      make_numbers(tile.k[t % 2], kKeys * D);
+      // 0 * NaN is NaN: what is non-finite in a key is made 0. Rows that see NaN have it as their
+      // lse, and get it. (Infinities in a key whose score is -inf count as 0, too.)
+      zero_non_finite(tile.k[t % 2], kKeys * D);
       __syncthreads();
     }
     if (!span.sees(key, kKeys)) continue;
     const uint32_t k_tile = shared_address(tile.k[t % 2]),
                    value_tile = shared_address(tile.value[t % 2]);
     const uint32_t k_begin = S::right(k_tile), value_begin = S::right(value_tile),
-                   k_turned = S::right_turned(k_tile);
+                   k_transposed = S::right_transposed(k_tile);
     const bool all_see = span.all_see(key, kKeys);
 #pragma unroll 1
     for (int j0 = 0; j0 < kKeys; j0 += 8 * kChunk) {
-      float s[kRowTiles][kChunk][4], slope[kRowTiles][kChunk][4];
-      multiply_both<D>(q_begin, g_begin, own, k_begin, value_begin, j0, s, slope);
+      float s[kRowTiles][kChunk][4], dscore[kRowTiles][kChunk][4];
+      multiply_both<D>(q_begin, g_begin, own, k_begin, value_begin, j0, s, dscore);
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
@@ -174,12 +174,12 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
             for (int e = 2 * h; e < 2 * h + 2; ++e) {
               const float w = power_of_2(fmaf(s[i][j][e], scale, -lse[i][h]));
               const float z = !kDrop ? 1.0f : kept >> (2 * j + e % 2) & 1 ? plan.drop.keep : 0.0f;
-              slope[i][j][e] = w * (slope[i][j][e] * z - mean[i][h]);
+              dscore[i][j][e] = w * (dscore[i][j][e] * z - mean[i][h]);
               const int at = key + j0 + j * 8 + lane % 4 * 2 + e % 2;
-              if (!all_see && (at < range.x || at >= range.y)) slope[i][j][e] = 0;
+              if (!all_see && (at < range.x || at >= range.y)) dscore[i][j][e] = 0;
             }
         }
-      add_product<D>(slope, k_turned, j0, dq);
+      add_product<D>(dscore, k_transposed, j0, dq);
     }
   }
   copies_wait<0>();
@@ -283,14 +283,15 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   while (step < steps) {
     if (a.range && thread < kRowStep) tile.range[stage][thread] = coming;
     copies_wait<0>();
-    __syncthreads();  // this step is there, and the one before, which the next takes the place of,
-                      // was read
+    __syncthreads();  // this step is there, and the one before, whose stage the next takes, was
+                      // read
     const int next = next_from(step + 1);
     if (next < steps) take(next, stage ^ 1);
     copies_end();
     const uint32_t q_tile = shared_address(tile.q[stage]), g_tile = shared_address(tile.g[stage]);
     const uint32_t q_begin = S::right(q_tile), g_begin = S::right(g_tile),
-                   q_turned = S::right_turned(q_tile), g_turned = S::right_turned(g_tile);
+                   q_transposed = S::right_transposed(q_tile),
+                   g_transposed = S::right_transposed(g_tile);
     const bool all_see = span_at(step).all_see(key, kKeys);
     // The number of the first row of this step, for dropout.
     const int64_t number0 =
@@ -298,8 +299,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 #pragma unroll 1
     for (int j0 = 0; j0 < kRowStep; j0 += 8 * kChunk) {
       // Scores of keys (rows of these tiles) by queries (columns).
-      float s[kKeyTiles][kChunk][4], slope[kKeyTiles][kChunk][4];
-      multiply_both<D>(k_begin, value_begin, own, q_begin, g_begin, j0, s, slope);
+      float s[kKeyTiles][kChunk][4], dscore[kKeyTiles][kChunk][4];
+      multiply_both<D>(k_begin, value_begin, own, q_begin, g_begin, j0, s, dscore);
 #pragma unroll
       for (int j = 0; j < kChunk; ++j) {
         const int column = j0 + j * 8 + lane % 4 * 2;
@@ -318,7 +319,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
             const float z = !kDrop                               ? 1.0f
                             : kept[e % 2] >> (2 * i + e / 2) & 1 ? plan.drop.keep
                                                                  : 0.0f;
-            slope[i][j][e] = w * (slope[i][j][e] * z - (e % 2 ? mean.y : mean.x));
+            dscore[i][j][e] = w * (dscore[i][j][e] * z - (e % 2 ? mean.y : mean.x));
             s[i][j][e] = w * z;
           }
       }
@@ -333,12 +334,12 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 #pragma unroll
             for (int i = 0; i < kKeyTiles; ++i) {
               const int at = key + own + i * 16 + e / 2 * 8 + lane / 4;
-              if (at < range.x || at >= range.y) s[i][j][e] = 0, slope[i][j][e] = 0;
+              if (at < range.x || at >= range.y) s[i][j][e] = 0, dscore[i][j][e] = 0;
             }
           }
       }
-      add_product<D>(s, g_turned, j0, dvalue);
-      add_product<D>(slope, q_turned, j0, dk);
+      add_product<D>(s, g_transposed, j0, dvalue);
+      add_product<D>(dscore, q_transposed, j0, dk);
     }
     step = next, stage ^= 1;
   }
@@ -389,8 +390,8 @@ bool mma_takes(const AttentionGrad<bf16>& k) {
 void mma_attention_grad(Cuda device, const AttentionGrad<bf16>& k) {
   const Attention<bf16>& a = k.forward;
   if (a.keys <= 64) return mma_attention_grad_short(device, k);
-  const bool boxes = by_boxes(a.q) && by_boxes(a.k) && by_boxes(a.value) && by_boxes(k.dcontext);
-  if (a.queries > 64 && boxes && a.size >= 64 && !(a.dropout > 0))
+  const bool tma = tma_takes(a.q) && tma_takes(a.k) && tma_takes(a.value) && tma_takes(k.dcontext);
+  if (a.queries > 64 && tma && a.size >= 64 && !(a.dropout > 0))
     return wgmma_attention_grad(device, k);
   // What is left: 32 columns; few queries, or those of a group of heads together; dropout; rows
   // that all are one, or go backwards.

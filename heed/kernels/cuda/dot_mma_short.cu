@@ -1,8 +1,8 @@
-// The backward pass through attention by dot products of bf16 on tensor cores, for up to 64 keys:
+// The backward pass of fused attention by dot products of bf16 on tensor cores, for up to 64 keys:
 // one block has all of a key head, so one launch gives everything. Each warp has 16 rows of every
-// 64 (or 32, where that is all: more blocks are under way at once) for weights, d score and dq;
-// these weights and slopes go through shared memory, where each warp takes 16 keys of them for dk
-// and dvalue. Equations: dot_grad.cu.
+// 64 (or 32, where that is all, for a higher occupancy) for weights, recomputed from the saved
+// log-sum-exp, d score and dq; these weights and dscores go through shared memory, where each warp
+// takes 16 keys of them for dk and dvalue. Equations: dot_grad.cu.
 #include "heed/kernels/cuda/dot_mma.cuh"
 
 namespace heed::kernels {
@@ -15,7 +15,7 @@ struct Tile {  // of shared memory; kStep rows, and keys
   alignas(1024) bf16 q[kStep * D];
   alignas(1024) bf16 g[kStep * D];
   alignas(1024) bf16 weight[kStep * kStep];  // rows by keys
-  alignas(1024) bf16 slope[kStep * kStep];
+  alignas(1024) bf16 dscore[kStep * kStep];
   int2 range[kStep];
   float mean[kStep];
 };
@@ -35,7 +35,7 @@ __device__ void put_sums(const float (&x)[1][kTiles][4], bf16* to, int row, int 
 
 // kOne: there is one step. Then dq, dvalue and dk are in registers one after the other.
 template <int D, bool kOne, int kStep>
-constexpr int kBlocks =  // on a multiprocessor, by what fits into its memory or registers
+constexpr int kBlocks =  // the occupancy of a multiprocessor, by its shared memory or registers
     D == 128 ? (kStep == 32 ? 6 : 2) : (kOne ? 4 : 3) * (64 / kStep);
 
 template <int D, bool kOne, int kStep, bool kDrop>
@@ -61,15 +61,15 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
   if (!kOne) zero(dk), zero(dvalue);
   const auto add = [&](float(&sums)[1][D / 8][4], const bf16* weights, const bf16* rows,
                        int count) {
-    const uint32_t left_turned = Swizzled<kStep>::left_turned(shared_address(weights)),
-                   right_turned = S::right_turned(shared_address(rows));
+    const uint32_t left_transposed = Swizzled<kStep>::left_transposed(shared_address(weights)),
+                   right_transposed = S::right_transposed(shared_address(rows));
 #pragma unroll 1
     for (int r = 0; r < count; r += 16) {
       uint32_t left[4], right[4];
-      load_turned(left, Swizzled<kStep>::at(left_turned, r, warp));
+      load_transposed(left, Swizzled<kStep>::at(left_transposed, r, warp));
 #pragma unroll
       for (int c = 0; c < D / 8; c += 2) {
-        load_turned(right, S::at(right_turned, r, c / 2));
+        load_transposed(right, S::at(right_transposed, r, c / 2));
         mma(sums[0][c], left, right[0], right[1]);
         mma(sums[0][c + 1], left, right[2], right[3]);
       }
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
                  g_begin = S::left(shared_address(tile.g));
   const uint32_t k_begin = S::right(shared_address(tile.k)),
                  value_begin = S::right(shared_address(tile.value)),
-                 k_turned = S::right_turned(shared_address(tile.k));
+                 k_transposed = S::right_transposed(shared_address(tile.k));
 
   int row0 = 0;
 #pragma unroll 1
@@ -146,9 +146,9 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
       __syncthreads();
     }
     if (a.range && row0 == 0) {
-      // 0 * NaN is NaN: a key that is no number is made 0. Rows that see NaN have it as their
-      // lse, and get it. (Infinite numbers in a key whose score is -inf count as 0, too.)
-      make_numbers(tile.k, kStep * D);
+      // 0 * NaN is NaN: what is non-finite in a key is made 0. Rows that see NaN have it as their
+      // lse, and get it. (Infinities in a key whose score is -inf count as 0, too.)
+      zero_non_finite(tile.k, kStep * D);
       __syncthreads();
     }
     if (own < count) {
@@ -165,8 +165,8 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
       zero(dq);
 #pragma unroll 1
       for (int j0 = 0; j0 < keys; j0 += 8 * kChunk) {
-        float s[1][kChunk][4], slope[1][kChunk][4];
-        multiply_both<D>(q_begin, g_begin, own, k_begin, value_begin, j0, s, slope);
+        float s[1][kChunk][4], dscore[1][kChunk][4];
+        multiply_both<D>(q_begin, g_begin, own, k_begin, value_begin, j0, s, dscore);
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int r = own + h * 8 + lane / 4;
@@ -182,13 +182,13 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
               const bool seen = at >= range.x && at < range.y;
               const float w = power_of_2(fmaf(s[0][j][e], scale, -lse));
               const float z = !kDrop ? 1.0f : kept >> (2 * j + e % 2) & 1 ? drop.keep : 0.0f;
-              slope[0][j][e] = seen ? w * (slope[0][j][e] * z - mean) : 0.0f;
+              dscore[0][j][e] = seen ? w * (dscore[0][j][e] * z - mean) : 0.0f;
               s[0][j][e] = seen ? w * z : 0.0f;
             }
         }
         put_sums<kStep>(s, tile.weight, own, j0);
-        put_sums<kStep>(slope, tile.slope, own, j0);
-        add_product<D>(slope, k_turned, j0, dq);
+        put_sums<kStep>(dscore, tile.dscore, own, j0);
+        add_product<D>(dscore, k_transposed, j0, dq);
       }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
     __syncthreads();
     if (!kOne && own < keys) {
       add(dvalue, tile.weight, tile.g, count);
-      add(dk, tile.slope, tile.q, count);
+      add(dk, tile.dscore, tile.q, count);
     }
     row0 += kStep;
   } while (!kOne && row0 < unit.rows);
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kStep * 2, kBlocks<D, kOne, kStep>)
   if (own >= keys) return;
   if (kOne) zero(dvalue), add(dvalue, tile.weight, tile.g, unit.rows);
   put(dvalue, k.dvalue, 1);
-  if (kOne) zero(dk), add(dk, tile.slope, tile.q, unit.rows);
+  if (kOne) zero(dk), add(dk, tile.dscore, tile.q, unit.rows);
   put(dk, k.dk, a.scale);
 }
 

@@ -1,17 +1,20 @@
-// Attention by dot products of bf16 on Hopper's warpgroup products: two or three groups with 64
-// queries each by tiles of 128 keys. While a group takes the softmax of one tile's scores, tensor
-// cores weigh the values of the tile before for it, or do another group's products (Shah et al.,
-// 2024, "FlashAttention-3"). A unit is one head.
+// Fused attention by dot products of bf16 on Hopper, forward: warp specialization into producer
+// warps, which have the TMA load tiles, and two or three consumer warpgroups with 64 queries each
+// by tiles of 128 keys, which multiply by wgmma. Online softmax: while a group takes that of one
+// tile's scores, tensor cores multiply weights and values of the tile before for it, or do another
+// group's products (Shah et al., 2024, "FlashAttention-3"). The log-sum-exp of each row is saved
+// for backward. A unit is one head.
 //
-// A block takes one tile of queries (a job) behind the other, where there are many: while its
-// groups end one, the next one's queries, keys and values are on their way, for a block's beginning
-// and end take as long as 128 queries by 512 keys do. Jobs come in pairs, the last tile of a head's
-// queries with the first, the last but one with the second: under a causal mask all pairs see
-// equally many keys, so blocks that take equally many of them end together.
+// A persistent kernel, where there are many tiles of queries: a block takes one (a job) after the
+// other, and while its consumers end one, the next one's queries, keys and values are on their way,
+// for a block's beginning and end take as long as 128 queries by 512 keys do. Jobs come in pairs,
+// the last tile of a head's queries with the first, the last but one with the second: under a
+// causal mask all pairs see equally many keys, so blocks that take equally many of them end
+// together.
 //
-// Of the warps that fetch, one prepares jobs, which come through a ring of two places; one asks the
-// copy engine for keys, two for values, which come through another ring one behind the other: of a
-// job's tile t, uses n + 2 t and n + 2 t + 1.
+// Of the producer warps, one prepares jobs, which come through a ring of two stages; one has the
+// TMA load keys, two values, which come through another ring one after the other: of a job's tile
+// t, uses n + 2 t and n + 2 t + 1.
 #include <algorithm>
 
 #include "heed/kernels/cuda/dot_wgmma.cuh"
@@ -20,15 +23,15 @@ namespace heed::kernels {
 namespace {
 
 constexpr int kKeys = 2 * kTile;  // of a tile
-constexpr int kPlaces = 4;        // for tiles of keys and values
-constexpr int kJobs = 2;          // at once: one is worked on, one is on its way
+constexpr int kStages = 4;        // for tiles of keys and values
+constexpr int kJobs = 2;          // stages of jobs: one is worked on, one is on its way
 
-// How the work is cut: groups of 64 queries each.
+// How the work is cut: consumer warpgroups of 64 queries each.
 template <int D_, int kGroups_>
 struct Cut {
   static constexpr int D = D_, kGroups = kGroups_;
   static constexpr int kRows = kGroups * kTile, kThreads = (kGroups + 1) * kGroupThreads;
-  static constexpr int kWarps = kGroups * kGroupThreads / kWarp;  // that multiply
+  static constexpr int kWarps = kGroups * kGroupThreads / kWarp;  // consumers
 };
 
 template <class C>
@@ -49,33 +52,33 @@ struct Job {
 
 template <class C>
 struct Shared {
-  alignas(1024) bf16 keys_values[kPlaces][kKeys * C::D];
+  alignas(1024) bf16 keys_values[kStages][kKeys * C::D];
   Job<C> jobs[kJobs];
-  Ring<kPlaces, 1, C::kWarps, false> ring;
+  Ring<kStages, 1, C::kWarps, false> ring;
   Ring<kJobs, kWarp, C::kWarps + 3, true> job_ring;  // full when the queries are there
   Barrier known[kJobs];                              // but for the queries, all of the job is there
-  Barrier landed[kPlaces];  // values that are looked at before they are given on
-  int strange[kPlaces];     // whether a tile of values had what is no number
+  Barrier landed[kStages];  // values that are looked at before they are given on
+  int non_finite[kStages];  // whether a tile of values had NaN or infinities
 };
 
-struct AllBoxes {
-  Boxes<kTile> q;
-  Boxes<kKeys> k, value;
+struct TensorMaps {
+  TensorMap<kTile> q;
+  TensorMap<kKeys> k, value;
 };
 
 // Which jobs there are, by number: first both of each pair, pair by pair, then, of an odd number of
-// tiles, those in the middle of each unit, which have no other. A block that stays takes a pair or
+// tiles, those in the middle of each unit, which have no other. A persistent block takes a pair or
 // one of those, then the one that is a grid's further.
-struct Order {
+struct TileScheduler {
   int tiles, pairs, count;  // tiles of a unit; pairs of all units, jobs
-  bool stay;
+  bool persistent;
 
   __device__ int first() const {
     const int i = static_cast<int>(blockIdx.x);
-    return stay ? begin(i) : i;
+    return persistent ? begin(i) : i;
   }
   __device__ int next(int job) const {
-    if (!stay) return count;
+    if (!persistent) return count;
     if (job < 2 * pairs && job % 2 == 0) return job + 1;
     return begin((job < 2 * pairs ? job / 2 : job - pairs) + static_cast<int>(gridDim.x));
   }
@@ -92,19 +95,19 @@ struct Order {
   __device__ int begin(int i) const { return i < pairs ? 2 * i : pairs + i; }
 };
 
-// ---- the warps that fetch
+// ---- producer warps
 
 template <class C>
-__device__ void prepare_jobs(const Attention<bf16>& a, const AllBoxes& boxes, const Order& order,
-                             Shared<C>& shared) {
+__device__ void prepare_jobs(const Attention<bf16>& a, const TensorMaps& maps,
+                             const TileScheduler& scheduler, Shared<C>& shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int j = 0;
 #pragma unroll 1
-  for (int number = order.first(); number < order.count; number = order.next(number)) {
-    const int row0 = order.tile(number) * C::kRows;
-    const Unit unit(a, order.unit(number), 1);
+  for (int number = scheduler.first(); number < scheduler.count; number = scheduler.next(number)) {
+    const int row0 = scheduler.tile(number) * C::kRows;
+    const Unit unit(a, scheduler.unit(number), 1);
     Job<C>& job = shared.jobs[j % kJobs];
-    shared.job_ring.wait_empty(j);
+    shared.job_ring.producer_acquire(j);
     Span all = Span::none(static_cast<int>(a.keys));
 #pragma unroll
     for (int i = 0; i < Job<C>::kSpans; ++i) {
@@ -130,22 +133,22 @@ __device__ void prepare_jobs(const Attention<bf16>& a, const AllBoxes& boxes, co
     if (lane == 0) {
       full.expect(C::kGroups * kTileBytes<C::D>);
       for (int i = 0; i < C::kGroups; ++i)
-        Panels<C::D>::take(job.q[i], boxes.q, unit.b, unit.first_head, row0 + i * kTile, full);
+        Panels<C::D>::take(job.q[i], maps.q, unit.b, unit.first_head, row0 + i * kTile, full);
     }
     shared.known[j % kJobs].arrive();
     full.arrive();
     ++j;
   }
-  shared.job_ring.wait_empty(j);
+  shared.job_ring.producer_acquire(j);
   if (lane == 0) shared.jobs[j % kJobs].rows = 0;
   shared.known[j % kJobs].arrive();
   shared.job_ring.full[j % kJobs].arrive();
 }
 
-// Keys, by one warp, or values, by two: warp `number` of `count` has every `count`th tile, and so
-// places of its own.
+// Loads keys, by one warp, or values, by two: warp `number` of `count` has every `count`th tile,
+// and so stages of its own.
 template <bool kValues, class C>
-__device__ void fetch(const Boxes<kKeys>& from, Shared<C>& shared, int number, int count) {
+__device__ void produce(const TensorMap<kKeys>& from, Shared<C>& shared, int number, int count) {
   using S = Panels<C::D, kKeys>;
   constexpr int kBytes = kKeys / kTile * kTileBytes<C::D>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -157,38 +160,38 @@ __device__ void fetch(const Boxes<kKeys>& from, Shared<C>& shared, int number, i
     const int first = job.first(), tiles = max(job.last() - first, 0);
     const int b = job.b, g = job.g;
     const Span all = job.all;
-    shared.job_ring.is_empty(j);
+    shared.job_ring.consumer_release(j);
 #pragma unroll 1
     for (int t = (number + n / 2) % count; t < tiles; t += count) {
-      const int i = n + 2 * t, place = i % kPlaces, key = (first + t) * kKeys;
-      // 0 * NaN is NaN: where not all rows see all of a tile, the product finds 0 in the place of
-      // what is no number. Keys that a row does not see are given the score -inf.
+      const int i = n + 2 * t, stage = i % kStages, key = (first + t) * kKeys;
+      // 0 * NaN is NaN: where not all rows see all of a tile, the product finds 0 instead of what
+      // is non-finite. Keys that a row does not see are given the score -inf.
       const bool look = kValues && !all.all_see(key, kKeys);
-      bf16* const tile = shared.keys_values[place];
-      Barrier& there = look ? shared.landed[place] : shared.ring.full[place];
-      shared.ring.wait_empty(i);
+      bf16* const tile = shared.keys_values[stage];
+      Barrier& there = look ? shared.landed[stage] : shared.ring.full[stage];
+      shared.ring.producer_acquire(i);
       if (lane == 0) {
-        if (kValues && !look) shared.strange[place] = 0;
+        if (kValues && !look) shared.non_finite[stage] = 0;
         there.arrive_and_expect(kBytes);
         S::take(tile, from, b, g, key, there);
       }
       if (!look) continue;
       there.wait(looks++ & 1);
-      const bool bad = __any_sync(~0u, S::template make_numbers<kWarp>(tile, lane));
-      written_for_engines();
+      const bool bad = __any_sync(~0u, S::template zero_non_finite<kWarp>(tile, lane));
+      fence_proxy_async();
       __syncwarp();
       if (lane == 0) {
-        shared.strange[place] = bad;
-        shared.ring.full[place].arrive();
+        shared.non_finite[stage] = bad;
+        shared.ring.full[stage].arrive();
       }
     }
     n += 2 * tiles;
   }
 }
 
-// ---- the groups that multiply
+// ---- consumer warpgroups
 
-// One job, by a group that multiplies; n: the next use of the ring.
+// One job, by a consumer warpgroup; n: the next use of the ring.
 template <class C>
 __device__ void attend(const Attention<bf16>& a, Job<C>& job, Shared<C>& shared, int& n) {
   constexpr int D = C::D;
@@ -206,14 +209,15 @@ __device__ void attend(const Attention<bf16>& a, Job<C>& job, Shared<C>& shared,
   float most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0}, factor[2];
   zero(sums);
   const float scale = a.scale * kLog2E;
-  const auto place_of = [&](int i) { return shared_address(shared.keys_values[i % kPlaces]); };
-  // Scores of tile t to exponentials; factor: what brings sums to the new maximum.
+  const auto stage_of = [&](int i) { return shared_address(shared.keys_values[i % kStages]); };
+  // The online softmax: scores of tile t to exponentials; factor: what brings sums to the new
+  // maximum.
   const auto softmax = [&](int t) {
     if (!span.all_see(t * kKeys, kKeys)) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int2 range = job.range[own + own_row + h * 8];
-        // Of this lane's numbers; all that varies below is known to the compiler.
+        // Of this lane's elements; all that varies below is known to the compiler.
         const int low = range.x - t * kKeys - lane % 4 * 2, high = range.y - range.x + low;
 #pragma unroll
         for (int i = 2 * h; i < kKeys / 2; i += 4)
@@ -246,14 +250,14 @@ __device__ void attend(const Attention<bf16>& a, Job<C>& job, Shared<C>& shared,
       sum[h] = fmaf(sum[h], factor[h], added[0] + added[1]);
     }
   };
-  // The values of tile t, use i of the ring, were weighed. Where one is no number, the rows that
+  // The values of tile t, use i of the ring, were weighed. Where one is non-finite, the rows that
   // see it get it here.
   const auto weighed = [&](int t, int i) {
-    int strange_ones = 0;
-    if (lane == 0) strange_ones = shared.strange[i % kPlaces];
-    strange_ones = __shfl_sync(~0u, strange_ones, 0);
-    shared.ring.is_empty(i);
-    if (!strange_ones) return;
+    int any_non_finite = 0;
+    if (lane == 0) any_non_finite = shared.non_finite[i % kStages];
+    any_non_finite = __shfl_sync(~0u, any_non_finite, 0);
+    shared.ring.consumer_release(i);
+    if (!any_non_finite) return;
 #pragma unroll 1
     for (int key = t * kKeys; key < min(t * kKeys + kKeys, static_cast<int>(a.keys)); ++key)
 #pragma unroll
@@ -271,27 +275,27 @@ __device__ void attend(const Attention<bf16>& a, Job<C>& job, Shared<C>& shared,
   };
 
   if (first < last) {
-    shared.ring.wait_full(n);
+    shared.ring.consumer_wait(n);
     products_begin();
-    multiply<D>(s, q, matrix(place_of(n)));
+    multiply<D>(s, q, matrix(stage_of(n)));
     products_end();
     products_wait<0>(s);
-    shared.ring.is_empty(n);
+    shared.ring.consumer_release(n);
     softmax(first);
     round_left(s, weight);
 #pragma unroll 1
     for (int t = first + 1; t < last; ++t) {
       n += 2;
-      shared.ring.wait_full(n);
+      shared.ring.consumer_wait(n);
       products_begin();
-      multiply<D>(s, q, matrix(place_of(n)));
+      multiply<D>(s, q, matrix(stage_of(n)));
       products_end();
-      shared.ring.wait_full(n - 1);
+      shared.ring.consumer_wait(n - 1);
       products_begin();
-      add_product(sums, weight, turned<kKeys>(place_of(n - 1)));
+      add_product(sums, weight, transposed<kKeys>(stage_of(n - 1)));
       products_end();
       products_wait<1>(s);
-      shared.ring.is_empty(n);
+      shared.ring.consumer_release(n);
       softmax(t);
       products_wait<0>(sums);
       weighed(t - 1, n - 1);
@@ -299,16 +303,16 @@ __device__ void attend(const Attention<bf16>& a, Job<C>& job, Shared<C>& shared,
       for (int i = 0; i < D / 2; ++i) sums[i] *= factor[i / 2 % 2];
       round_left(s, weight);
     }
-    shared.ring.wait_full(n + 1);
+    shared.ring.consumer_wait(n + 1);
     products_begin();
-    add_product(sums, weight, turned<kKeys>(place_of(n + 1)));
+    add_product(sums, weight, transposed<kKeys>(stage_of(n + 1)));
     products_end();
     products_wait<0>(sums);
     weighed(last - 1, n + 1);
     n += 2;
   }
 
-  // The context takes the place of this group's queries, to go to memory in whole pieces.
+  // The context goes where this group's queries were, to go to memory in whole pieces.
   group_barrier(group);
   unsigned char* const to = reinterpret_cast<unsigned char*>(job.q[group]);
 #pragma unroll
@@ -338,8 +342,8 @@ __device__ void attend(const Attention<bf16>& a, Job<C>& job, Shared<C>& shared,
 
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, 1)
-    attend_wgmma(const __grid_constant__ Attention<bf16> a, const __grid_constant__ AllBoxes boxes,
-                 const Order order) {
+    attend_wgmma(const __grid_constant__ Attention<bf16> a, const __grid_constant__ TensorMaps maps,
+                 const TileScheduler scheduler) {
   extern __shared__ __align__(1024) unsigned char bytes[];
   Shared<C>& shared = *reinterpret_cast<Shared<C>*>(bytes);
   if (threadIdx.x == 0) {
@@ -351,19 +355,19 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   __syncthreads();
   const int warp = warp_number(), group = warp / 4;
   if (group == C::kGroups) {
-    give_registers<C::kGroups>();
-    if (warp % 4 == 0) return prepare_jobs(a, boxes, order, shared);
-    if (warp % 4 == 1) return fetch<false>(boxes.k, shared, 0, 1);
-    return fetch<true>(boxes.value, shared, warp % 2, 2);
+    setmaxnreg_dec<C::kGroups>();
+    if (warp % 4 == 0) return prepare_jobs(a, maps, scheduler, shared);
+    if (warp % 4 == 1) return produce<false>(maps.k, shared, 0, 1);
+    return produce<true>(maps.value, shared, warp % 2, 2);
   }
-  take_registers<C::kGroups>();
+  setmaxnreg_inc<C::kGroups>();
   for (int j = 0, n = 0;; ++j) {
     Job<C>& job = shared.jobs[j % kJobs];
-    shared.job_ring.wait_full(j);
+    shared.job_ring.consumer_wait(j);
     if (job.rows == 0) return;
     attend(a, job, shared, n);
-    written_for_engines();  // the next job's queries come there
-    shared.job_ring.is_empty(j);
+    fence_proxy_async();  // the next job's queries come there
+    shared.job_ring.consumer_release(j);
   }
 }
 
@@ -372,22 +376,22 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 template <class C>
 void launch(Cuda device, const Attention<bf16>& a) {
   const int64_t units = a.batch * a.heads, processors = multiprocessors();
-  Order order{};
-  order.tiles = static_cast<int>(ceil_div(a.queries, C::kRows));
-  const int64_t pairs = units * (order.tiles / 2), alone = units * (order.tiles % 2);
-  order.pairs = static_cast<int>(pairs), order.count = static_cast<int>(2 * pairs + alone);
-  // Blocks stay where that leaves less than a tenth of them idle. In the last round of pairs, those
-  // without one take tiles from the middle; what is left of these comes behind.
+  TileScheduler scheduler{};
+  scheduler.tiles = static_cast<int>(ceil_div(a.queries, C::kRows));
+  const int64_t pairs = units * (scheduler.tiles / 2), alone = units * (scheduler.tiles % 2);
+  scheduler.pairs = static_cast<int>(pairs), scheduler.count = static_cast<int>(2 * pairs + alone);
+  // Blocks are persistent where that leaves less than a tenth of them idle. In the last round of
+  // pairs, those without one take tiles from the middle; what is left of these comes after.
   const int64_t rounds = ceil_div(pairs, processors);
   const int64_t left = std::max<int64_t>(0, alone - (rounds * processors - pairs));
   const int64_t longest = 2 * rounds + ceil_div(left, processors);
-  order.stay = longest * processors * 9 <= (2 * pairs + alone) * 10;
-  const AllBoxes boxes{boxes_of<kTile>(a.q, a.batch, a.heads, a.queries, a.size),
-                       boxes_of<kKeys>(a.k, a.batch, a.key_heads, a.keys, a.size),
-                       boxes_of<kKeys>(a.value, a.batch, a.key_heads, a.keys, a.size)};
+  scheduler.persistent = longest * processors * 9 <= (2 * pairs + alone) * 10;
+  const TensorMaps maps{tensor_map_of<kTile>(a.q, a.batch, a.heads, a.queries, a.size),
+                        tensor_map_of<kKeys>(a.k, a.batch, a.key_heads, a.keys, a.size),
+                        tensor_map_of<kKeys>(a.value, a.batch, a.key_heads, a.keys, a.size)};
   allow_shared(attend_wgmma<C>, sizeof(Shared<C>));
-  attend_wgmma<C><<<static_cast<unsigned>(order.stay ? processors : order.count), C::kThreads,
-                    sizeof(Shared<C>), stream_of(device)>>>(a, boxes, order);
+  attend_wgmma<C><<<static_cast<unsigned>(scheduler.persistent ? processors : scheduler.count),
+                    C::kThreads, sizeof(Shared<C>), stream_of(device)>>>(a, maps, scheduler);
   launched("attention");
 }
 

@@ -1,13 +1,14 @@
-// What attention by Hopper's warpgroup products (wgmma m64nNk16, bf16 in, f32 sums) is written
-// with. Included by dot_wgmma*.cu alone; tests/cuda/wgmma_test.cu checks each form by itself.
+// What attention by Hopper's warpgroup MMA (wgmma m64nNk16, bf16 in, f32 sums) is written with.
+// Included by dot_wgmma*.cu alone; tests/cuda/wgmma_test.cu checks each form by itself.
 //
-// A block has two or three warpgroups that multiply, 64 rows of the product each, and four warps
-// more, which have the copy engine fetch tiles for them into four places, round and round (forward,
-// one of them prepares what is next): so four tiles are on their way or being read, and no group
-// waits for another but where a tile is missing or its place is still read.
+// Warp specialization (Shah et al., 2024, "FlashAttention-3"): a block has two or three consumer
+// warpgroups, 64 rows of the product each, and four producer warps, which have the TMA load tiles
+// for them into a ring of four stages (forward, one of them prepares what is next): so four tiles
+// are on their way or being read, and no group waits for another but where a tile is missing or its
+// stage is still read. Consumers have registers that producers gave up (setmaxnreg).
 //
-// Fragments are those of mma.sync (dot_mma.cuh), one warp behind the other: of lane l of warp w,
-// g = l / 4 and t = l % 4, numbers 4 j + (0, 1, 2, 3) of the sums are rows 16 w + (g, g, g + 8,
+// Fragments are those of mma.sync (dot_mma.cuh), one warp after the other: of lane l of warp w,
+// g = l / 4 and t = l % 4, elements 4 j + (0, 1, 2, 3) of the sums are rows 16 w + (g, g, g + 8,
 // g + 8), columns 8 j + 2 t + (0, 1, 0, 1).
 #pragma once
 
@@ -16,30 +17,31 @@
 namespace heed::kernels {
 
 inline constexpr int kGroupThreads = 128;  // of a warpgroup
-inline constexpr int kMultiply = 2;        // warpgroups that multiply, unless said
-inline constexpr int kFetch = 4;           // warps beside them, and places for what they fetch
-inline constexpr int kWgmmaThreads = kMultiply * kGroupThreads + kFetch * kWarp;
-inline constexpr int kTile = 64;                      // rows of a tile
-inline constexpr int kBlockRows = kMultiply * kTile;  // rows that a block has sums of
-inline constexpr int kMultiplyWarps = kMultiply * kGroupThreads / kWarp;
+inline constexpr int kConsumerGroups = 2;  // warpgroups, unless said
+inline constexpr int kProducerWarps = 4;   // and stages for what they load
+inline constexpr int kWgmmaThreads = kConsumerGroups * kGroupThreads + kProducerWarps * kWarp;
+inline constexpr int kTile = 64;                            // rows of a tile
+inline constexpr int kBlockRows = kConsumerGroups * kTile;  // rows that a block has sums of
+inline constexpr int kConsumerWarps = kConsumerGroups * kGroupThreads / kWarp;
 template <int D>
 inline constexpr int kTileBytes = kTile* D* static_cast<int>(sizeof(bf16));
 
-// Registers go from those who fetch to those who multiply, in kGroups groups; a block with one more
-// has as many each as `all` says, and what is given must be enough for what is taken.
-template <int kGroups = kMultiply>
+// setmaxnreg: registers go from the producer warps to the consumer warpgroups, kGroups of them; a
+// block with one more has as many each as `all` says, and what is given must be enough for what is
+// taken.
+template <int kGroups = kConsumerGroups>
 struct Registers {
   static_assert(kGroups == 2 || kGroups == 3);
   static constexpr int few = kGroups == 2 ? 40 : 32, many = kGroups == 2 ? 232 : 160;
   static constexpr int all = kGroups == 2 ? 168 : 128;
   static_assert(few + kGroups * many == (1 + kGroups) * all);
 };
-template <int kGroups = kMultiply>
-__device__ void give_registers() {
+template <int kGroups = kConsumerGroups>
+__device__ void setmaxnreg_dec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers<kGroups>::few));
 }
-template <int kGroups = kMultiply>
-__device__ void take_registers() {
+template <int kGroups = kConsumerGroups>
+__device__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers<kGroups>::many));
 }
 // The number of this thread's warp, which the compiler then knows to be the whole warp's.
@@ -49,16 +51,16 @@ __device__ inline int warp_number() {
 __device__ inline void group_barrier(int group) {
   asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(kGroupThreads) : "memory");
 }
-// Before the barrier behind which wgmma reads, or the copy engine writes, where this thread wrote
-// in shared memory.
-__device__ inline void written_for_engines() {
+// Before the barrier after which wgmma reads, or the TMA writes, where this thread wrote in shared
+// memory: both are the async proxy.
+__device__ inline void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// ---- barriers and rings of places in shared memory
+// ---- mbarriers and rings of stages in shared memory
 
-// Counts threads that arrive and bytes that the copy engine was asked for; waited for by phases,
-// which have parities 0, 1, 0, ...
+// Counts threads that arrive and bytes that the TMA was asked for; waited for by phases, which have
+// parities 0, 1, 0, ...
 struct Barrier {
   uint64_t state;
 
@@ -94,42 +96,43 @@ struct Barrier {
 };
 __device__ inline void barriers_begun() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  written_for_engines();
+  fence_proxy_async();
 }
 
-// kFull: how many arrivals say that a place is full. kReaders: how many warps say that it may be
-// written again, by one lane each where wgmma alone reads it, by each lane where lanes do.
-template <int kPlaces_, int kFull, int kReaders, bool kLanes>
+// A pipeline of kStages stages between producers and consumers. kFull: how many arrivals say that
+// a stage is full. kReaders: how many warps say that it may be written again, by one lane each
+// where wgmma alone reads it, by each lane where lanes do.
+template <int kStages_, int kFull, int kReaders, bool kLanes>
 struct Ring {
-  static constexpr int kPlaces = kPlaces_;
-  Barrier full[kPlaces], empty[kPlaces];
+  static constexpr int kStages = kStages_;
+  Barrier full[kStages], empty[kStages];
 
   __device__ void begin() {
-    for (int i = 0; i < kPlaces; ++i)
+    for (int i = 0; i < kStages; ++i)
       full[i].begin(kFull), empty[i].begin(kReaders * (kLanes ? kWarp : 1));
   }
-  // Of use n of a ring's places: place n % kPlaces. Who fetches waits until it may be written, who
-  // multiplies until it may be read.
-  __device__ void wait_empty(int n) { empty[n % kPlaces].wait((n / kPlaces & 1) ^ 1); }
-  __device__ void wait_full(int n) { full[n % kPlaces].wait(n / kPlaces & 1); }
+  // Of use n of a ring: stage n % kStages. A producer waits until it may be written, a consumer
+  // until it may be read.
+  __device__ void producer_acquire(int n) { empty[n % kStages].wait((n / kStages & 1) ^ 1); }
+  __device__ void consumer_wait(int n) { full[n % kStages].wait(n / kStages & 1); }
   // By all lanes of a warp.
-  __device__ void is_empty(int n) {
+  __device__ void consumer_release(int n) {
     if (!kLanes) __syncwarp();
-    if (kLanes || threadIdx.x % kWarp == 0) empty[n % kPlaces].arrive();
+    if (kLanes || threadIdx.x % kWarp == 0) empty[n % kStages].arrive();
   }
 };
 
-// ---- the copy engine
+// ---- TMA
 
 // How it finds queries, keys, values: boxes of kRows rows by 64 columns of [D, rows, heads, batch].
 template <int kRows>
-struct Boxes {
+struct TensorMap {
   CUtensorMap map;
   int head_bits, batch_bits;  // of an index, those that count: none where there is one for all
 };
 template <int kRows>
-Boxes<kRows> boxes_of(const Heads<const bf16>& x, int64_t batch, int64_t heads, int64_t rows,
-                      int64_t size) {
+TensorMap<kRows> tensor_map_of(const Heads<const bf16>& x, int64_t batch, int64_t heads,
+                               int64_t rows, int64_t size) {
   static const auto encode = [] {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result{};
@@ -147,32 +150,32 @@ Boxes<kRows> boxes_of(const Heads<const bf16>& x, int64_t batch, int64_t heads, 
   const cuuint64_t strides[] = {number(2 * x.row), number(2 * (x.head ? x.head : size)),
                                 number(2 * (x.batch ? x.batch : size))};  // bytes
   const cuuint32_t box[] = {64, kRows, 1, 1}, steps[] = {1, 1, 1, 1};
-  Boxes<kRows> boxes{{}, x.head ? -1 : 0, x.batch ? -1 : 0};
+  TensorMap<kRows> tensor_map{{}, x.head ? -1 : 0, x.batch ? -1 : 0};
   const CUresult error =
-      encode(&boxes.map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<bf16*>(x.data), sizes,
+      encode(&tensor_map.map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<bf16*>(x.data), sizes,
              strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (error != CUDA_SUCCESS)
-    fail("attention: the copy engine cannot be given an array of ", batch, " x ", heads, " x ",
-         rows, " x ", size, ": error ", static_cast<int>(error));
-  return boxes;
+    fail("attention: the TMA cannot be given an array of ", batch, " x ", heads, " x ", rows, " x ",
+         size, ": error ", static_cast<int>(error));
+  return tensor_map;
 }
 
 // ---- tiles in shared memory
 
-// Two numbers of bf16, 0 for what is none.
-__device__ inline uint32_t numbers(uint32_t two) {
+// Two elements of bf16, 0 for what is non-finite.
+__device__ inline uint32_t zero_if_non_finite(uint32_t two) {
   if ((two & 0x7F80u) == 0x7F80u) two &= 0xFFFF0000u;
   if ((two & 0x7F800000u) == 0x7F800000u) two &= 0xFFFFu;
   return two;
 }
 
-// any += 0 x, of two numbers each.
-__device__ inline void add_no_numbers(uint32_t& any, uint32_t x) {
+// any += 0 x, of two elements each.
+__device__ inline void add_zero_times(uint32_t& any, uint32_t x) {
   asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(any) : "r"(x), "r"(0u));
 }
 
-// Rows of D numbers, 64 unless said: panels of 64 columns, whose rows are lines of 128 bytes with
+// Rows of D elements, 64 unless said: panels of 64 columns, whose rows are lines of 128 bytes with
 // their 16-byte pieces swapped by row, as wgmma's swizzle of 128 bytes has it. Tiles begin at
 // multiples of 1024 bytes.
 template <int D, int kRows = kTile>
@@ -182,35 +185,38 @@ struct Panels {
   __device__ static uint32_t offset(int row, int piece) {
     return static_cast<uint32_t>(piece / 8 * kPanel + row * 128 + (piece % 8 ^ row % 8) * 16);
   }
-  // The rows from (b, head, row) on, by the copy engine; by one thread.
-  __device__ static void take(bf16* tile, const Boxes<kRows>& from, int64_t b, int64_t head,
+  // The rows from (b, head, row) on, by the TMA; by one thread.
+  __device__ static void take(bf16* tile, const TensorMap<kRows>& from, int64_t b, int64_t head,
                               int row, Barrier& there) {
 #pragma unroll
     for (int p = 0; p < D / 64; ++p)
-      copy_box(shared_address(tile) + p * kPanel, from.map, p * 64, row,
+      tma_load(shared_address(tile) + p * kPanel, from.map, p * 64, row,
                static_cast<int>(head) & from.head_bits, static_cast<int>(b) & from.batch_bits,
                there.at());
   }
-  // What is no number becomes 0, in this thread's share of the tile. Returns whether there was any.
+  // What is non-finite becomes 0, in this thread's share of the tile. Returns whether there was
+  // any.
   template <int kThreads>
-  __device__ static bool make_numbers(bf16* tile, int thread) {
+  __device__ static bool zero_non_finite(bf16* tile, int thread) {
     constexpr int kStep = kThreads / kPieces;
     const auto at = [&](int r) -> uint4& {
       return *reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(tile) +
                                        offset(r + thread / kPieces, thread % kPieces));
     };
-    uint4 any = make_uint4(0, 0, 0, 0);  // the sum of 0 x: no number if any x is none
+    uint4 any = make_uint4(0, 0, 0, 0);  // the sum of 0 x: NaN if any x is non-finite
 #pragma unroll 4
     for (int r = 0; r < kRows; r += kStep) {
       const uint4 x = at(r);
-      add_no_numbers(any.x, x.x), add_no_numbers(any.y, x.y);
-      add_no_numbers(any.z, x.z), add_no_numbers(any.w, x.w);
+      add_zero_times(any.x, x.x), add_zero_times(any.y, x.y);
+      add_zero_times(any.z, x.z), add_zero_times(any.w, x.w);
     }
-    if (!strange(any.x) && !strange(any.y) && !strange(any.z) && !strange(any.w)) return false;
+    if (!non_finite(any.x) && !non_finite(any.y) && !non_finite(any.z) && !non_finite(any.w))
+      return false;
 #pragma unroll 1
     for (int r = 0; r < kRows; r += kStep) {
       uint4& x = at(r);
-      x = make_uint4(numbers(x.x), numbers(x.y), numbers(x.z), numbers(x.w));
+      x = make_uint4(zero_if_non_finite(x.x), zero_if_non_finite(x.y), zero_if_non_finite(x.z),
+                     zero_if_non_finite(x.w));
     }
     return true;
   }
@@ -225,16 +231,16 @@ struct Panels {
   }
 };
 
-// How wgmma finds a tile. Rows of the operand are rows of the tile: `matrix`, whose eight rows are
-// 1024 bytes apart. Rows are summed over: `turned`, whose eight rows are that, and whose panels of
-// 64 columns lie as far apart as they are long.
+// The descriptors by which wgmma finds a tile. Rows of the operand are rows of the tile: `matrix`,
+// whose eight rows are 1024 bytes apart. Rows are summed over: `transposed`, whose eight rows are
+// that, and whose panels of 64 columns lie as far apart as they are long.
 inline constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
 inline constexpr uint64_t kEightRows = uint64_t{1024 / 16} << 32;
 __device__ inline uint64_t matrix(uint32_t tile) {
   return kSwizzle128 | kEightRows | uint64_t{1} << 16 | tile / 16;
 }
 template <int kRows = kTile>
-__device__ uint64_t turned(uint32_t tile) {
+__device__ uint64_t transposed(uint32_t tile) {
   return kSwizzle128 | kEightRows | uint64_t{kRows * 128 / 16} << 16 | tile / 16;
 }
 

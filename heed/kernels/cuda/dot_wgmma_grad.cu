@@ -1,7 +1,9 @@
-// The backward pass through attention by dot products of bf16 on Hopper's warpgroup products, cut
-// as in dot_mma_grad.cu: a block of grad_rows has dq of 128 rows and goes through their keys, a
-// block of grad_keys has dk and dvalue of 128 keys and goes through the rows, 64 at a time; every
-// sum has one order. A unit is one head. Equations: dot_grad.cu.
+// The backward pass of fused attention by dot products of bf16 on Hopper: producer warps and the
+// TMA, consumer warpgroups and wgmma (dot_wgmma.cuh; Shah et al., 2024, "FlashAttention-3"),
+// weights recomputed from the saved log-sum-exp. Cut as in dot_mma_grad.cu: a block of grad_rows
+// has dq of 128 rows and goes through their keys, a block of grad_keys has dk and dvalue of 128
+// keys and goes through the rows, 64 at a time; every sum has one order. A unit is one head.
+// Equations: dot_grad.cu.
 //
 // Where registers are enough (dq; kAhead of dk), the last sums of a step go on while the scores of
 // the next are begun, and the tile that they read is given back then.
@@ -16,8 +18,8 @@ struct Plan {
   int steps;    // of a head
 };
 
-struct AllBoxes {
-  Boxes<kTile> q, g, k, value;
+struct TensorMaps {
+  TensorMap<kTile> q, g, k, value;
 };
 
 // By one thread, before the first __syncthreads().
@@ -30,11 +32,11 @@ __device__ void begin_barriers(Tile& tile) {
 }
 // A block's own rows of two arrays, from `row` on; by one thread.
 template <int D>
-__device__ void take_own(bf16 (&x)[kMultiply][kTile * D], const Boxes<kTile>& from_x,
-                         bf16 (&y)[kMultiply][kTile * D], const Boxes<kTile>& from_y, int64_t b,
-                         int64_t head, int row, Barrier& there) {
-  there.arrive_and_expect(2 * kMultiply * kTileBytes<D>);
-  for (int i = 0; i < kMultiply; ++i) {
+__device__ void take_own(bf16 (&x)[kConsumerGroups][kTile * D], const TensorMap<kTile>& from_x,
+                         bf16 (&y)[kConsumerGroups][kTile * D], const TensorMap<kTile>& from_y,
+                         int64_t b, int64_t head, int row, Barrier& there) {
+  there.arrive_and_expect(2 * kConsumerGroups * kTileBytes<D>);
+  for (int i = 0; i < kConsumerGroups; ++i) {
     Panels<D>::take(x[i], from_x, b, head, row + i * kTile, there);
     Panels<D>::take(y[i], from_y, b, head, row + i * kTile, there);
   }
@@ -58,13 +60,13 @@ __device__ void put_rows(const float (&sums)[n], float factor, bf16* to, int64_t
 
 template <int D>
 struct RowsTile {  // of shared memory
-  alignas(1024) bf16 q[kMultiply][kTile * D];
-  alignas(1024) bf16 g[kMultiply][kTile * D];
-  alignas(1024) bf16 k[kFetch][kTile * D];
-  alignas(1024) bf16 value[kFetch][kTile * D];
-  Ring<kFetch, 1, kMultiplyWarps, false> ring;
-  Barrier own;             // queries and what flows to their context are there
-  Barrier landed[kFetch];  // keys that are looked at before they are given on
+  alignas(1024) bf16 q[kConsumerGroups][kTile * D];
+  alignas(1024) bf16 g[kConsumerGroups][kTile * D];
+  alignas(1024) bf16 k[kProducerWarps][kTile * D];
+  alignas(1024) bf16 value[kProducerWarps][kTile * D];
+  Ring<kProducerWarps, 1, kConsumerWarps, false> ring;
+  Barrier own;                     // queries and what flows to their context are there
+  Barrier landed[kProducerWarps];  // keys that are looked at before they are given on
   int2 range[kBlockRows];
   float mean[kBlockRows];
   Span span[kBlockRows / kWarp], all;
@@ -72,8 +74,8 @@ struct RowsTile {  // of shared memory
 
 template <int D>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
-    grad_rows(const __grid_constant__ AttentionGrad<bf16> k, const __grid_constant__ AllBoxes boxes,
-              const Plan plan, int tiles) {
+    grad_rows(const __grid_constant__ AttentionGrad<bf16> k,
+              const __grid_constant__ TensorMaps maps, const Plan plan, int tiles) {
   using S = Panels<D>;
   extern __shared__ __align__(1024) unsigned char shared[];
   RowsTile<D>& tile = *reinterpret_cast<RowsTile<D>*>(shared);
@@ -96,12 +98,12 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   }
   if (thread == 0) {
     begin_barriers(tile);
-    take_own<D>(tile.q, boxes.q, tile.g, boxes.g, unit.b, unit.first_head, row0, tile.own);
+    take_own<D>(tile.q, maps.q, tile.g, maps.g, unit.b, unit.first_head, row0, tile.own);
   }
   __syncthreads();
   if (thread == 0) {
     Span all = Span::none(keys);
-    for (int i = 0; i < kMultiply; ++i) {
+    for (int i = 0; i < kConsumerGroups; ++i) {
       Span some = tile.span[2 * i];
       some.add(tile.span[2 * i + 1]);
       all.add(some);
@@ -113,39 +115,39 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   __syncthreads();
   const int first = tile.all.low / kTile, last = (tile.all.high + kTile - 1) / kTile;
 
-  if (group == kMultiply) {
-    give_registers();
-    const int place = warp % 4;
+  if (group == kConsumerGroups) {
+    setmaxnreg_dec();
+    const int stage = warp % 4;
     int looks = 0;
 #pragma unroll 1
-    for (int t = first + place; t < last; t += kFetch) {
+    for (int t = first + stage; t < last; t += kProducerWarps) {
       const int key = t * kTile, n = t - first;
-      // 0 * NaN is NaN: a key that is no number and that not all see is made 0. Rows that see NaN
-      // have it as their lse, and get it. (Infinite numbers in a key whose score is -inf count
-      // as 0, too.)
+      // 0 * NaN is NaN: what is non-finite in a key that not all see is made 0. Rows that see NaN
+      // have it as their lse, and get it. (Infinities in a key whose score is -inf count as 0,
+      // too.)
       const bool look = !tile.all.all_see(key, kTile);
-      Barrier& there = look ? tile.landed[place] : tile.ring.full[place];
-      tile.ring.wait_empty(n);
+      Barrier& there = look ? tile.landed[stage] : tile.ring.full[stage];
+      tile.ring.producer_acquire(n);
       if (lane == 0) {
         there.arrive_and_expect(2 * kTileBytes<D>);
-        S::take(tile.k[place], boxes.k, unit.b, unit.g, key, there);
-        S::take(tile.value[place], boxes.value, unit.b, unit.g, key, there);
+        S::take(tile.k[stage], maps.k, unit.b, unit.g, key, there);
+        S::take(tile.value[stage], maps.value, unit.b, unit.g, key, there);
       }
       if (!look) continue;
       there.wait(looks++ & 1);
-      S::template make_numbers<kWarp>(tile.k[place], lane);
-      written_for_engines();
+      S::template zero_non_finite<kWarp>(tile.k[stage], lane);
+      fence_proxy_async();
       __syncwarp();
-      if (lane == 0) tile.ring.full[place].arrive();
+      if (lane == 0) tile.ring.full[stage].arrive();
     }
     return;
   }
 
-  take_registers();
+  setmaxnreg_inc();
   const int own = group * kTile;  // this group's rows of the tile
   const int own_warp = warp % 4;
-  // D, of this warp's rows: context comes while the tiles do. Of a row that sees nothing it need be
-  // no number; what it gives is made 0.
+  // D, of this warp's rows: context comes while the tiles do. Of a row that sees nothing it need
+  // not be finite; what it gives is made 0.
   constexpr int kAtOnce = kWarp / S::kPieces;
   uint4 context[16 / kAtOnce];
 #pragma unroll
@@ -185,35 +187,35 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   const auto finish = [&] {
     if (held < 0) return;
     products_wait<0>(dq);
-    tile.ring.is_empty(held);
+    tile.ring.consumer_release(held);
     held = -1;
   };
 #pragma unroll 1
   for (int t = first; t < last; ++t) {
-    const int key = t * kTile, n = t - first, place = n % kFetch;
-    tile.ring.wait_full(n);
+    const int key = t * kTile, n = t - first, stage = n % kProducerWarps;
+    tile.ring.consumer_wait(n);
     if (!span.sees(key, kTile)) {
       finish();
-      tile.ring.is_empty(n);
+      tile.ring.consumer_release(n);
       continue;
     }
-    const uint32_t k_tile = shared_address(tile.k[place]);
-    float s[32], slope[32];
+    const uint32_t k_tile = shared_address(tile.k[stage]);
+    float s[32], dscore[32];
     products_begin();
     multiply<D>(s, q, matrix(k_tile));
     products_end();
     products_wait<1>(dq);
-    if (held >= 0) tile.ring.is_empty(held);
+    if (held >= 0) tile.ring.consumer_release(held);
     held = n;
     products_begin();
-    multiply<D>(slope, g, matrix(shared_address(tile.value[place])));
+    multiply<D>(dscore, g, matrix(shared_address(tile.value[stage])));
     products_end();
     products_wait<1>(s);
 #pragma unroll
     for (int i = 0; i < 32; ++i) s[i] = power_of_2(fmaf(s[i], scale, -lse[i / 2 % 2]));
-    products_wait<0>(slope);
+    products_wait<0>(dscore);
 #pragma unroll
-    for (int i = 0; i < 32; ++i) slope[i] = s[i] * (slope[i] - mean[i / 2 % 2]);
+    for (int i = 0; i < 32; ++i) dscore[i] = s[i] * (dscore[i] - mean[i / 2 % 2]);
     if (!span.all_see(key, kTile)) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -223,13 +225,13 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
         for (int i = 2 * h; i < 32; i += 4)
 #pragma unroll
           for (int e = 0; e < 2; ++e)
-            if (i / 4 * 8 + e < low || i / 4 * 8 + e >= high) slope[i + e] = 0;
+            if (i / 4 * 8 + e < low || i / 4 * 8 + e >= high) dscore[i + e] = 0;
       }
     }
     uint32_t left[4][4];
-    round_left(slope, left);
+    round_left(dscore, left);
     products_begin();
-    add_product(dq, left, turned<>(k_tile));
+    add_product(dq, left, transposed<>(k_tile));
     products_end();
   }
   products_wait<0>(dq);
@@ -241,22 +243,22 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
 
 template <int D>
 struct KeysTile {  // of shared memory
-  alignas(1024) bf16 k[kMultiply][kTile * D];
-  alignas(1024) bf16 value[kMultiply][kTile * D];
-  alignas(1024) bf16 q[kFetch][kTile * D];
-  alignas(1024) bf16 g[kFetch][kTile * D];
-  alignas(16) float lse[kFetch][kTile], mean[kFetch][kTile];
-  alignas(16) int2 range[kFetch][kTile];
+  alignas(1024) bf16 k[kConsumerGroups][kTile * D];
+  alignas(1024) bf16 value[kConsumerGroups][kTile * D];
+  alignas(1024) bf16 q[kProducerWarps][kTile * D];
+  alignas(1024) bf16 g[kProducerWarps][kTile * D];
+  alignas(16) float lse[kProducerWarps][kTile], mean[kProducerWarps][kTile];
+  alignas(16) int2 range[kProducerWarps][kTile];
   // A lane arrives, and so does what it copies.
-  Ring<kFetch, 2 * kWarp, kMultiplyWarps, true> ring;
-  Barrier own;             // keys and values are there
-  Barrier landed[kFetch];  // rows some of which are made zeros first
+  Ring<kProducerWarps, 2 * kWarp, kConsumerWarps, true> ring;
+  Barrier own;                     // keys and values are there
+  Barrier landed[kProducerWarps];  // rows some of which are made zeros first
 };
 
 template <int D>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
-    grad_keys(const __grid_constant__ AttentionGrad<bf16> k, const __grid_constant__ AllBoxes boxes,
-              const Plan plan, int tiles) {
+    grad_keys(const __grid_constant__ AttentionGrad<bf16> k,
+              const __grid_constant__ TensorMaps maps, const Plan plan, int tiles) {
   using S = Panels<D>;
   constexpr bool kAhead = D == 64;
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -283,28 +285,28 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   };
   if (threadIdx.x == 0) {
     begin_barriers(tile);
-    take_own<D>(tile.k, boxes.k, tile.value, boxes.value, b, g, key, tile.own);
+    take_own<D>(tile.k, maps.k, tile.value, maps.value, b, g, key, tile.own);
   }
   __syncthreads();
 
-  if (group == kMultiply) {
-    give_registers();
-    const int place = warp % 4;
+  if (group == kConsumerGroups) {
+    setmaxnreg_dec();
+    const int stage = warp % 4;
     int looks = 0;
 #pragma unroll 1
     for (int step = next_from(0), n = 0; step < steps; step = next_from(step + 1), ++n) {
-      if (n % kFetch != place) continue;
+      if (n % kProducerWarps != stage) continue;
       const Unit unit(a, unit0 + step / plan.steps, 1);
       const int row0 = step % plan.steps * kTile;
       // Rows are summed over, and 0 * NaN is NaN: those that see nothing are made zeros.
       const bool look = span_at(step).end == 0;
-      Barrier& full = tile.ring.full[place];
-      Barrier& there = look ? tile.landed[place] : full;
-      tile.ring.wait_empty(n);
+      Barrier& full = tile.ring.full[stage];
+      Barrier& there = look ? tile.landed[stage] : full;
+      tile.ring.producer_acquire(n);
       if (lane == 0) {
         look ? there.arrive_and_expect(2 * kTileBytes<D>) : there.expect(2 * kTileBytes<D>);
-        S::take(tile.q[place], boxes.q, unit.b, unit.first_head, row0, there);
-        S::take(tile.g[place], boxes.g, unit.b, unit.first_head, row0, there);
+        S::take(tile.q[stage], maps.q, unit.b, unit.first_head, row0, there);
+        S::take(tile.g[stage], maps.g, unit.b, unit.first_head, row0, there);
       }
       uint64_t seeing = 0;
 #pragma unroll
@@ -312,25 +314,25 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
         const int r = i * kWarp + lane;
         const bool exists = row0 + r < unit.rows;
         const int64_t number = unit.number(a, row0 + (exists ? r : 0));
-        copy4(shared_address(&tile.lse[place][r]), a.lse + number, exists);
-        copy4(shared_address(&tile.mean[place][r]), plan.mean + number, exists);
+        copy4(shared_address(&tile.lse[stage][r]), a.lse + number, exists);
+        copy4(shared_address(&tile.mean[stage][r]), plan.mean + number, exists);
         const int2 range = unit.range(a, row0 + r);
-        tile.range[place][r] = range;
+        tile.range[stage][r] = range;
         seeing |= uint64_t{__ballot_sync(~0u, range.x < range.y)} << i * kWarp;
       }
       full.arrive_with_copies();
       if (look) {
         there.wait(looks++ & 1);
-        S::make_zeros(tile.q[place], ~seeing, lane);
-        S::make_zeros(tile.g[place], ~seeing, lane);
-        written_for_engines();
+        S::make_zeros(tile.q[stage], ~seeing, lane);
+        S::make_zeros(tile.g[stage], ~seeing, lane);
+        fence_proxy_async();
       }
       full.arrive();
     }
     return;
   }
 
-  take_registers();
+  setmaxnreg_inc();
   const int own = key + group * kTile;  // the first of this group's keys
   const int own_row = warp % 4 * 16 + lane / 4;
   tile.own.wait(0);
@@ -343,47 +345,47 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   const auto finish = [&] {
     if (held < 0) return;
     products_wait<0>(dk);
-    tile.ring.is_empty(held);
+    tile.ring.consumer_release(held);
     held = -1;
   };
 #pragma unroll 1
   for (int step = next_from(0), n = 0; step < steps; ++n) {
     const Span span = span_at(step);
-    const int place = n % kFetch;
+    const int stage = n % kProducerWarps;
     step = next_from(step + 1);
-    tile.ring.wait_full(n);
+    tile.ring.consumer_wait(n);
     if (!span.sees(own, kTile)) {
       finish();
-      tile.ring.is_empty(n);
+      tile.ring.consumer_release(n);
       continue;
     }
-    const uint32_t q_tile = shared_address(tile.q[place]), g_tile = shared_address(tile.g[place]);
+    const uint32_t q_tile = shared_address(tile.q[stage]), g_tile = shared_address(tile.g[stage]);
     // Scores of keys (rows) by queries (columns).
-    float s[32], slope[32];
+    float s[32], dscore[32];
     products_begin();
     multiply<D>(s, own_k, matrix(q_tile));
     products_end();
     if (kAhead) products_wait<1>(dk);
-    if (kAhead && held >= 0) tile.ring.is_empty(held);
+    if (kAhead && held >= 0) tile.ring.consumer_release(held);
     held = n;
     products_begin();
-    multiply<D>(slope, own_value, matrix(g_tile));
+    multiply<D>(dscore, own_value, matrix(g_tile));
     products_end();
     products_wait<1>(s);
     const bool all_see = span.all_see(own, kTile);
-    uint32_t seen = ~0u;  // bit i: number i of the scores
+    uint32_t seen = ~0u;  // bit i: element i of the scores
     if (!all_see) {
       seen = 0;
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
-        const int2 range = tile.range[place][i / 4 * 8 + lane % 4 * 2 + i % 2];
+        const int2 range = tile.range[stage][i / 4 * 8 + lane % 4 * 2 + i % 2];
         const int at = own + i / 2 % 2 * 8 + own_row;
         if (at >= range.x && at < range.y) seen |= 1u << i;
       }
     }
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const float2 x = *reinterpret_cast<const float2*>(&tile.lse[place][j * 8 + lane % 4 * 2]);
+      const float2 x = *reinterpret_cast<const float2*>(&tile.lse[stage][j * 8 + lane % 4 * 2]);
 #pragma unroll
       for (int i = 4 * j; i < 4 * j + 4; ++i)
         s[i] = power_of_2(fmaf(s[i], scale, -(i % 2 ? x.y : x.x)));
@@ -394,25 +396,25 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
         if (!(seen >> i & 1)) s[i] = 0;
     }
     // A left operand in registers must be there before a group of products begins, else the
-    // compiler puts them one behind the other.
-    products_wait<0>(slope);
-    uint32_t left[4][4], slopes[4][4];
+    // compiler puts them one after the other.
+    products_wait<0>(dscore);
+    uint32_t left[4][4], dscores[4][4];
     round_left(s, left);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const float2 x = *reinterpret_cast<const float2*>(&tile.mean[place][j * 8 + lane % 4 * 2]);
+      const float2 x = *reinterpret_cast<const float2*>(&tile.mean[stage][j * 8 + lane % 4 * 2]);
 #pragma unroll
-      for (int i = 4 * j; i < 4 * j + 4; ++i) slope[i] = s[i] * (slope[i] - (i % 2 ? x.y : x.x));
+      for (int i = 4 * j; i < 4 * j + 4; ++i) dscore[i] = s[i] * (dscore[i] - (i % 2 ? x.y : x.x));
     }
     if (!all_see) {
 #pragma unroll
       for (int i = 0; i < 32; ++i)
-        if (!(seen >> i & 1)) slope[i] = 0;
+        if (!(seen >> i & 1)) dscore[i] = 0;
     }
-    round_left(slope, slopes);
+    round_left(dscore, dscores);
     products_begin();
-    add_product(dvalue, left, turned<>(g_tile));
-    add_product(dk, slopes, turned<>(q_tile));
+    add_product(dvalue, left, transposed<>(g_tile));
+    add_product(dk, dscores, transposed<>(q_tile));
     products_end();
     if (!kAhead) finish();
   }
@@ -427,19 +429,19 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
 template <int D>
 void launch(Cuda device, const AttentionGrad<bf16>& k, const Plan& plan) {
   const Attention<bf16>& a = k.forward;
-  const AllBoxes boxes{boxes_of<kTile>(a.q, a.batch, a.heads, a.queries, D),
-                       boxes_of<kTile>(k.dcontext, a.batch, a.heads, a.queries, D),
-                       boxes_of<kTile>(a.k, a.batch, a.key_heads, a.keys, D),
-                       boxes_of<kTile>(a.value, a.batch, a.key_heads, a.keys, D)};
+  const TensorMaps maps{tensor_map_of<kTile>(a.q, a.batch, a.heads, a.queries, D),
+                        tensor_map_of<kTile>(k.dcontext, a.batch, a.heads, a.queries, D),
+                        tensor_map_of<kTile>(a.k, a.batch, a.key_heads, a.keys, D),
+                        tensor_map_of<kTile>(a.value, a.batch, a.key_heads, a.keys, D)};
   const auto row_tiles = static_cast<int>(ceil_div(a.queries, kBlockRows));
   allow_shared(grad_rows<D>, sizeof(RowsTile<D>));
   grad_rows<D><<<static_cast<unsigned>(a.batch * a.heads * row_tiles), kWgmmaThreads,
-                 sizeof(RowsTile<D>), stream_of(device)>>>(k, boxes, plan, row_tiles);
+                 sizeof(RowsTile<D>), stream_of(device)>>>(k, maps, plan, row_tiles);
   launched("attention, the backward pass: queries");
   const auto key_tiles = static_cast<int>(ceil_div(a.keys, kBlockRows));
   allow_shared(grad_keys<D>, sizeof(KeysTile<D>));
   grad_keys<D><<<static_cast<unsigned>(a.batch * a.key_heads * key_tiles), kWgmmaThreads,
-                 sizeof(KeysTile<D>), stream_of(device)>>>(k, boxes, plan, key_tiles);
+                 sizeof(KeysTile<D>), stream_of(device)>>>(k, maps, plan, key_tiles);
   launched("attention, the backward pass: keys");
 }
 

@@ -1,19 +1,19 @@
-// Dropout on the GPU. Whether a number is dropped depends on the seed and its place alone, by
-// Philox as on the CPU: the backward pass draws again what was drawn forward, nothing is stored,
-// and both devices drop the same. Included by .cu files alone.
+// Dropout on the GPU. Whether an element is dropped depends on the seed and its index alone, by
+// Philox as on the CPU: the backward pass draws the mask again, nothing is saved, and both devices
+// drop the same. Included by .cu files alone.
 #pragma once
 
 #include "heed/kernels/cuda/device.cuh"
 
 namespace heed::kernels {
 
-// A number has 16 random bits, the low ones of a word or of one shifted: below the threshold it is
-// dropped, else multiplied by `keep`.
+// An element has 16 random bits, the low ones of a word or of one shifted: below the threshold it
+// is dropped, else multiplied by `keep`.
 struct Drop {
   uint32_t threshold;  // 0: nothing is dropped
   float keep;
 
-  // What is dropped is 0, be it a number or not.
+  // What is dropped is 0, be it finite or not.
   __device__ float operator()(float x, uint32_t bits) const {
     return (bits & 0xFFFF) >= threshold ? x * keep : 0.0f;
   }

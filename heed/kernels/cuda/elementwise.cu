@@ -15,18 +15,18 @@ constexpr int kThreads = 256;
 // ---- y[i] = f(x[i], ...) over arrays
 
 template <int V>
-struct Numbers {
+struct Elements {
   float v[V];
 };
 template <int V, class T>
-__device__ Numbers<V> numbers(const T* p) {
-  Numbers<V> x;
+__device__ Elements<V> elements(const T* p) {
+  Elements<V> x;
   load<V>(p, x.v);
   return x;
 }
 template <int V, class F, class... N>
-__device__ Numbers<V> apply(F f, const N&... x) {
-  Numbers<V> y;
+__device__ Elements<V> apply(F f, const N&... x) {
+  Elements<V> y;
 #pragma unroll
   for (int i = 0; i < V; ++i) y.v[i] = f(x.v[i]...);
   return y;
@@ -41,11 +41,12 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t p = int64_t{blockIdx.x} * kThreads * 2 + threadIdx.x; p < packs; p += step) {
     const int64_t i = p * V, j = (p + kThreads) * V;
     if (p + kThreads < packs) {
-      const Numbers<V> a = apply<V>(f, numbers<V>(x + i)...), b = apply<V>(f, numbers<V>(x + j)...);
+      const Elements<V> a = apply<V>(f, elements<V>(x + i)...),
+                        b = apply<V>(f, elements<V>(x + j)...);
       store<V>(a.v, y + i);
       store<V>(b.v, y + j);
     } else {
-      store<V>(apply<V>(f, numbers<V>(x + i)...).v, y + i);
+      store<V>(apply<V>(f, elements<V>(x + i)...).v, y + i);
     }
   }
   const int64_t stride = int64_t{gridDim.x} * kThreads;
@@ -103,8 +104,8 @@ struct Derivative {
     if constexpr (f == Unary::sigmoid) return dy * fmaf(-x, x, x);
     if constexpr (f == Unary::relu) return x > 0 ? dy : 0;
     if constexpr (f == Unary::gelu) {
-      const float s = gelu_sigmoid(x), slope = fmaf(x * x, 3 * kGelu3, kGelu1);
-      return dy * fmaf(x * slope, s * (1 - s), s);
+      const float s = gelu_sigmoid(x), derivative = fmaf(x * x, 3 * kGelu3, kGelu1);
+      return dy * fmaf(x * derivative, s * (1 - s), s);
     }
     if constexpr (f == Unary::swish) {
       const float s = sigmoid(x);
@@ -212,7 +213,7 @@ Axes joined(int rank, const int64_t* size, const int64_t* a, const int64_t* b) {
   return to;
 }
 
-// Calls launch(axes, a, b, c) for pieces of fewer than 2^31 items, which begin at these places of
+// Calls launch(axes, a, b, c) for pieces of fewer than 2^31 items, which begin at these offsets of
 // the arrays; c is contiguous.
 template <class Launch>
 void in_pieces(const Axes& all, int64_t a, int64_t b, int64_t c, Launch launch) {
@@ -226,7 +227,7 @@ void in_pieces(const Axes& all, int64_t a, int64_t b, int64_t c, Launch launch) 
             c + half * (count / all.size[0]), launch);
 }
 
-// Whether an array whose last axis has stride 1 can be read `pack` numbers at a time.
+// Whether an array whose last axis has stride 1 can be read `pack` elements at a time.
 template <class T>
 bool packs(const Axes& axes, const int64_t (&stride)[kMaxRank], const T* data, int64_t pack) {
   bool can = aligned(data, pack * int64_t{sizeof(T)}) && axes.size[axes.rank - 1] % pack == 0;
@@ -235,13 +236,13 @@ bool packs(const Axes& axes, const int64_t (&stride)[kMaxRank], const T* data, i
 }
 
 // Where item i lies in both arrays.
-struct Places {
+struct Offsets {
   int rank;
   Divisor size[kMaxRank];
   int64_t a[kMaxRank], b[kMaxRank];
 
   // The last axis counts in packs.
-  Places(const Axes& axes, int pack) : rank(axes.rank) {
+  Offsets(const Axes& axes, int pack) : rank(axes.rank) {
     for (int i = 0; i < rank; ++i) {
       const int64_t step = i == rank - 1 ? pack : 1;
       size[i] = Divisor(axes.size[i] / step);
@@ -272,11 +273,11 @@ struct Arithmetic {
   }
 };
 
-// V numbers along the last axis, on which an operand lies close or is one number.
+// V elements along the last axis, on which an operand lies close or is one element.
 template <int V, class T>
-__device__ Numbers<V> along(const T* p, bool close) {
-  if (V == 1 || close) return numbers<V>(p);
-  Numbers<V> x;
+__device__ Elements<V> along(const T* p, bool close) {
+  if (V == 1 || close) return elements<V>(p);
+  Elements<V> x;
   const float same = wide(*p);
 #pragma unroll
   for (int i = 0; i < V; ++i) x.v[i] = same;
@@ -285,13 +286,13 @@ __device__ Numbers<V> along(const T* p, bool close) {
 
 template <int V, class T, class F>
 __global__ void __launch_bounds__(kThreads)
-    zip(uint32_t n, const __grid_constant__ Places places, F f, bool a_close, bool b_close,
+    zip(uint32_t n, const __grid_constant__ Offsets offsets, F f, bool a_close, bool b_close,
         const T* a, const T* b, T* c) {
   const uint32_t step = gridDim.x * kThreads;
   for (uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < n; i += step) {
     int64_t at_a, at_b;
-    places.of(i, at_a, at_b);
-    const Numbers<V> x = along<V>(a + at_a, a_close), y = along<V>(b + at_b, b_close);
+    offsets.of(i, at_a, at_b);
+    const Elements<V> x = along<V>(a + at_a, a_close), y = along<V>(b + at_b, b_close);
     store<V>(apply<V>(f, x, y).v, c + int64_t{i} * V);
   }
 }
@@ -312,7 +313,7 @@ void zip_with(Cuda device, const Zip<T>& k, F f) {
     const int64_t n = axes.count() / (packed ? V : 1);
     const auto kernel = packed ? zip<V, T, F> : zip<1, T, F>;
     kernel<<<grid_for(n, kThreads), kThreads, 0, stream_of(device)>>>(
-        static_cast<uint32_t>(n), Places(axes, packed ? V : 1), f, a_close, b_close, k.a + a,
+        static_cast<uint32_t>(n), Offsets(axes, packed ? V : 1), f, a_close, b_close, k.a + a,
         k.b + b, k.c + c);
     launched("zip");
   });
@@ -346,14 +347,14 @@ struct Bits<16> {
 
 template <int V, bool add, class T>
 __global__ void __launch_bounds__(kThreads)
-    copy(uint32_t n, const __grid_constant__ Places places, const T* x, T* y) {
+    copy(uint32_t n, const __grid_constant__ Offsets offsets, const T* x, T* y) {
   const uint32_t step = gridDim.x * kThreads;
   for (uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < n; i += step) {
     int64_t at_x, at_y;
-    places.of(i, at_x, at_y);
+    offsets.of(i, at_x, at_y);
     if constexpr (add) {
       const auto sum =
-          apply<V>(Arithmetic<Binary::add>{}, numbers<V>(y + at_y), numbers<V>(x + at_x));
+          apply<V>(Arithmetic<Binary::add>{}, elements<V>(y + at_y), elements<V>(x + at_x));
       store<V>(sum.v, y + at_y);
     } else {
       using Move = typename Bits<V * sizeof(T)>::type;
@@ -367,8 +368,9 @@ __global__ void __launch_bounds__(kThreads)
 // the other axes are counted by `others`, where both of these have size 1.
 template <bool add, class T>
 __global__ void __launch_bounds__(kThreads)
-    turn(const __grid_constant__ Places others, uint32_t tiles_r, uint32_t tiles_c, int64_t rows,
-         int64_t columns, int64_t x_column, int64_t y_row, const T* x, T* y) {
+    transpose_tile(const __grid_constant__ Offsets others, uint32_t tiles_r, uint32_t tiles_c,
+                   int64_t rows, int64_t columns, int64_t x_column, int64_t y_row, const T* x,
+                   T* y) {
   using Move = typename Bits<sizeof(T)>::type;
   __shared__ Move tile[kWarp][kWarp + 1];
   const uint32_t tile_c = blockIdx.x % tiles_c, rest = blockIdx.x / tiles_c;
@@ -393,9 +395,9 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// Launches `turn` if the arrays lie so; false if they do not.
+// Launches `transpose_tile` if the arrays lie so; false if they do not.
 template <bool add, class T>
-bool turned(Cuda device, const Axes& axes, const T* x, T* y) {
+bool transposed(Cuda device, const Axes& axes, const T* x, T* y) {
   const int last = axes.rank - 1;
   int across = -1;
   for (int i = 0; i < last; ++i)
@@ -410,8 +412,8 @@ bool turned(Cuda device, const Axes& axes, const T* x, T* y) {
   const int64_t blocks = tiles_r * tiles_c * others.count();
   if (blocks >= int64_t{1} << 31) return false;
   others = joined(others.rank, others.size, others.a, others.b);
-  turn<add><<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(device)>>>(
-      Places(others, 1), static_cast<uint32_t>(tiles_r), static_cast<uint32_t>(tiles_c), rows,
+  transpose_tile<add><<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(device)>>>(
+      Offsets(others, 1), static_cast<uint32_t>(tiles_r), static_cast<uint32_t>(tiles_c), rows,
       columns, axes.a[last], axes.b[across], x, y);
   launched("copy");
   return true;
@@ -440,7 +442,7 @@ void copy_with(Cuda device, const Copy<T>& k) {
   const Axes all = as_written(k);
   if (all.count() == 0) return;
   in_pieces(all, 0, 0, 0, [&](const Axes& axes, int64_t x, int64_t y, int64_t) {
-    if (turned<add>(device, axes, k.x + x, k.y + y)) return;
+    if (transposed<add>(device, axes, k.x + x, k.y + y)) return;
     constexpr int V = kPack<T>;
     const int last = axes.rank - 1;
     const bool packed = axes.a[last] == 1 && axes.b[last] == 1 && packs(axes, axes.a, k.x + x, V) &&
@@ -448,7 +450,7 @@ void copy_with(Cuda device, const Copy<T>& k) {
     const int64_t n = axes.count() / (packed ? V : 1);
     const auto kernel = packed ? copy<V, add, T> : copy<1, add, T>;
     kernel<<<grid_for(n, kThreads), kThreads, 0, stream_of(device)>>>(
-        static_cast<uint32_t>(n), Places(axes, packed ? V : 1), k.x + x, k.y + y);
+        static_cast<uint32_t>(n), Offsets(axes, packed ? V : 1), k.x + x, k.y + y);
     launched("copy");
   });
 }
@@ -525,7 +527,7 @@ void launch(Cuda device, const Dropout<T>& k) {
   launched("dropout");
 }
 
-// ---- Adam
+// ---- Adam, on the f32 master weights; their bf16 compute copies are written in the same pass
 
 struct AdamFactors {
   float b1, b2, a1, a2, scale, rate, root, epsilon, keep, f, f1;

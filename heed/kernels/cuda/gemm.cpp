@@ -1,8 +1,8 @@
 // Matrix products by cuBLASLt, which wants columns first: c^T = b^T a^T of row-major matrices.
 //
 // f32 products run on tensor cores as tf32 (10 bits of precision in, f32 sums) unless exact ones
-// were asked for; bf16 ones with f32 sums. The library is asked once for each shape which of its
-// kernels is the best.
+// were asked for; bf16 ones, for mixed precision, with f32 sums. The library is asked once for each
+// shape which of its kernels is the best.
 #include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>

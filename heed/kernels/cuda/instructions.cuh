@@ -1,5 +1,5 @@
-// Instructions that C++ has no word for: copies into shared memory that go on while a thread
-// computes, and products on tensor cores. Included by .cu files alone.
+// Instructions that C++ has no word for: asynchronous copies into shared memory (cp.async, and
+// bulk tensor copies by the TMA), and products on tensor cores. Included by .cu files alone.
 #pragma once
 
 #include <cuda.h>
@@ -12,7 +12,7 @@ __device__ inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// ---- copies into shared memory, of 16 bytes not through L1
+// ---- cp.async: copies into shared memory, of 16 bytes not through L1
 
 template <class T>
 __device__ inline void copy_pack(const T* from, T* to) {  // 16 bytes
@@ -37,7 +37,7 @@ __device__ inline void copy4(uint32_t to, const void* from, bool there) {
 // Closes a group: this thread's copies since the last one, be there any or none.
 __device__ inline void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until all but the last kLater groups of this thread's copies are there. Other threads see them
-// behind a barrier.
+// after a barrier.
 template <int kLater>
 __device__ inline void copies_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
@@ -45,9 +45,10 @@ __device__ inline void copies_wait() {
 // Until all that this thread copies is there.
 __device__ inline void copies_finish() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// The copy engine's: a box of an array of four dimensions, as `map` has it, from those indices on;
-// what lies outside of the array is zeros. `barrier` counts its bytes. By one thread.
-__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int i, int j, int k, int l,
+// A bulk tensor copy by the TMA (tensor memory accelerator): a box of an array of four dimensions,
+// as `map` has it, from those indices on; what lies outside of the array is zeros. `barrier`, an
+// mbarrier, counts its bytes. By one thread.
+__device__ inline void tma_load(uint32_t to, const CUtensorMap& map, int i, int j, int k, int l,
                                 uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
@@ -58,20 +59,21 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int i, int 
 
 // ---- products of a warp: mma.sync m16n8k16, bf16 in, f32 sums
 
-// Four matrices of 8 x 8 from shared memory; each lane gives the place of one of their 32 rows.
+// ldmatrix: four matrices of 8 x 8 from shared memory, as they are or transposed; each lane gives
+// the address of one of their 32 rows.
 __device__ inline void load_matrices(uint32_t (&x)[4], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                : "r"(at)
                : "memory");
 }
-__device__ inline void load_turned(uint32_t (&x)[4], uint32_t at) {
+__device__ inline void load_transposed(uint32_t (&x)[4], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                : "r"(at)
                : "memory");
 }
-// c += a . b, of which each lane holds the numbers that dot_mma.cuh says.
+// c += a . b, of which each lane holds the elements (a fragment) that dot_mma.cuh says.
 __device__ inline void mma(float& c0, float& c1, float& c2, float& c3, const uint32_t (&a)[4],
                            uint32_t b0, uint32_t b1) {
   asm volatile(

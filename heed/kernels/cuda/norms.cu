@@ -7,7 +7,7 @@
 namespace heed::kernels {
 namespace {
 
-// ---- dropout of what a row is the sum of: the numbers of kernels::Dropout
+// ---- dropout of what a row is the sum of: the random bits of kernels::Dropout
 
 struct SumDrop {
   uint64_t key;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads, P* V > 16 ? 2 : 4)
 
 template <int V, class T>
 __global__ void __launch_bounds__(1024) norm_block(const __grid_constant__ Norm<T> k) {
-  __shared__ float room[kWarp];
+  __shared__ float scratch[kWarp];
   const T* x = k.x + blockIdx.x * k.n;
   T* y = k.y + blockIdx.x * k.n;
   if (k.of.more) {  // each thread reads again what it wrote itself
@@ -166,13 +166,13 @@ __global__ void __launch_bounds__(1024) norm_block(const __grid_constant__ Norm<
 #pragma unroll
       for (int i = 0; i < V; ++i) mean += v[i];
     });
-    mean = block_sum(mean, room) / static_cast<float>(k.n);
+    mean = block_sum(mean, scratch) / static_cast<float>(k.n);
   }
   for_columns<V>(x, k.n, [&](int64_t, const float(&v)[V]) {
 #pragma unroll
     for (int i = 0; i < V; ++i) squares = fmaf(v[i] - mean, v[i] - mean, squares);
   });
-  const float r = 1 / sqrtf(block_sum(squares, room) / static_cast<float>(k.n) + k.epsilon);
+  const float r = 1 / sqrtf(block_sum(squares, scratch) / static_cast<float>(k.n) + k.epsilon);
   for_columns<V>(x, k.n, [&](int64_t j, float(&v)[V]) {
     float gain[V], bias[V] = {};
     load<V>(k.gain + j, gain);
@@ -198,7 +198,7 @@ void launch(Cuda device, const Norm<T>& k) {
   launched("norm");
 }
 
-// ---- back
+// ---- backward
 
 // With xh = (x - mean) r and g = dy gain:  dx = r (g - mean(g) - xh mean(g xh)); RMS norm has no
 // mean(g). dgain = sum over rows of dy xh, dbias of dy: every block leaves a partial row of both,
@@ -207,11 +207,11 @@ void launch(Cuda device, const Norm<T>& k) {
 template <int V, int P, class T>
 __global__ void __launch_bounds__(kThreads, P* V > 16 ? 1 : 2)
     norm_grad_warp(const __grid_constant__ NormGrad<T> k, float* partial) {
-  __shared__ alignas(8) float room[kWarps][kWarp * V * P];
+  __shared__ alignas(8) float scratch[kWarps][kWarp * V * P];
   const int n = static_cast<int>(k.n);
   const SumDrop drop(k.of);
   const bool drawn = V == 4 && n % 128 == 0 && k.of.sum && drop.by.threshold != 0;
-  auto* words = reinterpret_cast<uint32_t*>(room);
+  auto* words = reinterpret_cast<uint32_t*>(scratch);
   float gain[P][V], dgain[P][V] = {}, dbias[P][V] = {};
   load_row(k.gain, n, 0, gain);
   for (int64_t first_row = int64_t{blockIdx.x} * kWarps; first_row < k.rows;
@@ -263,12 +263,12 @@ __global__ void __launch_bounds__(kThreads, P* V > 16 ? 1 : 2)
 #pragma unroll
     for (int p = 0; p < P; ++p)
 #pragma unroll
-      for (int i = 0; i < V; ++i) room[warp()][column<V>(p) + i] = sum[p][i];
+      for (int i = 0; i < V; ++i) scratch[warp()][column<V>(p) + i] = sum[p][i];
     __syncthreads();
     for (int j = threadIdx.x; j < n; j += kThreads) {
       float total = 0;
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) total += room[w][j];
+      for (int w = 0; w < kWarps; ++w) total += scratch[w][j];
       to[j] = total;
     }
   };
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(kThreads, P* V > 16 ? 1 : 2)
 template <int V, class T>
 __global__ void __launch_bounds__(1024)
     norm_grad_block(const __grid_constant__ NormGrad<T> k, float* partial) {
-  __shared__ float room[kWarp];
+  __shared__ float scratch[kWarp];
   float* dgain = partial + int64_t{blockIdx.x} * (k.dbias ? 2 : 1) * k.n;
   for (int64_t row = blockIdx.x; row < k.rows; row += gridDim.x) {
     const T *x = k.x + row * k.n, *dy = k.dy + row * k.n;
@@ -307,8 +307,8 @@ __global__ void __launch_bounds__(1024)
       store<V>(dg, dgain + j);
       if (k.dbias) store<V>(db, dgain + k.n + j);
     });
-    a = block_sum(a, room);
-    b = block_sum(b, room) / static_cast<float>(k.n);
+    a = block_sum(a, scratch);
+    b = block_sum(b, scratch) / static_cast<float>(k.n);
     a = k.centered ? a / static_cast<float>(k.n) : 0;
     for_columns<V>(x, k.n, [&](int64_t j, float(&v)[V]) {
       float dv[V], gain[V], before[V] = {};
@@ -334,7 +334,7 @@ void launch(Cuda device, const NormGrad<T>& k) {
   if (k.n == 0) return;
   const cudaStream_t stream = stream_of(device);
   const int64_t width = (k.dbias ? 2 : 1) * k.n;
-  const auto room = [&](int64_t count) {
+  const auto scratch = [&](int64_t count) {
     if (k.partial) return k.partial;
     return static_cast<float*>(cuda_scratch(std::max<int64_t>(1, count) * width * sizeof(float)));
   };
@@ -343,14 +343,14 @@ void launch(Cuda device, const NormGrad<T>& k) {
   float* partial = nullptr;
   const bool held = in_warp(k.n, packed, [&](auto V, auto P) {
     blocks = norm_parts(k.rows);
-    partial = room(blocks);
+    partial = scratch(blocks);
     if (blocks > 0)
       norm_grad_warp<V(), P(), T>
           <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(k, partial);
   });
   if (!held) {
     blocks = norm_parts(k.rows);
-    partial = room(blocks);
+    partial = scratch(blocks);
     const auto kernel = packed && k.n % 4 == 0 ? norm_grad_block<4, T> : norm_grad_block<1, T>;
     if (blocks > 0)
       kernel<<<static_cast<unsigned>(blocks), row_threads(k.n), 0, stream>>>(k, partial);

@@ -39,7 +39,7 @@ class Chunks {
  private:
   int parts_ = 0;
   uint64_t packed_[(kMaxParts + 63) / 64] = {};
-  uint32_t first_[kMaxParts + 1] = {};  // the first chunk of each part, and behind the last
+  uint32_t first_[kMaxParts + 1] = {};  // the first chunk of each part, and after the last
 };
 
 }  // namespace heed::kernels

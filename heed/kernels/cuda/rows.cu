@@ -1,6 +1,7 @@
 // Kernels that work row by row on a GPU: sums, maxima, softmax, cross entropy. A short row is held
-// in the registers of one warp; a long one is the work of a block. What is summed over blocks goes
-// through partial sums in scratch memory, in an order that depends on the sizes alone.
+// in the registers of one warp; a long one is the work of a block, which takes its maximum and sum
+// of exponentials in one pass (online softmax, Milakov and Gimelshein, 2018). What is summed over
+// blocks goes through partial sums in scratch memory, in an order that depends on the sizes alone.
 #include "heed/kernels/cuda/rows.cuh"
 
 #include <algorithm>
@@ -12,14 +13,14 @@ namespace {
 
 // ---- sums of squares
 
-// Blocks take chunks. A thread squares 16 numbers of a chunk in f32 and adds up in double;
+// Blocks take chunks. A thread squares 16 elements of a chunk in f32 and adds up in double;
 // the block that is done last adds up what all blocks found.
 __device__ unsigned squares_done = 0;  // blocks; 0 again at the end of every launch
 
 __global__ void __launch_bounds__(kThreads)
     sum_squares(const __grid_constant__ SumSquares<float> k, const __grid_constant__ Chunks chunks,
                 double* partial) {
-  __shared__ double room[kWarps];
+  __shared__ double scratch[kWarps];
   __shared__ bool last;
   double sum = 0;
   chunks.each([&](int part, int64_t begin) {
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     sum += s;
   });
-  sum = block_sum(sum, room);
+  sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) {
     partial[blockIdx.x] = sum;
     __threadfence();
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(kThreads)
   __threadfence();
   double total = 0;
   for (unsigned i = threadIdx.x; i < gridDim.x; i += kThreads) total += __ldcg(partial + i);
-  total = block_sum(total, room);
+  total = block_sum(total, scratch);
   if (threadIdx.x == 0) {
     *k.sum = (k.add ? *k.sum : 0) + total;
     squares_done = 0;
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- sums along an axis
 
-// y[row, split] = the sum of numbers [split * share, (split + 1) * share) of a row, a warp each.
+// y[row, split] = the sum of elements [split * share, (split + 1) * share) of a row, a warp each.
 template <int V, class X, class Y>
 __global__ void __launch_bounds__(kThreads)
     row_sums(int64_t rows, int64_t n, int64_t splits, int64_t share, const X* x, Y* y) {
@@ -97,10 +98,10 @@ void launch_row_sums(Cuda device, int64_t rows, int64_t n, int64_t splits, int64
 template <class T>
 void launch(Cuda device, const Sum<T>& k) {
   if (k.outer == 0 || k.inner == 0) return;
-  // Few sums of many numbers are cut, so that there is work for the whole GPU.
-  const int64_t room = 132 * 4;
+  // Few sums of many elements are cut, so that there is work for the whole GPU.
+  const int64_t resident = 132 * 4;  // blocks
   if (k.inner == 1) {
-    const int64_t most = std::max<int64_t>(1, room * kWarps / k.outer);
+    const int64_t most = std::max<int64_t>(1, resident * kWarps / k.outer);
     const int64_t share = std::max<int64_t>(4096, ceil_div(ceil_div(k.n, most), 1024) * 1024);
     const int64_t splits = std::max<int64_t>(1, ceil_div(k.n, share));
     if (splits == 1) return launch_row_sums(device, k.outer, k.n, 1, share, k.x, k.y);
@@ -117,7 +118,7 @@ void launch(Cuda device, const Sum<T>& k) {
       launch_column_sums<1, kWarps>(device, k.outer, k.n, k.inner, splits, share, k.x, y);
   };
   const int64_t tiles = ceil_div(k.inner, packed ? 4 * kWarp : kWarp);
-  const int64_t most = std::max<int64_t>(1, room / (k.outer * tiles));
+  const int64_t most = std::max<int64_t>(1, resident / (k.outer * tiles));
   const int64_t share = std::max<int64_t>(4 * kWarps, ceil_div(k.n, most));
   const int64_t splits = std::max<int64_t>(1, ceil_div(k.n, share));
   if (splits == 1) return sums(1, share, k.y);
@@ -132,7 +133,7 @@ void launch(Cuda device, const Sum<T>& k) {
 // A block takes 32 columns of one matrix. A warp reads four rows of them at a time, and warps take
 // rows in turn, in a fixed order.
 constexpr int kSumColumns = 32, kSumWarps = 16;
-struct SumTiles {  // of each matrix the first tile, and behind the last
+struct SumTiles {  // of each matrix the first tile, and after the last
   int parts;
   int first[kMaxParts + 1];
 };
@@ -140,11 +141,11 @@ template <class T>
 __global__ void __launch_bounds__(kSumWarps* kWarp, 2)
     sum_rows(const __grid_constant__ SumRowsEach<T> k, const __grid_constant__ SumTiles tiles) {
   constexpr int V = 4, kLanes = kSumColumns / V, kRows = kWarp / kLanes;
-  __shared__ float room[kSumWarps * kRows][kSumColumns];
-  int at = 0, behind = tiles.parts;
-  while (behind - at > 1) {
-    const int middle = (at + behind) / 2;
-    (tiles.first[middle] <= static_cast<int>(blockIdx.x) ? at : behind) = middle;
+  __shared__ float scratch[kSumWarps * kRows][kSumColumns];
+  int at = 0, after = tiles.parts;
+  while (after - at > 1) {
+    const int middle = (at + after) / 2;
+    (tiles.first[middle] <= static_cast<int>(blockIdx.x) ? at : after) = middle;
   }
   const int tile = static_cast<int>(blockIdx.x) - tiles.first[at];
   const RowsPart<T>& p = k.part[at];
@@ -174,19 +175,19 @@ __global__ void __launch_bounds__(kSumWarps* kWarp, 2)
       if (column + i < p.n) sum[i] += wide(x[row * p.x_row + i]);
 #pragma unroll
   for (int i = 0; i < V; ++i)
-    room[warp() * kRows + lane() / kLanes][lane() % kLanes * V + i] = sum[i];
+    scratch[warp() * kRows + lane() / kLanes][lane() % kLanes * V + i] = sum[i];
   __syncthreads();
   // Each warp adds four of the sums of its column, then the first one adds the warps'.
   float total = 0;
 #pragma unroll
-  for (int i = 0; i < kRows; ++i) total += room[warp() * kRows + i][lane()];
+  for (int i = 0; i < kRows; ++i) total += scratch[warp() * kRows + i][lane()];
   __syncthreads();
-  room[warp()][lane()] = total;
+  scratch[warp()][lane()] = total;
   __syncthreads();
   if (warp() > 0 || first + lane() >= p.n) return;
   total = 0;
 #pragma unroll
-  for (int w = 0; w < kSumWarps; ++w) total += room[w][lane()];
+  for (int w = 0; w < kSumWarps; ++w) total += scratch[w][lane()];
   p.y[first + lane()] = total;
 }
 
@@ -222,10 +223,10 @@ __device__ uint64_t best_key(const float* x, int64_t n) {
 
 template <int V>
 __global__ void __launch_bounds__(1024) max_rows(const __grid_constant__ Max<float> k) {
-  __shared__ uint64_t room[kWarp];
+  __shared__ uint64_t scratch[kWarp];
   const int64_t row = blockIdx.x;
-  const uint64_t best = block_max(best_key<V>(k.x + row * k.n, k.n), room);
-  if (threadIdx.x == 0) k.index[row] = best ? static_cast<Id>(place_of(best)) : 0;  // all NaN: 0
+  const uint64_t best = block_max(best_key<V>(k.x + row * k.n, k.n), scratch);
+  if (threadIdx.x == 0) k.index[row] = best ? static_cast<Id>(index_of(best)) : 0;  // all NaN: 0
 }
 
 // Sorts m keys (a power of two) in falling order, by the whole block (Batcher's bitonic sort).
@@ -245,13 +246,13 @@ __device__ void sort_keys(uint64_t* key, int m) {
 
 __device__ void write_top(const TopK<float>& k, int64_t row, int64_t at, uint64_t key) {
   const int64_t to = row * k.k + at;
-  k.value[to] = key ? k.x[row * k.n + place_of(key)] : -INFINITY;
-  k.index[to] = key ? static_cast<Id>(place_of(key)) : -1;
+  k.value[to] = key ? k.x[row * k.n + index_of(key)] : -INFINITY;
+  k.index[to] = key ? static_cast<Id>(index_of(key)) : -1;
 }
 
 // Every thread finds the best of its part of the row. The k-th best of these bounds the k best of
 // the row from below, and what reaches it lies with the k threads whose best reaches it: their
-// parts, `capacity` numbers at most, are all that is looked at again and sorted. k is at most
+// parts, `capacity` elements at most, are all that is looked at again and sorted. k is at most
 // kTopThreads.
 constexpr int kTopThreads = 1024;
 
@@ -289,7 +290,7 @@ __global__ void __launch_bounds__(kTopThreads) top_k(const __grid_constant__ Top
 
 // For any k: one after the other, a pass over the row each.
 __global__ void __launch_bounds__(1024) top_k_slow(const __grid_constant__ TopK<float> k) {
-  __shared__ uint64_t room[kWarp];
+  __shared__ uint64_t scratch[kWarp];
   const int64_t row = blockIdx.x;
   uint64_t above = ~uint64_t{0};
   for (int64_t i = 0; i < k.k; ++i) {
@@ -298,15 +299,15 @@ __global__ void __launch_bounds__(1024) top_k_slow(const __grid_constant__ TopK<
       const uint64_t key = rank_key(k.x[row * k.n + j], static_cast<uint32_t>(j));
       if (key < above && key > best) best = key;
     }
-    above = block_max(best, room);
+    above = block_max(best, scratch);
     if (threadIdx.x == 0) write_top(k, row, i, above);
   }
 }
 
 // ---- softmax
 
-// The largest of some numbers and the sum of exp(x - largest). A NaN shows in the sum; as long as
-// all are -inf the sum is 0.
+// The online softmax: the largest of some elements and the sum of exp(x - largest). A NaN shows in
+// the sum; as long as all are -inf the sum is 0.
 struct Online {
   float most = -INFINITY, sum = 0;
   template <int V>
@@ -340,13 +341,13 @@ __device__ Online warp_online(Online x) {
     x.add(Online{__shfl_xor_sync(~0u, x.most, i), __shfl_xor_sync(~0u, x.sum, i)});
   return x;
 }
-__device__ Online block_online(Online x, float (&room)[2][kWarp]) {
+__device__ Online block_online(Online x, float (&scratch)[2][kWarp]) {
   x = warp_online(x);
   __syncthreads();
-  if (lane() == 0) room[0][warp()] = x.most, room[1][warp()] = x.sum;
+  if (lane() == 0) scratch[0][warp()] = x.most, scratch[1][warp()] = x.sum;
   __syncthreads();
-  return warp_online(lane() < int(blockDim.x) / kWarp ? Online{room[0][lane()], room[1][lane()]}
-                                                      : Online{});
+  return warp_online(
+      lane() < int(blockDim.x) / kWarp ? Online{scratch[0][lane()], scratch[1][lane()]} : Online{});
 }
 
 template <int V, int P, bool log, class T>
@@ -357,19 +358,19 @@ __global__ void __launch_bounds__(kThreads) softmax_warp(const __grid_constant__
   float v[P][V];
   load_row(k.x + row * n, n, -INFINITY, v);
   float most = -INFINITY;
-  bool broken = false;
+  bool has_nan = false;
 #pragma unroll
   for (int p = 0; p < P; ++p)
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       most = fmaxf(most, v[p][i]);
-      broken = broken || v[p][i] != v[p][i];
+      has_nan = has_nan || v[p][i] != v[p][i];
     }
   most = warp_max(most);
-  broken = __any_sync(~0u, broken);
+  has_nan = __any_sync(~0u, has_nan);
   // Nothing but -inf gives 0 (log: -inf), and a NaN makes all of the row one.
-  const bool plain = !broken && most != -INFINITY;
-  const float other = broken ? NAN : log ? -INFINITY : 0;
+  const bool plain = !has_nan && most != -INFINITY;
+  const float other = has_nan ? NAN : log ? -INFINITY : 0;
   float sum = 0;
 #pragma unroll
   for (int p = 0; p < P; ++p)
@@ -391,12 +392,12 @@ __global__ void __launch_bounds__(kThreads) softmax_warp(const __grid_constant__
 
 template <int V, class T>
 __global__ void __launch_bounds__(1024) softmax_block(const __grid_constant__ Softmax<T> k) {
-  __shared__ float room[2][kWarp];
+  __shared__ float scratch[2][kWarp];
   const T* x = k.x + blockIdx.x * k.n;
   T* y = k.y + blockIdx.x * k.n;
   Online all;
   for_columns<V>(x, k.n, [&](int64_t, const float(&v)[V]) { all.add(v); });
-  all = block_online(all, room);
+  all = block_online(all, scratch);
   const bool plain = all.most != -INFINITY;
   const float other = all.sum != all.sum ? NAN : k.log ? -INFINITY : 0;
   const float factor = 1 / all.sum, shift = all.most + logf(all.sum);
@@ -459,7 +460,7 @@ __global__ void __launch_bounds__(kThreads)
 template <int V, bool log, class T>
 __global__ void __launch_bounds__(1024)
     softmax_grad_block(const __grid_constant__ SoftmaxGrad<T> k) {
-  __shared__ float room[kWarp];
+  __shared__ float scratch[kWarp];
   const T *y = k.y + blockIdx.x * k.n, *dy = k.dy + blockIdx.x * k.n;
   T* dx = k.dx + blockIdx.x * k.n;
   float sum = 0;
@@ -469,7 +470,7 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
     for (int i = 0; i < V; ++i) sum += softmax_term<log>(v[i], g[i]);
   });
-  sum = block_sum(sum, room);
+  sum = block_sum(sum, scratch);
   for_columns<V>(y, k.n, [&](int64_t j, const float(&v)[V]) {
     float g[V];
     load<V>(dy + j, g);
@@ -505,8 +506,8 @@ void launch(Cuda device, const SoftmaxGrad<T>& k) {
 // a multiprocessor are under way.
 template <int V, class T>
 __global__ void __launch_bounds__(1024) cross_entropy(const __grid_constant__ CrossEntropy<T> k) {
-  __shared__ float room[2][kWarp];
-  __shared__ float sum_room[kWarp];
+  __shared__ float scratch[2][kWarp];
+  __shared__ float sum_scratch[kWarp];
   const int64_t row = blockIdx.x;
   const T* x = k.logits + row * k.n;
   T* dx = k.d_logits ? k.d_logits + row * k.n : nullptr;
@@ -528,8 +529,8 @@ __global__ void __launch_bounds__(1024) cross_entropy(const __grid_constant__ Cr
 #pragma unroll
     for (int i = 0; i < V; ++i) sum += v[i];
   });
-  all = block_online(all, room);
-  if (smooth) sum = block_sum(sum, sum_room);
+  all = block_online(all, scratch);
+  if (smooth) sum = block_sum(sum, sum_scratch);
   const float e = k.smoothing, lse = logf(all.sum);
   // -log p_j = lse - (x_j - most)
   if (threadIdx.x == 0)
@@ -554,8 +555,8 @@ __global__ void __launch_bounds__(1024) cross_entropy(const __grid_constant__ Cr
 template <int V, int P, class T>
 __global__ void __launch_bounds__(1024)
     cross_entropy_held(const __grid_constant__ CrossEntropy<T> k) {
-  __shared__ float room[2][kWarp];
-  __shared__ float sum_room[2][kWarp];
+  __shared__ float scratch[2][kWarp];
+  __shared__ float sum_scratch[2][kWarp];
   const int64_t row = blockIdx.x;
   const int n = static_cast<int>(k.n);
   const T* x = k.logits + row * n;
@@ -584,7 +585,7 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
     for (int i = 0; i < V; ++i) all.most = fmaxf(all.most, v[p][i]);
   }
-  const float most = block_online(all, room).most;
+  const float most = block_online(all, scratch).most;
   float sum = 0, plain = 0;  // of exp(x - most), and of x - most
 #pragma unroll
   for (int p = 0; p < P; ++p)
@@ -595,9 +596,9 @@ __global__ void __launch_bounds__(1024)
       v[p][i] = expf(v[p][i]);
       sum += v[p][i];
     }
-  sum = block_sum(sum, sum_room[0]);
+  sum = block_sum(sum, sum_scratch[0]);
   const bool smooth = k.smoothing != 0;
-  if (smooth) plain = block_sum(plain, sum_room[1]);
+  if (smooth) plain = block_sum(plain, sum_scratch[1]);
   const float e = k.smoothing, lse = logf(sum);
   if (threadIdx.x == 0)
     k.loss[row] = (1 - e) * (lse - (x_target - most)) +

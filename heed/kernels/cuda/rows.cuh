@@ -89,7 +89,7 @@ template <int V, int W, class X, class Y>
 __global__ void __launch_bounds__(W* kWarp)
     column_sums(int64_t n, int64_t inner, int64_t splits, int64_t share, const X* x, Y* y,
                 int64_t first, Y* more) {
-  __shared__ float room[W][kWarp * V];
+  __shared__ float scratch[W][kWarp * V];
   const int64_t tiles = (inner + kWarp * V - 1) / (kWarp * V);
   const int64_t tile = blockIdx.x % tiles, item = blockIdx.x / tiles;  // item: (o, split)
   const int64_t begin = item % splits * share, end = n < begin + share ? n : begin + share;
@@ -106,13 +106,13 @@ __global__ void __launch_bounds__(W* kWarp)
     }
   }
 #pragma unroll
-  for (int c = 0; c < V; ++c) room[warp()][lane() * V + c] = sum[c];
+  for (int c = 0; c < V; ++c) scratch[warp()][lane() * V + c] = sum[c];
   __syncthreads();
   const int64_t at = tile * kWarp * V + threadIdx.x;
   if (threadIdx.x >= kWarp * V || at >= inner) return;
   float total = 0;
 #pragma unroll
-  for (int w = 0; w < W; ++w) total += room[w][threadIdx.x];
+  for (int w = 0; w < W; ++w) total += scratch[w][threadIdx.x];
   Y* to = more && at >= first ? more + (at - first) : y + item * inner + at;
   *to = narrow<Y>(total);
 }

@@ -1,5 +1,5 @@
-// Memory of the GPU that a kernel needs while it runs: one block, which all kernels of the stream
-// use in turn. What a run() leaves there is gone with the next one.
+// The workspace of the GPU's kernels, scratch memory that one needs while it runs: one block, which
+// all kernels of the stream use in turn. What a run() leaves there is gone with the next one.
 #pragma once
 
 #include <cstddef>

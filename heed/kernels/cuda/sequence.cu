@@ -1,19 +1,21 @@
-// Recurrent cells over a whole sequence on a GPU: one launch for all steps, forward and back.
-// Formulas and gate orders: kernels.h; the cells' arithmetic: recurrent.cu.
+// Recurrent cells over a whole sequence on a GPU, forward and backward: a persistent kernel, one
+// launch for all steps, with the recurrent weights on chip (after Diamos et al., 2016, "Persistent
+// RNNs"). Formulas and gate orders: kernels.h; the cells' arithmetic: recurrent.cu.
 //
 // A group of blocks runs one sequence for some rows of the batch. Each block owns some units of the
 // state: it holds their columns of U (all gates) in shared memory from the first step to the last
 // and keeps their state in registers. Forward, a step is the product of the rows' whole h, which
-// the group wrote in the step before, with the block's columns, then the cell. Back, a block knows
-// du of its own columns; the product with its part of U^T is a share of every unit's dh, which goes
-// to the block that owns the unit, and that one adds the shares in the order of the blocks.
+// the group wrote in the step before, with the block's columns, then the cell. Backward, a block
+// knows du of its own columns; the product with its part of U^T is a share of every unit's dh,
+// which goes to the block that owns the unit, and that one adds the shares in the order of the
+// blocks.
 //
 // Blocks wait for each other within a launch, so all must run at the same time: launches are
-// cooperative, which the driver refuses when the blocks do not fit, and plan() asks for no more
-// than do. (Kernels of another stream may hold some of the room for a while; they wait for nobody.)
-// What a block waits for is a number that counts the finished steps of another one; since
-// every step writes its own place (or, back, one of two in turn), there is nothing to wait for
-// between reading and writing.
+// cooperative, which the driver refuses when the blocks do not fit, and plan() asks, by the
+// occupancy, for no more than do. (Kernels of another stream may hold some multiprocessors for a
+// while; they wait for nobody.) What a block waits for is a counter of the finished steps of
+// another one; since every step writes its own slot (or, backward, one of two in turn), there is
+// nothing to wait for between reading and writing.
 #include <initializer_list>
 
 #include "heed/kernels/cuda/device.cuh"
@@ -24,9 +26,9 @@ namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
 
-// ---- numbers between blocks
+// ---- between blocks
 
-// Behind the last write of a step, by all threads of the block: the step can be read by others.
+// After the last write of a step, by all threads of the block: the step can be read by others.
 __device__ void publish(unsigned* done, unsigned steps) {
   __syncthreads();
   // The release takes along what all threads of the block wrote before the barrier.
@@ -46,8 +48,8 @@ __device__ void await(const unsigned* done, int first, int count, unsigned steps
   }
   __syncwarp();
 }
-// Past L1, which does not see what other blocks write. Volatile: stays behind await(). 16 bytes: 4
-// numbers, or 8 of bf16.
+// Past L1, which does not see what other blocks write. Volatile: stays after await(). 16 bytes: 4
+// floats, or 8 of bf16.
 __device__ float4 load_shared_by_blocks(const void* p) {
   float4 v;
   asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -59,7 +61,7 @@ __device__ float4 load_shared_by_blocks(const void* p) {
 
 // ---- products: mma.sync m16n8k8 in tf32, m16n8k16 in bf16. Lane 4 g + t holds of a tile of sums
 // [16, 8] rows g and g + 8, columns 2 t and 2 t + 1, and of operands 16 bytes, the t-th quarter of
-// a chunk of a row's (a) or a column's (b) numbers: two instructions, which take them in an order
+// a chunk of a row's (a) or a column's (b) elements: two instructions, which take them in an order
 // of their own, the same for a and b.
 
 template <class T>
@@ -123,7 +125,7 @@ struct Share {
   unsigned* done;  // [groups of the launch, slices]: finished steps; zeros at first
 };
 
-// This thread's place, and its four numbers of the state: rows row and row + 8, units unit and
+// This thread's indices, and its four elements of the state: rows row and row + 8, units unit and
 // unit + 1.
 template <int kUnitTiles>
 struct Place {
@@ -172,7 +174,7 @@ __device__ void load_live(const P& at, const Id* live, int t, int rows, bool (&o
 
 // ---- forward
 
-// Numbers of U in shared memory, 16 bytes in the order of the lanes: [chunks, gates * kUnitTiles].
+// Elements of U in shared memory, 16 bytes in the order of the lanes: [chunks, gates * kUnitTiles].
 template <Cell cell, int kUnitTiles, class T>
 __device__ void hold_columns(const T* u, int n, int first_unit, float4* weights) {
   constexpr int kGates = gate_count(cell), kTiles = kGates * kUnitTiles;
@@ -185,12 +187,12 @@ __device__ void hold_columns(const T* u, int n, int first_unit, float4* weights)
     const T* p =
         u + (kChunk<T> * chunk + lane % 4 * kQuarter<T>)*width + tile / kUnitTiles * n + unit;
     union {
-      T numbers[kQuarter<T>];
+      T elements[kQuarter<T>];
       float4 all;
     } v{.all = make_float4(0, 0, 0, 0)};
     if (unit < n)
 #pragma unroll
-      for (int j = 0; j < kQuarter<T>; ++j) v.numbers[j] = p[j * width];
+      for (int j = 0; j < kQuarter<T>; ++j) v.elements[j] = p[j * width];
     weights[i] = operand<T>(v.all);
   }
 }
@@ -198,23 +200,23 @@ __device__ void hold_columns(const T* u, int n, int first_unit, float4* weights)
 template <Cell cell, int kUnitTiles, class T>
 __global__ void __launch_bounds__(kThreads, 1)
     forward(const __grid_constant__ CellSequence<T> k, const __grid_constant__ Share share) {
-  constexpr int kGates = gate_count(cell), kKept = kept_gates(cell);
+  constexpr int kGates = gate_count(cell), kSaved = saved_gates(cell);
   constexpr int kRowTiles = Tiling<kUnitTiles>::kRowTiles, kUnits = Tiling<kUnitTiles>::kUnits;
   constexpr int kTiles = kGates * kUnitTiles;
   constexpr int kAtOnce = 8 / kRowTiles;  // chunks of h that are read at a time
-  extern __shared__ float4 room[];
+  extern __shared__ float4 memory[];
   const int n = static_cast<int>(k.n), length = static_cast<int>(k.length);
   const int chunks = n / kChunk<T>;
   const int rows = static_cast<int>(k.rows), state_row = static_cast<int>(k.state_row);
-  float4* const weights = room;                         // [chunks, kTiles, lanes]
-  float4* const sums = room + chunks * kTiles * kWarp;  // [warps, a block's tiles, lanes]
+  float4* const weights = memory;                         // [chunks, kTiles, lanes]
+  float4* const sums = memory + chunks * kTiles * kWarp;  // [warps, a block's tiles, lanes]
   const Place<kUnitTiles> at(share, rows, n);
   const typename CellSequence<T>::Part& p = k.part[at.part];
   unsigned* const done = share.done + at.group * share.slices;
   hold_columns<cell, kUnitTiles>(p.u, n, at.first_unit, weights);
   __syncthreads();
 
-  // Every warp takes some of the numbers of h that a sum goes over, and all columns. So it waits
+  // Every warp takes some of the elements of h that a sum goes over, and all columns. So it waits
   // only for the blocks that own these.
   const int begin = at.warp * chunks / kWarps, end = (at.warp + 1) * chunks / kWarps;
   const int first_source = kChunk<T> * begin / kUnits;
@@ -254,7 +256,7 @@ __global__ void __launch_bounds__(kThreads, 1)
           for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
-              // Rows behind the last are not used: any number will do.
+              // Rows after the last are not used: any value will do.
               const int row = min(at.first_row + 16 * i + 8 * r + at.g, rows - 1);
               a[s][i][r] = load_shared_by_blocks(left + row * left_row + kChunk<T> * (chunk + s));
             }
@@ -298,7 +300,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                  sum.w + bias[gate][1]};
     }
 
-    Four kept[kKept];
+    Four saved[kSaved];
 #pragma unroll
     for (int r = 0; r < 2; ++r)
 #pragma unroll
@@ -306,18 +308,19 @@ __global__ void __launch_bounds__(kThreads, 1)
         const auto in = [&](int gate) { return x[gate].v[r][e] + u[gate].v[r][e]; };
         if (!live[r]) {
 #pragma unroll
-          for (int gate = 0; gate < kKept; ++gate) kept[gate].v[r][e] = 0;
+          for (int gate = 0; gate < kSaved; ++gate) saved[gate].v[r][e] = 0;
         } else if constexpr (cell == Cell::rnn) {
-          kept[0].v[r][e] = h.v[r][e] = tanhf(in(0));
+          saved[0].v[r][e] = h.v[r][e] = tanhf(in(0));
         } else if constexpr (cell == Cell::gru) {
           const float rg = sigmoid(in(0)), z = sigmoid(in(1)), uc = u[2].v[r][e];
           const float y = tanhf(fmaf(rg, uc, x[2].v[r][e]));
-          kept[0].v[r][e] = rg, kept[1].v[r][e] = z, kept[2].v[r][e] = y, kept[3].v[r][e] = uc;
+          saved[0].v[r][e] = rg, saved[1].v[r][e] = z, saved[2].v[r][e] = y, saved[3].v[r][e] = uc;
           h.v[r][e] = fmaf(z, h.v[r][e] - y, y);
         } else {
           const float gi = sigmoid(in(0)), gf = sigmoid(in(1)), gg = tanhf(in(2));
           const float go = sigmoid(in(3)), y = fmaf(gf, c.v[r][e], gi * gg);
-          kept[0].v[r][e] = gi, kept[1].v[r][e] = gf, kept[2].v[r][e] = gg, kept[3].v[r][e] = go;
+          saved[0].v[r][e] = gi, saved[1].v[r][e] = gf, saved[2].v[r][e] = gg,
+          saved[3].v[r][e] = go;
           c.v[r][e] = y;
           h.v[r][e] = go * tanhf(y);
         }
@@ -328,30 +331,30 @@ __global__ void __launch_bounds__(kThreads, 1)
     // What no other block waits for last.
     if constexpr (cell == Cell::lstm) store_four(at, c, p.c + t * state_row, length * state_row);
 #pragma unroll
-    for (int gate = 0; gate < kKept; ++gate)
-      store_four(at, kept[gate], p.gates + (t * kKept + gate) * n, length * kKept * n);
+    for (int gate = 0; gate < kSaved; ++gate)
+      store_four(at, saved[gate], p.gates + (t * kSaved + gate) * n, length * kSaved * n);
   }
 }
 
-// ---- back
+// ---- backward
 
-// A thread's numbers of a step that were known before the backward pass began.
+// A thread's elements of a step that were known before the backward pass began.
 template <Cell cell, class T>
 struct Known {
-  Four kept[kept_gates(cell)], h_before, c_before, c_new, dh, dc;
+  Four saved[saved_gates(cell)], h_before, c_before, c_new, dh, dc;
   bool live[2];
 
   template <class P>
   __device__ void load(const P& at, const CellSequenceGrad<T>& k,
                        const typename CellSequenceGrad<T>::Part& p, int step) {
-    constexpr int kKept = kept_gates(cell);
+    constexpr int kSaved = saved_gates(cell);
     const int n = static_cast<int>(k.n), length = static_cast<int>(k.length);
     const int t = p.backward ? length - 1 - step : step, before = p.backward ? t + 1 : t - 1;
     const int state_row = static_cast<int>(k.state_row), state_rows = length * state_row;
     const int here = t * state_row;
 #pragma unroll
-    for (int gate = 0; gate < kKept; ++gate)
-      kept[gate] = load_four(at, p.gates + (t * kKept + gate) * n, length * kKept * n);
+    for (int gate = 0; gate < kSaved; ++gate)
+      saved[gate] = load_four(at, p.gates + (t * kSaved + gate) * n, length * kSaved * n);
     const auto state_before = [&](const T* first, const T* all) {
       return step == 0 ? load_four(at, first, n)
                        : load_four(at, all + before * state_row, state_rows);
@@ -367,8 +370,8 @@ struct Known {
   }
 };
 
-__device__ float tanh_slope(float y) { return fmaf(-y, y, 1.0f); }
-__device__ float sigmoid_slope(float y) { return fmaf(-y, y, y); }
+__device__ float tanh_derivative(float y) { return fmaf(-y, y, 1.0f); }
+__device__ float sigmoid_derivative(float y) { return fmaf(-y, y, y); }
 
 // Chunks of columns of U that a block owns; the last may be filled up with zeros.
 template <class T>
@@ -405,10 +408,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   constexpr int kChunks = column_chunks<T>(cell, kUnitTiles);
   constexpr int kWide = 2 * kUnitTiles;   // tiles of dh that a warp sums at a time
   constexpr int kBlock = kWarps * kWarp;  // float4 in a block's tiles
-  extern __shared__ float4 room[];
+  extern __shared__ float4 memory[];
   const int n = static_cast<int>(k.n), length = static_cast<int>(k.length), tiles = n / 8;
-  float4* const weights = room;                         // [kChunks, tiles, lanes]
-  float4* const left = room + kChunks * tiles * kWarp;  // du: [kChunks, kRowTiles, 2, lanes]
+  float4* const weights = memory;                         // [kChunks, tiles, lanes]
+  float4* const left = memory + kChunks * tiles * kWarp;  // du: [kChunks, kRowTiles, 2, lanes]
   const Place<kUnitTiles> at(share, static_cast<int>(k.rows), n);
   const typename CellSequenceGrad<T>::Part& p = k.part[at.part];
   unsigned* const done = share.done + at.group * share.slices;
@@ -420,7 +423,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   Known<cell, T> known;
   known.load(at, k, p, length - 1);
-  Four dh{}, dc{};  // from the step behind
+  Four dh{}, dc{};  // from the step after
   for (int step = length - 1; step >= 0; --step) {
     const int t = p.backward ? length - 1 - step : step;
     Four dx[kGates], du_last{};  // only the last gate of a gru has another gradient in du
@@ -428,7 +431,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int r = 0; r < 2; ++r)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const auto kept = [&](int gate) { return known.kept[gate].v[r][e]; };
+        const auto saved = [&](int gate) { return known.saved[gate].v[r][e]; };
         const float dy = known.dh.v[r][e] + dh.v[r][e];
         float* const d[] = {&dx[0].v[r][e], &dx[kGates > 1 ? 1 : 0].v[r][e],
                             &dx[kGates > 2 ? 2 : 0].v[r][e], &dx[kGates > 3 ? 3 : 0].v[r][e]};
@@ -439,24 +442,24 @@ __global__ void __launch_bounds__(kThreads, 1)
           for (int gate = 0; gate < kGates; ++gate) *d[gate] = 0;
           out = dy;
         } else if constexpr (cell == Cell::rnn) {
-          *d[0] = dy * tanh_slope(kept(0));
+          *d[0] = dy * tanh_derivative(saved(0));
           out = 0;
         } else if constexpr (cell == Cell::gru) {
-          const float rg = kept(0), z = kept(1), y = kept(2), uc = kept(3);
-          const float da = dy * (1 - z) * tanh_slope(y);  // the candidate's
-          *d[0] = da * uc * sigmoid_slope(rg);
-          *d[1] = dy * (known.h_before.v[r][e] - y) * sigmoid_slope(z);
+          const float rg = saved(0), z = saved(1), y = saved(2), uc = saved(3);
+          const float da = dy * (1 - z) * tanh_derivative(y);  // the candidate's
+          *d[0] = da * uc * sigmoid_derivative(rg);
+          *d[1] = dy * (known.h_before.v[r][e] - y) * sigmoid_derivative(z);
           *d[2] = da;
           du_last.v[r][e] = da * rg;
           out = dy * z;
         } else {
-          const float gi = kept(0), gf = kept(1), gg = kept(2), go = kept(3);
+          const float gi = saved(0), gf = saved(1), gg = saved(2), go = saved(3);
           const float tc = tanhf(known.c_new.v[r][e]);
-          const float dcell = dy * go * tanh_slope(tc) + dc.v[r][e];
-          *d[0] = dcell * gg * sigmoid_slope(gi);
-          *d[1] = dcell * known.c_before.v[r][e] * sigmoid_slope(gf);
-          *d[2] = dcell * gi * tanh_slope(gg);
-          *d[3] = dy * tc * sigmoid_slope(go);
+          const float dcell = dy * go * tanh_derivative(tc) + dc.v[r][e];
+          *d[0] = dcell * gg * sigmoid_derivative(gi);
+          *d[1] = dcell * known.c_before.v[r][e] * sigmoid_derivative(gf);
+          *d[2] = dcell * gi * tanh_derivative(gg);
+          *d[3] = dy * tc * sigmoid_derivative(go);
           dc.v[r][e] = dcell * gf;
           out = 0;
         }
@@ -583,7 +586,7 @@ int64_t most_shared() {
 }
 
 // The tiling that wants the fewest launches; of equals the one with most units a block, whose
-// groups pass the fewest numbers around. More launches than twice the parts: step by step, the
+// groups pass the fewest elements around. More launches than twice the parts: step by step, the
 // larger products make better use of the GPU.
 template <class T, class Sequence, class Kernel>
 Plan<Kernel> plan(const Sequence& k, std::initializer_list<Choice<Kernel>> choices) {
@@ -591,7 +594,7 @@ Plan<Kernel> plan(const Sequence& k, std::initializer_list<Choice<Kernel>> choic
   if (k.rows <= 0 || k.length <= 0 || k.n <= 0 || k.n % kChunk<T> != 0 ||
       k.state_row % kQuarter<T> != 0)
     return best;
-  // Places within an array are counted in 32 bits.
+  // Offsets within an array are counted in 32 bits.
   constexpr int64_t kMost = int64_t{1} << 31;
   const int64_t widest = k.state_row > 4 * k.n ? k.state_row : 4 * k.n;
   if (k.rows >= kMost / k.length || k.rows * k.length >= kMost / widest) return best;
@@ -600,7 +603,7 @@ Plan<Kernel> plan(const Sequence& k, std::initializer_list<Choice<Kernel>> choic
   for (const Choice<Kernel>& choice : choices) {
     if (choice.bytes > most_shared()) continue;
     const size_t bytes = static_cast<size_t>(choice.bytes);
-    int blocks = 0;  // on a multiprocessor at the same time
+    int blocks = 0;  // on a multiprocessor at the same time: the occupancy
     if (cudaFuncSetAttribute(choice.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(bytes)) != cudaSuccess ||
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, choice.kernel, kThreads, bytes) !=
@@ -696,12 +699,14 @@ void start(Cuda device, const CellSequenceGrad<T>& k) {
   const Plan<Back<T>> plan = plan_of(k);
   const size_t slices = static_cast<size_t>(plan.slices);
   const size_t shares = 2 * slices * slices * kWarps * kWarp * sizeof(float4);
-  launch_all(device, "cell_sequence_grad", plan, shares, [&](dim3 grid, Share& share, char* room) {
-    float4* to = reinterpret_cast<float4*>(room);
-    void* arguments[] = {const_cast<CellSequenceGrad<T>*>(&k), &share, &to};
-    return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(plan.kernel), grid,
-                                       dim3(kThreads), arguments, plan.bytes, stream_of(device));
-  });
+  launch_all(device, "cell_sequence_grad", plan, shares,
+             [&](dim3 grid, Share& share, char* scratch) {
+               float4* to = reinterpret_cast<float4*>(scratch);
+               void* arguments[] = {const_cast<CellSequenceGrad<T>*>(&k), &share, &to};
+               return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(plan.kernel), grid,
+                                                  dim3(kThreads), arguments, plan.bytes,
+                                                  stream_of(device));
+             });
 }
 
 }  // namespace

@@ -36,11 +36,11 @@ void launch(Cuda device, const Gather<T>& k) {
 }
 
 // table[id[i]] += x[i] without atomics: the rows are sorted by id, equal ids in rising order, and
-// every id's rows are added up in that order, in runs of kRun places of the sorted list: first each
+// every id's rows are added up in that order, in runs of kRun slots of the sorted list: first each
 // run by itself, then over the ends of runs. Which sums are made depends on the ids alone.
 constexpr int kRun = 8, kSlice = 16384, kRanked = 4;
 
-// The place of every i in the sorted list is how many come before it: the ids below its own, and
+// The slot of every i in the sorted list is how many come before it: the ids below its own, and
 // the equal ones before i. A warp counts for kRanked i at once; count^2 comparisons, 13,000^2 of
 // which are some 15 us, and no pass waits for another.
 __global__ void __launch_bounds__(kThreads)
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int r = 0; r < kRanked; ++r) mine[r] = id[min(first + r, count - 1)];
   const int diagonal =
-      first / kWarp * kWarp;  // kRanked divides kWarp: all of `first` + r lie behind it
+      first / kWarp * kWarp;  // kRanked divides kWarp: all of `first` + r lie after it
 #pragma unroll 4
   for (int j = lane(); j < diagonal; j += kWarp) {
     const Id other = id[j];
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 #pragma unroll
   for (int r = 0; r < kRanked; ++r) {
-    const int place = __reduce_add_sync(~0u, before[r]);
-    if (lane() == 0 && first + r < count) sorted_id[place] = mine[r], sorted_i[place] = first + r;
+    const int slot = __reduce_add_sync(~0u, before[r]);
+    if (lane() == 0 && first + r < count) sorted_id[slot] = mine[r], sorted_i[slot] = first + r;
   }
 }
 
@@ -89,7 +89,7 @@ __device__ void add_to(float* to, const float (&sum)[V]) {
 }
 
 // A warp takes a run of the sorted list and 32 V columns. An id whose rows all lie in the run is
-// done here; of one that came into the run from before (partial[run][0]) or goes on behind it
+// done here; of one that came into the run from before (partial[run][0]) or goes on after it
 // (partial[run][1]) the sum of this run is left.
 template <int V, class T>
 __global__ void __launch_bounds__(kThreads)
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   const int at = begin + min(lane(), length - 1);
   const int my_id = sorted_id[at], my_i = sorted_i[at];
   const int id_before = begin > 0 ? sorted_id[begin - 1] : -1;
-  const int id_behind = begin + length < count ? sorted_id[begin + length] : -1;
+  const int id_after = begin + length < count ? sorted_id[begin + length] : -1;
   float sum[V] = {};
   bool from_before = __shfl_sync(~0u, my_id, 0) == id_before;
   for (int q = 0; q < length; q += kAhead) {
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads)
       if (inside) {
         if (from_before)
           store<V>(sum, partial + 2 * int64_t{run} * n + j);
-        else if (end && id_behind == id)
+        else if (end && id_after == id)
           store<V>(sum, partial + (2 * int64_t{run} + 1) * n + j);
         else
           add_to<V>(table + id * n + j, sum);
@@ -142,10 +142,10 @@ __global__ void __launch_bounds__(kThreads)
 template <int V>
 __global__ void __launch_bounds__(kThreads)
     scatter_ends(int count, int64_t n, const int* sorted_id, const float* partial, float* table) {
-  const int run = blockIdx.x * kWarps + warp(), begin = run * kRun, behind = begin + kRun;
-  if (behind >= count) return;
-  const int id = sorted_id[behind];
-  if (sorted_id[behind - 1] != id || (begin > 0 && sorted_id[begin - 1] == id)) return;
+  const int run = blockIdx.x * kWarps + warp(), begin = run * kRun, after = begin + kRun;
+  if (after >= count) return;
+  const int id = sorted_id[after];
+  if (sorted_id[after - 1] != id || (begin > 0 && sorted_id[begin - 1] == id)) return;
   int last = run + 1;  // the last run that holds the id
   while (true) {
     const int next = last + 1 + lane();
@@ -173,7 +173,7 @@ void launch(Cuda device, const ScatterAdd<T>& k) {
   if (k.count == 0 || k.n == 0) return;
   const cudaStream_t stream = stream_of(device);
   const bool packed = k.n % 4 == 0 && aligned_to_4(k.x) && aligned_to_4(k.table);
-  // The sort is quadratic: slices, one behind the other.
+  // The sort is quadratic: slices, one after the other.
   for (int64_t first = 0; first < k.count; first += kSlice) {
     const int count = static_cast<int>(std::min<int64_t>(kSlice, k.count - first));
     const int runs = static_cast<int>(ceil_div(count, kRun));
@@ -196,19 +196,20 @@ void launch(Cuda device, const ScatterAdd<T>& k) {
 
 // ---- rotary positions
 
-// A thread has one pair of columns of one place, for all heads: the angle is made once, in double.
+// A thread has one pair of columns of one position, for all heads: the angle is made once, in
+// double.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     rotary(const __grid_constant__ Rotary<T> k, double log2_base) {
   const int64_t half = k.n / 2, item = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (item >= k.batch * k.length * half) return;
-  const int64_t i = item % half, place = item / half, t = place % k.length;
-  const double turn = exp2(-2.0 * static_cast<double>(i) / static_cast<double>(k.n) * log2_base);
+  const int64_t i = item % half, position = item / half, t = position % k.length;
+  const double theta = exp2(-2.0 * static_cast<double>(i) / static_cast<double>(k.n) * log2_base);
   double s, c;
-  sincos(static_cast<double>(*k.first + t) * turn, &s, &c);
+  sincos(static_cast<double>(*k.first + t) * theta, &s, &c);
   const float cosine = static_cast<float>(c), sine = static_cast<float>(k.backward ? -s : s);
-  const T* x = k.x + place * k.heads * k.n + i;
-  T* y = k.y + place * k.heads * k.n + i;
+  const T* x = k.x + position * k.heads * k.n + i;
+  T* y = k.y + position * k.heads * k.n + i;
 #pragma unroll 4
   for (int64_t h = 0; h < k.heads; ++h) {
     const float a = wide(x[h * k.n]), b = wide(x[h * k.n + half]);

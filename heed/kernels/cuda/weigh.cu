@@ -1,5 +1,5 @@
-// From scores to weights on a GPU, other than by softmax: masks, sparse normalizations, the largest
-// alone. A warp takes a row.
+// From scores to weights on a GPU, other than by softmax: masks, sparse normalizations (sparsemax,
+// entmax), the largest alone (hard attention). A warp takes a row.
 #include "heed/kernels/cuda/device.cuh"
 
 namespace heed::kernels {
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads) limit(const __grid_constant__ Limit<
   }
 }
 
-// The number t for which the weights max(0, z - t)^p sum to one, p = 1 for sparsemax and 2 for
+// The threshold t for which the weights max(0, z - t)^p sum to one, p = 1 for sparsemax and 2 for
 // 1.5-entmax (whose z are halved), where z <= 0 are the scores less the largest. Their sum falls
 // with t and is convex, so Newton's steps from t = -1, where it is at least one, rise to the
 // solution without passing it; they end when a step no longer rises. For sparsemax that is
@@ -39,17 +39,17 @@ template <bool sparsemax>
 __device__ double threshold(int64_t n, const float* x, float most) {
   double t = -1;
   while (true) {
-    double over = 0, slope = 0;
+    double over = 0, derivative = 0;
     for (int64_t j = lane(); j < n; j += kWarp) {
       const float z = (x[j] - most) * (sparsemax ? 1.0f : 0.5f);
       const double d = z - t;
       if (d <= 0) continue;
       over += sparsemax ? d : d * d;
-      slope += sparsemax ? 1 : 2 * d;
+      derivative += sparsemax ? 1 : 2 * d;
     }
     over = warp_sum(over) - 1;
-    slope = warp_sum(slope);
-    const double next = t + over / slope;
+    derivative = warp_sum(derivative);
+    const double next = t + over / derivative;
     if (!(next > t)) return t;
     t = next;
   }
@@ -62,18 +62,18 @@ __global__ void __launch_bounds__(kThreads) entmax(const __grid_constant__ Entma
   const float* x = k.x + row * k.n;
   float* y = k.y + row * k.n;
   float most = -INFINITY;
-  bool broken = false;
+  bool non_finite = false;
   for (int64_t j = lane(); j < k.n; j += kWarp) {
     most = fmaxf(most, x[j]);
-    broken = broken || x[j] != x[j] || x[j] == INFINITY;
+    non_finite = non_finite || x[j] != x[j] || x[j] == INFINITY;
   }
   most = warp_max(most);
-  broken = __any_sync(~0u, broken);
+  non_finite = __any_sync(~0u, non_finite);
   if (most == -INFINITY) {
     for (int64_t j = lane(); j < k.n; j += kWarp) y[j] = 0;
     return;
   }
-  const float t = broken ? NAN : static_cast<float>(threshold<sparsemax>(k.n, x, most));
+  const float t = non_finite ? NAN : static_cast<float>(threshold<sparsemax>(k.n, x, most));
   for (int64_t j = lane(); j < k.n; j += kWarp) {
     const float over = (x[j] - most) * (sparsemax ? 1.0f : 0.5f) - t;
     y[j] = over <= 0 ? 0 : sparsemax ? over : over * over;
@@ -87,19 +87,19 @@ __global__ void __launch_bounds__(kThreads)
   if (row >= k.rows) return;
   const float *y = k.y + row * k.n, *dy = k.dy + row * k.n;
   float* dx = k.dx + row * k.n;
-  const auto slope = [](float weight) {
+  const auto derivative = [](float weight) {
     return weight == 0 ? 0.0f : sparsemax ? 1.0f : sqrtf(weight);
   };
   float sum = 0, weighted = 0;
   for (int64_t j = lane(); j < k.n; j += kWarp) {
-    const float s = slope(y[j]);
+    const float s = derivative(y[j]);
     sum += s;
     weighted = fmaf(s, dy[j], weighted);
   }
   sum = warp_sum(sum);
   weighted = warp_sum(weighted);
   const float mean = sum == 0 ? 0 : weighted / sum;
-  for (int64_t j = lane(); j < k.n; j += kWarp) dx[j] = slope(y[j]) * (dy[j] - mean);
+  for (int64_t j = lane(); j < k.n; j += kWarp) dx[j] = derivative(y[j]) * (dy[j] - mean);
 }
 
 __global__ void __launch_bounds__(kThreads) one_hot(const __grid_constant__ OneHot<float> k) {
@@ -111,8 +111,8 @@ __global__ void __launch_bounds__(kThreads) one_hot(const __grid_constant__ OneH
     best = key > best ? key : best;
   }
   best = warp_max(best);
-  const int64_t place = best > kInfKey ? int64_t{place_of(best)} : -1;
-  for (int64_t j = lane(); j < k.n; j += kWarp) k.y[row * k.n + j] = j == place ? 1 : 0;
+  const int64_t index = best > kInfKey ? int64_t{index_of(best)} : -1;
+  for (int64_t j = lane(); j < k.n; j += kWarp) k.y[row * k.n + j] = j == index ? 1 : 0;
 }
 
 template <class T>
