@@ -1,5 +1,5 @@
-// What benchmarks of attention are made with: queries, keys, values, what a score needs, and a
-// gradient that comes in from outside.
+// What benchmarks of attention are made with: queries, keys, values, what a score needs, and the
+// gradient of the context, given from outside.
 #pragma once
 
 #include <memory>

@@ -42,10 +42,10 @@ int64_t additive_peak_bytes();
 // On the GPU, attention alone and whole training steps; measured where Device::cuda is in use.
 struct CudaResult {
   double seconds = 0;
-  double words = 0;          // of the target, in a step
+  double words = 0;          // tokens of the target, in a step
   double flops = 0;          // where they are counted
   double megabytes = 0;      // beside inputs and parameters, at most
-  double gradient_norm = 0;  // of a step: it is a number
+  double gradient_norm = 0;  // of a step: it is finite
 };
 struct CudaRow {
   std::string name;

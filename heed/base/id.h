@@ -1,10 +1,10 @@
-// What stands for a word in a sentence of numbers.
+// Token ids: what stands for a word or a piece of one in a sentence of numbers.
 #pragma once
 
 #include <cstdint>
 
 namespace heed {
 
-using Id = int32_t;  // a word, a row of a table
+using Id = int32_t;  // a token, a row of a table
 
 }  // namespace heed

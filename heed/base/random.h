@@ -28,8 +28,8 @@ inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, PhiloxKey key) 
   return c;
 }
 
-// A place in the stream of random numbers. Copying it copies the place; two numbers say all of it,
-// which is what a checkpoint stores.
+// A position in the stream of random numbers. Copying it copies the position; two numbers say all
+// of it, which is what a checkpoint stores.
 class Random {
  public:
   explicit Random(uint64_t seed, uint64_t position = 0) : seed_(seed), position_(position) {}

@@ -22,18 +22,18 @@
 
 namespace heed {
 
-// A place in the endless sequence of batches: what a checkpoint stores to go on exactly there. In
-// a corpus that is held in memory, the window is 0.
+// A position in the endless sequence of batches: what a checkpoint stores to go on exactly there.
+// In a corpus that is held in memory, the window is 0.
 struct DataPosition {
   int64_t epoch = 0, window = 0, batch = 0;
   auto operator<=>(const DataPosition&) const = default;
 };
 
 // Piece k of a sentence stands in column k, on both sides: a source row is its pieces, then end; of
-// a target there are two, shifted by one. The decoder reads `target_in` (begin, then the pieces)
-// and predicts `target` (the pieces, then end), so the weights in its row k are those that produced
-// piece k. The rest of a row is padding. A target that goes on (PairView) has no end, neither in
-// the row nor in its length.
+// a target there are two, shifted by one, for teacher forcing. The decoder reads `target_in`
+// (begin, then the pieces) and predicts `target` (the pieces, then end), so the weights in its row
+// k are those that produced piece k. The rest of a row is padding. A target that goes on (PairView)
+// has no end, neither in the row nor in its length.
 struct Batch {
   int64_t rows = 0, source_width = 0, target_width = 0;  // B, Ts, Tt
   std::vector<Id> source;                                // [B, Ts]
@@ -57,7 +57,7 @@ Batch make_batch(std::span<const PairView> rows, const SpecialIds& source,
 
 // The same batch with sizes rounded up, so that few shapes come back often: a GPU's steps are
 // captured by shape. What is added is padding, at most a sixteenth of a long side; rows of it have
-// no words.
+// no tokens.
 Batch rounded_up(const Batch& batch, Id source_pad, Id target_pad);
 
 struct BatchOptions {

@@ -125,7 +125,7 @@ class CorpusWindow {
   struct Ends {
     size_t source = 0, target = 0, links = 0;
   };
-  std::vector<Id> source_, target_;  // all sentences, one behind the other
+  std::vector<Id> source_, target_;  // all sentences, one after the other
   std::vector<Link> links_;
   std::vector<Ends> ends_ = {{}};  // of pair i: [i] to [i + 1]
   std::vector<int64_t> lines_;
@@ -147,8 +147,8 @@ class Examples {
   virtual bool has_links() const { return false; }
   // What was read and what was left out, for people.
   virtual std::string summary() const = 0;
-  // A place in the examples (DataPosition) is one in examples of this identity: the same number of
-  // lines, and the same pieces, or where those are streamed the same limits.
+  // A position in the examples (DataPosition) is one in examples of this identity: the same number
+  // of lines, and the same pieces, or where those are streamed the same limits.
   virtual std::string identity() const = 0;
 };
 

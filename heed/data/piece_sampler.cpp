@@ -226,7 +226,7 @@ class Unigram final : public CutsAnew {
   };
 
   // Backward filtering, forward sampling: rest[i] is the log of the summed weights of all cuts of
-  // what stands behind i, so each next piece can be drawn with its true probability.
+  // what stands after i, so each next piece can be drawn with its true probability.
   void cut(const Stretch& stretch, Random& random, DrawnPieces& out) const override {
     const size_t n = stretch.size();
     std::vector<Step> steps;

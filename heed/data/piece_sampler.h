@@ -20,7 +20,7 @@
 
 namespace heed {
 
-// A piece of a SentencePiece model; its place in the list is its id.
+// A piece of a SentencePiece model; its index in the list is its id.
 struct ScoredPiece {
   std::string text;    // "▁" for a space
   float score = 0;     // bpe: higher ones are merged earlier; unigram: the log-probability

@@ -1,4 +1,4 @@
-// Random numbers for a place in a corpus: the same whoever draws them and when.
+// Random numbers for a position in a corpus: the same whoever draws them and when.
 #pragma once
 
 #include <array>

@@ -54,7 +54,7 @@ class TextCorpus final : public Examples {
   std::string identity() const override;
 
  private:
-  // The lines of a window as ids, one behind the other.
+  // The lines of a window as ids, one after the other.
   struct Encoded {
     std::vector<Id> ids;
     std::vector<size_t> ends = {0};  // of line i: [i] to [i + 1]

@@ -20,8 +20,8 @@ namespace heed {
 struct SpecialIds {
   Id pad = 0;      // fills up a batch's shorter rows
   Id unknown = 1;  // whatever the vocabulary does not have
-  Id begin = 2;    // what a decoder reads before the first word
-  Id end = 3;      // after the last word
+  Id begin = 2;    // what a decoder reads before the first token
+  Id end = 3;      // after the last token
   bool operator==(const SpecialIds&) const = default;
 
   static constexpr Id kCount = 4;

@@ -24,7 +24,7 @@ constexpr std::array<uint32_t, 256> crc_table() {
   return table;
 }
 
-// A CRC of bytes that hold CRCs says little, so those in files are turned and moved.
+// A CRC of bytes that hold CRCs says little, so those in files are rotated and moved.
 uint32_t masked(uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8u; }
 
 template <class Unsigned>

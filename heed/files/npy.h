@@ -8,8 +8,8 @@
 
 namespace heed {
 
-// What stands before the numbers: the magic bytes, the version, the length of the description, and
-// the description, padded so that the numbers begin at a multiple of 64.
+// What stands before the elements: the magic bytes, the version, the length of the description, and
+// the description, padded so that the elements begin at a multiple of 64.
 std::string npy_header(std::span<const int64_t> shape);
 
 // Writes a row-major array of f32, whole or not at all (atomic_file.h).

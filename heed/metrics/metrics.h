@@ -45,7 +45,7 @@ class Metric {
                           std::span<const std::string_view> references) const = 0;
   // 0 to 100, or more for TER.
   virtual double score(const Statistics& sums) const = 0;
-  // What is printed behind the score, or "".
+  // What is printed after the score, or "".
   virtual std::string details(const Statistics&) const { return ""; }
 };
 
@@ -144,7 +144,7 @@ struct ScoreReport {
   std::string details = {};
 };
 std::string number_text(const ScoreReport& score,
-                        int digits);  // what stands behind " = ", no details
+                        int digits);  // what stands after " = ", no details
 std::string score_text(const ScoreReport& score, std::string_view signature, int digits = 2);
 
 }  // namespace heed

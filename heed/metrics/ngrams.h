@@ -1,6 +1,6 @@
 // n-grams of several texts at once, as numbers: equal n-grams have equal numbers, from 0 on, so
 // that counting them is counting in an array. Orders are made one from another: an (n+1)-gram is an
-// n-gram and the symbol behind it.
+// n-gram and the symbol after it.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace heed {
 
-// texts[t][i] is the number of the n-gram at place i of text t; all numbers are below `kinds`.
+// texts[t][i] is the number of the n-gram at position i of text t; all numbers are below `kinds`.
 struct Ngrams {
   std::vector<std::vector<uint32_t>> texts;
   uint32_t kinds = 0;

@@ -21,8 +21,8 @@ std::optional<Tensor> Linear::bias() const {
   return bias_ ? std::optional(compute_copy(*bias_)) : std::nullopt;
 }
 
-Embedding::Embedding(const Params& params, int64_t words, int64_t size)
-    : table_(params.add("table", {words, size},
+Embedding::Embedding(const Params& params, int64_t vocabulary, int64_t size)
+    : table_(params.add("table", {vocabulary, size},
                         normal_values(1 / std::sqrt(static_cast<double>(size))))) {}
 
 LayerNorm::LayerNorm(const Params& params, int64_t size)

@@ -22,11 +22,11 @@ class Linear {
   std::optional<Tensor> bias_;
 };
 
-// A vector for each word. Tied (Press and Wolf, 2017), the same table also scores words at the
-// output: logits = x E^T.
+// A vector for each token of a vocabulary. Tied (Press and Wolf, 2017), the same table also scores
+// tokens at the output: logits = x E^T.
 class Embedding {
  public:
-  Embedding(const Params& params, int64_t words, int64_t size);
+  Embedding(const Params& params, int64_t vocabulary, int64_t size);
   Tensor operator()(const Tensor& id) const { return embedding(compute_copy(table_), id); }
   // The output weights [D, V] that belong to the table: its transpose, a view.
   Tensor output_weight() const { return transpose(compute_copy(table_), 0, 1); }

@@ -1,4 +1,4 @@
-// Parameters by name, and how they are filled at first.
+// Parameters by name, and how they are initialized.
 #pragma once
 
 #include <functional>
@@ -38,20 +38,21 @@ class Params {
   // The part with this name.
   Params operator/(const std::string& part) const;
 
-  // A new parameter. Throws Error if the name is taken. Its numbers depend on the seed and its full
+  // A new parameter. Throws Error if the name is taken. Its values depend on the seed and its full
   // name alone, so that a change elsewhere in a model does not change them.
   Tensor add(const std::string& name, const Shape& shape, const Initializer& init) const;
 
   const std::vector<Parameter>& all() const { return set_->parameters; }
   // The parameter with this full name. Throws Error that names the nearest.
   const Parameter& at(const std::string& name) const;
-  int64_t count() const;  // numbers in all parameters
+  int64_t count() const;  // elements of all parameters
   // Forgets all gradients.
   void clear_gradients() const;
 
-  // From here on every parameter has a copy in bf16, which Adam keeps in step with it.
+  // Mixed precision: from here on every parameter, as the f32 master weight, has a bf16 compute
+  // copy, which Adam keeps in step with it.
   void keep_compute_copies() const;
-  // Makes the copies anew, from numbers that were set by anyone else.
+  // Makes the copies anew, from master weights that were set by anyone else.
   void refresh_compute_copies() const;
 
  private:
@@ -65,8 +66,8 @@ class Params {
   std::string prefix_;
 };
 
-// What layers multiply by: a parameter itself or, in training where it has one, its bf16 compute
-// copy in bf16. Activations then are bf16 too; the gradient, f32, goes to the parameter.
+// What layers multiply by: a parameter itself or, in mixed-precision training, its bf16 compute
+// copy. Activations then are bf16 too; the gradient, f32, goes to the parameter, the master weight.
 Tensor compute_copy(const Tensor& parameter);
 
 }  // namespace heed

@@ -19,7 +19,7 @@ struct CellState {
 struct CellOptions {
   std::optional<CellState> start = {};  // zeros, unless given
   std::span<const Id> lengths = {};     // [B]; none: all sentences fill the batch
-  bool backward = false;                // from the last word to the first
+  bool backward = false;                // from the last token to the first
 };
 
 // One cell with its parameters.
@@ -37,8 +37,8 @@ class RecurrentCell {
   // One step x [B, in].
   CellState step(const Tensor& x, const CellState& state) const;
 
-  // The same in two parts, for a decoder whose words are known beforehand: what the input adds to
-  // the gates, [.., in] -> [.., G n], and a step from such sums [B, G n].
+  // The same in two parts, for a decoder whose tokens are known beforehand (teacher forcing): what
+  // the input adds to the gates, [.., in] -> [.., G n], and a step from such sums [B, G n].
   Tensor gates(const Tensor& x) const { return input_(x); }
   CellState step_from_gates(const Tensor& gates, const CellState& state) const;
   int64_t gate_size() const { return u_.size(1); }

@@ -23,7 +23,7 @@ std::span<std::byte> bytes_of(const Tensor& x) {
   return {static_cast<std::byte*>(x.raw()), static_cast<size_t>(x.count()) * size_of(x.type())};
 }
 
-// Bytes of f32, wherever they begin: without the sign, infinity is the least that is not finite.
+// Bytes of f32, wherever they begin: without the sign, infinity is the least that is non-finite.
 bool all_finite(std::span<const std::byte> bytes) {
   constexpr size_t kSize = sizeof(uint32_t), kBlock = 4096;
   for (size_t at = 0; at < bytes.size(); at += kBlock * kSize) {

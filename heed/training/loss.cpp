@@ -12,7 +12,7 @@ Tensor targets(const Batch& b) {
   return ids(out, {b.rows, b.target_width});
 }
 
-// The mean over target words with links of -log(the weight on what they are linked to).
+// The mean over target tokens with links of -log(the weight on what they are linked to).
 Tensor alignment_loss(const Batch& b, const std::vector<Weights>& weights) {
   require(!weights.empty(), "guided alignment: this model has no attention to guide");
   std::vector<double> linked(static_cast<size_t>(b.rows * b.target_width * b.source_width));
@@ -23,7 +23,7 @@ Tensor alignment_loss(const Batch& b, const std::vector<Weights>& weights) {
       linked[static_cast<size_t>(row * b.source_width + link.source)] = 1;
       counts[static_cast<size_t>(row)] = 1;
     }
-  // How many are linked is not to be seen in a shape: it goes where numbers go
+  // How many are linked is not to be seen in a shape: it goes where elements go
   // (heed/tensor/graph.h).
   double count = 0;
   for (const double c : counts) count += c;
@@ -42,11 +42,12 @@ Source source_of(const Batch& b) {
 
 BatchLoss batch_loss(const Model& model, const Batch& b, const LossOptions& o) {
   const bool guided = o.guided > 0 && !b.links.empty();
+  // Teacher forcing: all steps of the target at once.
   const TeacherForced forced =
       model.forward(source_of(b), ids(b.target_in, {b.rows, b.target_width}), guided);
-  const Tensor words =
+  const Tensor tokens =
       linear_cross_entropy(forced.hidden, model.output_weight(), targets(b), o.smoothing);
-  BatchLoss loss{.total = words, .cross_entropy = words.detached()};
+  BatchLoss loss{.total = tokens, .cross_entropy = tokens.detached()};
   for (const Prediction& p : forced.also)
     loss.total =
         loss.total + linear_cross_entropy(p.hidden, model.output_weight(), p.words, o.smoothing);

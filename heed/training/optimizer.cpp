@@ -80,6 +80,7 @@ void Adam::step(double rate, const RunningMean& mean) {
                      .m = m_[p].data<T>(),
                      .v = v_[p].data<T>(),
                      .average = mean.of ? (*mean.of)[p].data<T>() : nullptr,
+                     // Mixed precision: bf16, rounded from the master weights w.
                      .compute_copy = compute_copy ? compute_copy->data<bf16>() : nullptr};
       }
       return k;

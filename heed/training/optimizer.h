@@ -1,4 +1,6 @@
-// Optimizers: from gradients to new parameters, one pass over memory.
+// Optimizers: from gradients to new parameters, one pass over memory. In mixed precision the
+// parameters are f32 master weights, gradients are f32 too, and the same pass writes the bf16
+// compute copies that the next forward and backward pass multiply by.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +29,7 @@ class Adam {
   Adam(Params params, const AdamOptions& options = {});
 
   // Moves every parameter that has a gradient and forgets the gradients. Moves nothing if their
-  // norm is not finite; the caller asks for it where it wants to know, which on a GPU means to
+  // norm is non-finite; the caller asks for it where it wants to know, which on a GPU means to
   // wait.
   void step(double rate, const RunningMean& mean = {});
   double gradient_norm() const;                       // at the last step, before clipping

@@ -15,9 +15,9 @@ StepReport::Ticket StepReport::take(const Tensor& losses, const Tensor& squares)
           .count = n};
 }
 
-StepReport::Numbers StepReport::read(const Ticket& t) {
+StepReport::Values StepReport::read(const Ticket& t) {
   if (!t.known.losses.empty()) return t.known;
-  Numbers out{.losses = std::vector<float>(static_cast<size_t>(t.count))};
+  Values out{.losses = std::vector<float>(static_cast<size_t>(t.count))};
   read_now(t.losses, out.losses.data(), out.losses.size() * sizeof(float));
   read_now(t.squares, &out.squares, sizeof out.squares);
   return out;

@@ -1,5 +1,5 @@
-// What an update came to: its losses and the square of its gradients' norm. On a GPU they are read
-// when the next update is under way, so that it never waits for the host.
+// What an update came to: its losses and the square of its gradients' norm. On a GPU their reading
+// is deferred until the next update is under way, so that it never waits for the host.
 #pragma once
 
 #include <vector>
@@ -9,18 +9,18 @@
 namespace heed {
 
 struct StepReport {
-  struct Numbers {
+  struct Values {
     std::vector<float> losses;
     double squares = 0;
   };
   struct Ticket {
     int64_t losses = 0, squares = 0, count = 0;
-    Numbers known = {};  // on a CPU
+    Values known = {};  // on a CPU
   };
 
   // `losses` are floats, `squares` is one double.
   static Ticket take(const Tensor& losses, const Tensor& squares);
-  static Numbers read(const Ticket& ticket);
+  static Values read(const Ticket& ticket);
 };
 
 }  // namespace heed

@@ -19,7 +19,7 @@ double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
 }
 
-// The parameter whose gradient is the largest, or no number: what to look at first.
+// The parameter whose gradient is the largest, or non-finite: what to look at first.
 std::string worst_gradient(const Params& params) {
   std::string name = "none";
   double most = -1;
@@ -112,6 +112,7 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> ex
       on_gpu ? "another model" : "a CPU", "; use --precision f32 or auto");
   for (const Parameter& p : params_.all())
     p.value.parameter_state()->compute_copy = nullptr;  // another trainer's
+  // Mixed precision: the parameters stay f32, as master weights.
   if (config_.precision != "f32" && on_gpu && model.trains_in_bf16()) params_.keep_compute_copies();
   if (config_.average > 0 || config_.average_last > 0)
     for (const Parameter& p : params_.all()) {
@@ -122,7 +123,7 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> ex
 
 // ---- one update
 
-// Of the sum of the batches' losses, which go into losses_, by word.
+// Of the sum of the batches' losses, which go into losses_, by token.
 void Trainer::gradients(const std::vector<Batch>& now) {
   for (size_t i = 0; i < now.size(); ++i) {
     // What is drawn is a function of the seed, the update and the batch within it.
@@ -171,26 +172,26 @@ void Trainer::update(Batches& batches, Window& window) {
   state_.position = now.batches.back().after;
   state_.step = now.step;
   now.report = StepReport::take(losses_, adam_.squares());
-  settle(window);  // what was launched before: a GPU is never waited for without work
+  flush_report(window);  // what was launched before: a GPU is never waited for without work
   under_way_ = std::move(now);
-  if (losses_.device() == Device::cpu) settle(window);
+  if (losses_.device() == Device::cpu) flush_report(window);
 }
 
 // Reads what the last update came to.
-void Trainer::settle(Window& window) {
+void Trainer::flush_report(Window& window) {
   if (!under_way_) return;
   const Update done = std::move(*under_way_);
   under_way_.reset();
   const char* const advice =
       " The last checkpoint is whole. Try a lower --rate, a longer --warmup or a smaller --clip";
-  const StepReport::Numbers found = StepReport::read(done.report);
+  const StepReport::Values found = StepReport::read(done.report);
   for (size_t i = 0; i < done.batches.size(); ++i) {
     const Batch& b = done.batches[i];
     if (!std::isfinite(found.losses[i]))
       fail("training: the loss is no longer a number at step ", done.step, " (lines ",
            b.lines.front(), " and others).", advice);
     window.loss += found.losses[i] * double(b.target_tokens());
-    window.words += b.target_tokens();
+    window.tokens += b.target_tokens();
   }
   const double norm = std::sqrt(found.squares);
   if (!std::isfinite(norm)) {
@@ -255,8 +256,8 @@ Progress Trainer::progress(const Window& w) const {
   Progress p{.epoch = state_.position.epoch + 1,
              .step = state_.step,
              .updates = w.updates,
-             .loss = w.words ? w.loss / double(w.words) : 0,
-             .words_a_second = double(w.words) / std::max(seconds, 1e-9),
+             .loss = w.tokens ? w.loss / double(w.tokens) : 0,
+             .words_a_second = double(w.tokens) / std::max(seconds, 1e-9),
              .rate = rate_at({.kind = config_.schedule,
                               .rate = config_.rate,
                               .warmup = config_.warmup,
@@ -298,7 +299,7 @@ Trainer::End Trainer::run(const Hooks& hooks) {
                                   : seconds_since(saved) >= kSecondsACheckpoint;
   };
   const auto save_now = [&] {
-    settle(window);
+    flush_report(window);
     const auto from = Clock::now();
     // Nothing says which is best: the last, or the mean over the last validations, made there.
     if (!hooks.validate && (!means || state_.validated == state_.step)) keep();
@@ -311,7 +312,7 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     window = {.since = Clock::now()};
   };
   const auto look = [&] {
-    settle(window);
+    flush_report(window);
     Progress p = progress(window);
     validate(hooks, p);
     tell(p);
@@ -330,7 +331,7 @@ Trainer::End Trainer::run(const Hooks& hooks) {
       look();
     else if (save_is_due())
       save_now();
-    if (seconds_since(window.since) >= kSecondsALine) settle(window), tell(progress(window));
+    if (seconds_since(window.since) >= kSecondsALine) flush_report(window), tell(progress(window));
     if (hooks.stop && hooks.stop()) {
       save_now();
       return End::stopped;

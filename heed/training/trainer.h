@@ -1,4 +1,6 @@
-// The training loop: batch, loss, backward, clip, update; now and then log, validate, save.
+// The training loop: batch, loss (teacher forcing), backward, clip, update; now and then log,
+// validate, save. On a GPU in mixed precision, where the model can: bf16 activations and compute
+// copies, f32 master weights.
 //
 // A run is a function of its configuration, its corpus and the number of steps: one that was killed
 // at any moment and resumed ends with the same bytes as one that was not. (Limits of time are the
@@ -54,7 +56,7 @@ void fields(Config& c, F&& f) {
   f("rate", c.rate, "the highest learning rate");
   f("schedule", c.schedule, "inverse_sqrt, cosine, constant or plateau");
   f("warmup", c.warmup, "steps until the highest rate");
-  f("batch_tokens", c.batch_tokens, "words a batch, padding counted");
+  f("batch_tokens", c.batch_tokens, "tokens a batch, padding counted");
   f("accumulate", c.accumulate, "batches whose gradients are summed before an update");
   f("smoothing", c.smoothing, "label smoothing");
   f("sampling", c.sampling,
@@ -88,7 +90,7 @@ std::string to_json(const TrainConfig& config);
 TrainConfig train_config(const std::string& json, const std::string& where);
 
 struct Validation {
-  double loss = 0;             // nats a word
+  double loss = 0;             // nats a token
   std::optional<double> bleu;  // 0 to 100
 };
 
@@ -96,8 +98,8 @@ struct Validation {
 struct Progress {
   int64_t epoch = 0, step = 0;
   int64_t updates = 0;        // since the last line: of none, the next four say nothing
-  double loss = 0;            // nats a word since the last line, smoothing included
-  double words_a_second = 0;  // of the target, padding not counted
+  double loss = 0;            // nats a token since the last line, smoothing included
+  double words_a_second = 0;  // tokens of the target, padding not counted
   double rate = 0, gradient_norm = 0;
   double seconds = 0;               // of training, over all parts of a run
   std::optional<double> left = {};  // seconds until the nearest limit
@@ -142,7 +144,7 @@ class Trainer {
   };
   struct Window {  // since the last line
     double loss = 0, norm = 0;
-    int64_t words = 0, updates = 0;
+    int64_t tokens = 0, updates = 0;
     std::chrono::steady_clock::time_point since;
   };
 
@@ -155,7 +157,7 @@ class Trainer {
   Batch next(Batches& batches) const;
   void gradients(const std::vector<Batch>& now);
   void update(Batches& batches, Window& window);
-  void settle(Window& window);
+  void flush_report(Window& window);
   void take_recent_mean();
   void forget_old() const;
   void validate(const Hooks& hooks, Progress& progress);
@@ -182,7 +184,7 @@ class Trainer {
   std::vector<Tensor> average_;  // by parameter; empty: the last ones are kept
   std::shared_ptr<Arena> arena_;
   StepGraphs graphs_;
-  Tensor losses_;  // of the batches of an update, by word
+  Tensor losses_;  // of the batches of an update, by token
   std::optional<Update> under_way_;
   RunState state_;
 };

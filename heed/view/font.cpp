@@ -74,7 +74,7 @@ Font read_font() {
   return font;
 }
 
-// What is drawn for a letter and the accents behind it; nothing if one of them is not known.
+// What is drawn for a letter and the accents after it; nothing if one of them is not known.
 std::optional<Glyph> find_glyph(std::u32string_view cluster) {
   static const Font font = read_font();
   const auto letter = font.letters.find(cluster[0]);
@@ -92,7 +92,7 @@ std::optional<Glyph> find_glyph(std::u32string_view cluster) {
 constexpr int kHexDigits[] = {075557, 026227, 071747, 071717, 055711, 074717, 074757, 071122,
                               075757, 075717, 075755, 065656, 074447, 065556, 074747, 074744};
 
-// The code in two rows of digits, framed; room for it is `width` dots.
+// The code in two rows of digits, framed; it has `width` dots.
 void draw_box(Picture& picture, int left, int width, char32_t code) {
   const int across = code > 0xFFFF ? 3 : 2, box = std::min(width - 1, 4 * across + 3);
   const int top = 4, height = 15;

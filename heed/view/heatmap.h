@@ -1,6 +1,6 @@
 // A matrix of weights with labels, drawn. Knows no tensors: numbers and words in, a picture out.
 //
-// Words may hold anything (label.h). A weight that is no number is drawn as a gap or a cross, one
+// Words may hold anything (label.h). A weight that is non-finite is drawn as a gap or a cross, one
 // outside [0, 1] as the nearer end; where numbers are shown, they are shown as they are.
 #pragma once
 

@@ -33,7 +33,7 @@ bool has_right_to_left(std::string_view text);
 // For text and quoted attributes of XML and HTML.
 std::string escape_xml(std::string_view text);
 
-// `value` with at most `decimals` digits behind the point, in no locale: 0.25, 3, nan.
+// `value` with at most `decimals` digits after the point, in no locale: 0.25, 3, nan.
 std::string format_number(double value, int decimals);
 
 }  // namespace heed

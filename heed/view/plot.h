@@ -14,7 +14,7 @@ struct Axis {
   Scale scale = Scale::linear;
 };
 
-// A point that is no number, or has no logarithm where one is wanted, leaves a gap.
+// A point that is non-finite, or has no logarithm where one is wanted, leaves a gap.
 struct LineChart {
   struct Line {
     std::string name;

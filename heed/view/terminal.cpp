@@ -1,7 +1,7 @@
 // Heat maps in a terminal.
 //
 // Terminals that know bidirectional text reorder a line by itself: two Hebrew words side by side
-// would change places, and with them their columns. A left-to-right mark (U+200E, no width) behind
+// would change places, and with them their columns. A left-to-right mark (U+200E, no width) after
 // every label keeps each to its own place.
 #include <algorithm>
 #include <cmath>

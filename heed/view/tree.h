@@ -1,4 +1,4 @@
-// A beam search as a tree: every word that was kept at some step, with those that followed it.
+// A beam search as a tree: every token that was kept at some step, with those that followed it.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace heed {
 struct SearchTree {
   struct Node {
     std::string word;
-    int parent = -1;             // the node of the word before; -1: the first word
-    double log_probability = 0;  // of all words up to this one
+    int parent = -1;             // the node of the token before; -1: the first token
+    double log_probability = 0;  // of all tokens up to this one
     bool finished = false;       // a hypothesis ends here
     bool best = false;           // on the way to the hypothesis that won
   };
