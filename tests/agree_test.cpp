@@ -2,11 +2,9 @@
 // has the same bits on any number of threads.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
-
 #include "heed/base/parallel.h"
 #include "tests/cases/ops.h"
+#include "tests/compare.h"
 #include "tests/targets.h"
 
 namespace heed {
@@ -25,27 +23,14 @@ Arrays<T> arrays(const std::vector<Tensor>& inputs) {
   return out;
 }
 
-double worst(const std::vector<double>& truth, const auto& given) {
-  double most = 0;
-  for (size_t i = 0; i < truth.size(); ++i)
-    most = std::max(most, std::abs(truth[i] - static_cast<double>(given[i])));
-  return most;
-}
-
-double largest(const std::vector<double>& x) {
-  double most = 0;
-  for (const double v : x) most = std::max(most, std::abs(v));
-  return most;
-}
-
 TEST(Agree, EveryOpWithPlainLoopsInBothTypes) {
   for (const Case& c : cases::ops()) {
     const std::vector<Tensor> f64 = cases::draw(c, Type::f64), f32 = cases::draw(c, Type::f32);
     const std::vector<double> truth = c.truth(arrays<double>(f64));
     const std::vector<double> truth_f32 = c.truth(arrays<double>(f32));
     // What plain loops in f32 get wrong, twice, and two roundings of the largest number.
-    const double allowed =
-        2 * worst(truth_f32, c.plain(arrays<float>(f32))) + 2 * 0x1p-23 * largest(truth_f32);
+    const double allowed = 2 * earned(worst(truth_f32, c.plain(arrays<float>(f32)))) +
+                           2 * 0x1p-23 * largest(truth_f32);
     on_every_target([&](const char* target) {
       const Tensor y64 = c.f(f64), y32 = c.f(f32);
       ASSERT_EQ(static_cast<size_t>(y64.count()), truth.size()) << c.name;

@@ -15,6 +15,7 @@
 
 #include "heed/attention/multi_head.h"
 #include "tests/cases/attention.h"
+#include "tests/compare.h"
 #include "tests/folder.h"
 
 namespace heed {
@@ -41,22 +42,6 @@ Arrays<T> arrays(const std::vector<Tensor>& inputs) {
     out.emplace_back(values.begin(), values.end());
   }
   return out;
-}
-
-inline double worst(const auto& truth, const auto& given) {
-  EXPECT_EQ(truth.size(), given.size());
-  double most = 0;
-  for (size_t i = 0; i < truth.size(); ++i) {
-    const double error = std::abs(static_cast<double>(truth[i]) - static_cast<double>(given[i]));
-    if (!(error <= most)) most = std::isnan(error) ? kInfinity : error;
-  }
-  return most;
-}
-
-inline double largest(const Numbers& x) {
-  double most = 0;
-  for (const double v : x) most = std::max(most, std::abs(v));
-  return most;
 }
 
 inline bool all_zero(const Numbers& x) {

@@ -45,7 +45,9 @@ void expect_within(Unary f, double (*right)(double), double bound, float limit) 
     for (size_t i = 0; i < x.size(); ++i) {
       const double truth = right(static_cast<double>(x[i]));
       if (std::abs(truth) < 0x1p-126 || std::abs(truth) > 0x1.fffffep127) continue;
-      if (const double error = ulps(y[i], truth); error > worst) worst = error, where = x[i];
+      // Not `error > worst`, which is false of NaN.
+      if (const double error = ulps(y[i], truth); !(error <= worst))
+        worst = std::isnan(error) ? HUGE_VAL : error, where = x[i];
     }
     EXPECT_LE(worst, bound) << target << ", at " << where;
     EXPECT_GT(worst, 0) << target << ": nothing was compared";

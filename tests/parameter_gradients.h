@@ -21,8 +21,10 @@ inline void expect_right_gradients(const Params& params, const std::function<Ten
   double largest = 0;  // of all gradients: differences are rounded by the loss they are of
   for (const Parameter& p : params.all())
     if (p.value.parameter_state()->grad)
-      for (const double g : p.value.parameter_state()->grad->values())
+      for (const double g : p.value.parameter_state()->grad->values()) {
+        ASSERT_TRUE(std::isfinite(g)) << p.name;  // also where nothing is moved
         largest = std::max(largest, std::abs(g));
+      }
   for (const Parameter& p : params.all()) {
     const std::vector<double> grad = p.value.parameter_state()->grad
                                          ? p.value.parameter_state()->grad->values()

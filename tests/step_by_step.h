@@ -3,24 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "heed/models/model.h"
+#include "tests/compare.h"
 
 namespace heed {
 
 // What is computed in another order, in f32, on numbers of about 1 to 10 may differ by this.
 inline constexpr double kRounding = 1e-5;
-
-inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return INFINITY;
-  double most = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    most = std::isfinite(a[i] - b[i]) ? std::max(most, std::abs(a[i] - b[i])) : INFINITY;
-  return most;
-}
 
 // `in`: the words that T steps of B sentences read, sentence by sentence. Of weights over a model's
 // own past a step has only those of the steps so far.
@@ -35,8 +26,7 @@ void expect_steps_as_forced(const Model& model, const Source& source, const std:
     std::vector<Id> last;
     for (int64_t b = 0; b < B; ++b) last.push_back(in[static_cast<size_t>(b * T + t)]);
     const Step step = model.step(state, last, true);
-    EXPECT_LT(distance(log_softmax(step.logits).values(), slice(all, 1, t, t + 1).values()),
-              kRounding)
+    EXPECT_LT(worst(slice(all, 1, t, t + 1).values(), log_softmax(step.logits).values()), kRounding)
         << "step " << t;
     ASSERT_EQ(step.weights.size(), forced.weights.size());
     for (size_t i = 0; i < step.weights.size(); ++i) {
@@ -44,7 +34,7 @@ void expect_steps_as_forced(const Model& model, const Source& source, const std:
       const Tensor row = slice(forced.weights[i].values, 2, t, t + 1);
       const int64_t keys = now.size(now.rank() - 1);
       EXPECT_TRUE(keys == row.size(3) || keys == t + 1) << keys << " keys at step " << t;
-      EXPECT_LT(distance(now.values(), slice(row, 3, 0, keys).values()), kRounding)
+      EXPECT_LT(worst(slice(row, 3, 0, keys).values(), now.values()), kRounding)
           << "weights of step " << t;
     }
   }

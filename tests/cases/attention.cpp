@@ -75,12 +75,19 @@ T dot(const T* a, const T* b, int64_t n, int64_t b_step = 1) {
   return sum;
 }
 
+// Not even a NaN is among them.
+template <class T>
+bool nothing_seen(const std::vector<T>& x) {
+  return std::all_of(x.begin(), x.end(), [](T v) { return v == T(-INFINITY); });
+}
+
 template <class T>
 std::vector<T> soft(std::vector<T> x) {
+  if (nothing_seen(x)) return std::vector<T>(x.size());
   T most = -INFINITY, sum = 0;
   for (const T v : x) most = std::max(most, v);
-  for (T& v : x) sum += v = most == T(-INFINITY) ? T(0) : std::exp(v - most);
-  for (T& v : x) v = sum == 0 ? T(0) : v / sum;
+  for (T& v : x) sum += v = std::exp(v - most);
+  for (T& v : x) v /= sum;
   return x;
 }
 
@@ -96,9 +103,9 @@ std::vector<T> times(const T* x, int64_t n, const T* w, int64_t count) {
 // an interval.
 template <class T>
 std::vector<T> sparse(std::vector<T> x, bool sparsemax) {
+  if (nothing_seen(x)) return std::vector<T>(x.size());
   T most = -INFINITY;
   for (T& v : x) most = std::max(most, v = sparsemax ? v : v / 2);
-  if (most == T(-INFINITY)) return std::vector<T>(x.size());
   for (T& v : x) v -= most;
   const auto weight = [&](T v, double t) {
     const double over = std::max(0.0, static_cast<double>(v) - t);
@@ -149,7 +156,9 @@ class Plain {
           for (int64_t m = 0; m < s_.value_size; ++m) {
             T sum = 0;
             for (int64_t j = 0; j < s_.keys; ++j)
-              sum += w[static_cast<size_t>(j)] * value_.at(b, group(h), j)[m];
+              // A value that is not seen may be NaN, and 0 * NaN is.
+              if (s_.sees(b, i, j, place(b, h, i)))
+                sum += w[static_cast<size_t>(j)] * value_.at(b, group(h), j)[m];
             out.push_back(sum);
           }
         }
@@ -241,22 +250,24 @@ class Plain {
     return 0;
   }
 
+  // Where a query of local attention looks.
+  double place(int64_t b, int64_t h, int64_t i) const {
+    const size_t at = static_cast<size_t>((b * s_.heads + h) * s_.queries + i);
+    return s_.mask == Masked::local ? static_cast<double>((*by_name_.at("place"))[at]) : 0;
+  }
+
   std::vector<T> weights(int64_t b, int64_t h, int64_t i) const {
-    const bool local = s_.mask == Masked::local;
-    const T place =
-        local ? (*by_name_.at("place"))[static_cast<size_t>((b * s_.heads + h) * s_.queries + i)]
-              : T(0);
     std::vector<T> x;
     for (int64_t j = 0; j < s_.keys; ++j) {
-      if (!s_.sees(b, i, j, static_cast<double>(place))) {
+      if (!s_.sees(b, i, j, place(b, h, i))) {
         x.push_back(-INFINITY);
         continue;
       }
       T sum = score(b, h, i, j) + distance_term(h, i, j);
       // A Gaussian whose deviation is half the reach.
       const T deviation = static_cast<T>(AttentionSpec::reach / 2);
-      const T far = (static_cast<T>(j) - place) / deviation;
-      if (local) sum -= far * far / 2;
+      const T far = (static_cast<T>(j) - static_cast<T>(place(b, h, i))) / deviation;
+      if (s_.mask == Masked::local) sum -= far * far / 2;
       x.push_back(sum / static_cast<T>(s_.weigh.temperature));
     }
     return weighed(s_.weigh.kind, x);

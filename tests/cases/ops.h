@@ -40,7 +40,8 @@ Case make(std::string name, std::vector<Input> inputs, F f, Plain plain) {
 
 // All of them, at sizes that a test can check: odd, smaller and larger than a vector and a tile.
 std::vector<Case> ops();
-std::vector<Case> recurrent_cases();  // those of them that are layers of cells: recurrent.cpp
+std::vector<Case> recurrent_cases();        // those of them that are layers of cells: recurrent.cpp
+std::vector<Case> empty_recurrent_cases();  // and those of no sentences or no steps
 
 // Numbers for a case's inputs: the same for the same seed, whatever the type.
 std::vector<Tensor> draw(const Case& c, Type type, uint64_t seed = 1);

@@ -19,13 +19,17 @@ Recurrent recurrent_of(const std::vector<Tensor>& x, size_t first, Cell cell,
 
 namespace {
 
+struct Sizes {
+  int64_t batch = 3, steps = 4;
+};
+
 std::vector<Id> recurrent_lengths(bool ragged) {
   return ragged ? std::vector<Id>{4, 0, 2} : std::vector<Id>{};
 }
 
 // Formulas of kernels.h, word for word.
-Case recurrent_case(Cell cell, bool backward, bool ragged) {
-  const int64_t B = 3, T = 4, n = 5, G = kernels::gate_count(cell), W = G * n;
+Case recurrent_case(Cell cell, bool backward, bool ragged, Sizes sizes = {}) {
+  const int64_t B = sizes.batch, T = sizes.steps, n = 5, G = kernels::gate_count(cell), W = G * n;
   const std::vector<Id> lengths = recurrent_lengths(ragged);
   std::vector<Input> inputs{{{B, T, W}}, {{n, W}}, {{W}}, {{B, n}}};
   if (cell == Cell::lstm) inputs.push_back({{B, n}});
@@ -127,6 +131,14 @@ std::vector<Case> recurrent_cases() {
       for (const bool ragged : {false, true}) all.push_back(recurrent_case(cell, backward, ragged));
   for (const Cell cell : {Cell::rnn, Cell::gru, Cell::lstm})
     for (const bool ragged : {false, true}) all.push_back(both_directions_case(cell, ragged));
+  return all;
+}
+
+std::vector<Case> empty_recurrent_cases() {
+  std::vector<Case> all;
+  for (const Cell cell : {Cell::rnn, Cell::gru, Cell::lstm})
+    for (const Sizes sizes : {Sizes{0, 4}, Sizes{3, 0}})
+      all.push_back(recurrent_case(cell, false, false, sizes));
   return all;
 }
 

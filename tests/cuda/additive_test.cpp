@@ -21,6 +21,7 @@
 #include "heed/base/random.h"
 #include "heed/kernels/cuda/additive.h"
 #include "heed/kernels/kernels.h"
+#include "tests/compare.h"
 
 using namespace heed;
 using namespace heed::kernels;
@@ -419,25 +420,6 @@ class Problem {
   Id* range_device_ = nullptr;
 };
 
-// The largest difference. Numbers that are infinite or none must be so in both.
-double error_of(const std::vector<double>& x, const std::vector<double>& want) {
-  double most = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    if (std::isnan(want[i]) && std::isnan(x[i])) continue;
-    if (x[i] == want[i]) continue;
-    const double d = std::abs(x[i] - want[i]);
-    if (!(d <= most)) most = std::isnan(d) ? std::numeric_limits<double>::infinity() : d;
-  }
-  return most;
-}
-
-double largest(const std::vector<double>& x) {
-  double most = 0;
-  for (const double v : x)
-    if (std::isfinite(v)) most = std::max(most, std::abs(v));
-  return most;
-}
-
 template <class T>
 void check(const Case& c) {
   const bool narrow = sizeof(T) == 2;
@@ -451,9 +433,10 @@ void check(const Case& c) {
     for (size_t i = 0; i < want.size(); ++i) {
       const double scale = largest(want[i].x),
                    cancels = part[i].x == want[i].x ? 0 : largest(part[i].x);
-      const double error = error_of(got[i].x, want[i].x), error_cpu = error_of(cpu[i].x, want[i].x);
+      const double error = worst(want[i].x, got[i].x, Special::as_wanted),
+                   error_cpu = worst(want[i].x, cpu[i].x, Special::as_wanted);
       const double allowed = narrow ? 2 * std::ldexp(1.0, -8) * scale
-                                    : 2 * error_cpu + 4 * std::ldexp(1.0, -24) * (scale + cancels);
+                                    : 2 * earned(error_cpu) + 4 * std::ldexp(1.0, -24) * (scale + cancels);
       const bool same =
           got[i].x.size() == again[i].x.size() &&
           std::memcmp(got[i].x.data(), again[i].x.data(), got[i].x.size() * sizeof(double)) == 0;

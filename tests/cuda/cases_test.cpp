@@ -8,6 +8,7 @@
 #include "heed/tensor/memory.h"
 #include "tests/cases/attention.h"
 #include "tests/cases/ops.h"
+#include "tests/compare.h"
 #include "tests/cuda/on_gpu.h"
 
 namespace heed {
@@ -31,22 +32,6 @@ Everything everything(const std::vector<Tensor>& given, Device device, F f) {
     out.push_back(input.parameter_state()->grad ? input.parameter_state()->grad->values()
                                                 : std::vector<double>{});
   return out;
-}
-
-double largest(const std::vector<double>& x) {
-  double most = 0;
-  for (const double v : x) most = std::max(most, std::abs(v));
-  return most;
-}
-
-double worst(const std::vector<double>& truth, const std::vector<double>& given) {
-  double most = 0;
-  for (size_t i = 0; i < truth.size(); ++i)
-    if (std::isnan(truth[i]) != std::isnan(given[i]))
-      return HUGE_VAL;
-    else if (truth[i] != given[i] && !std::isnan(truth[i]))
-      most = std::max(most, std::abs(truth[i] - given[i]));
-  return most;
 }
 
 // Numbers of f32 as f64: what f64 starts from.

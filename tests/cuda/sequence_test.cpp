@@ -27,6 +27,7 @@
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
 #include "heed/kernels/kernels.h"
+#include "tests/compare.h"
 #include "tests/cuda/timing.h"
 
 using namespace heed;
@@ -434,11 +435,10 @@ bool same_bits(const std::vector<std::vector<float>>& a, const std::vector<std::
 // Errors against a reference.
 struct Errors {
   double most = 0, scale = 0;
-  bool number = true;
+  bool finite = true;
   void add(double x, double reference) {
-    const double error = std::abs(x - reference);
-    number = number && !std::isnan(error);
-    most = std::max(most, error);
+    finite = finite && std::isfinite(x) && std::isfinite(reference);
+    most = std::max(most, difference(reference, x));
     scale = std::max(scale, std::abs(reference));
   }
 };
@@ -499,7 +499,7 @@ void test(const Case& k) {
         for (size_t a = 0; a < exact.size(); ++a) {
           const Errors ours = errors(mine[a], exact[a]), cpus = errors(cpu[a], exact[a]);
           const double allowed = 2 * cpus.most + 4 * 0x1p-24 * ours.scale;
-          const bool fine = ours.number && ours.most <= allowed;
+          const bool fine = ours.finite && cpus.finite && ours.most <= allowed;
           good = good && fine;
           const double share = !fine ? 1e9 : ours.most / (allowed + 1e-30);
           if (exact[a].empty() || share <= worst_share) continue;
