@@ -1,5 +1,5 @@
 # The short face of the build. Presets are in CMakePresets.json; each builds into build/<preset>.
-.PHONY: all demo test bench cuda format lint clean deps
+.PHONY: all demo test bench cuda fuzz format lint clean deps
 
 all: deps
 	@cmake --preset release >build/configure.log || (cat build/configure.log; false)
@@ -35,6 +35,13 @@ cuda: deps
 cuda-if-possible:
 	@if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then $(MAKE) --no-print-directory cuda; \
 	 else echo "cuda: no nvcc on this machine, not compiled"; fi
+
+# A minute for every reader of files, with whatever bytes make it go somewhere new.
+fuzz: deps
+	@tools/install-deps fuzz
+	@cmake --preset fuzz >build/configure.log || (cat build/configure.log; false)
+	@cmake --build --preset fuzz
+	@tools/fuzz
 
 format:
 	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i

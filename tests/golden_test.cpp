@@ -1,0 +1,133 @@
+// What was true once stays true: the losses of a small training, and models of an earlier heed,
+// which are opened for ever. tests/golden/models/README.md says how they were made.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "heed/language/language_model.h"
+#include "heed/translation/translator.h"
+#include "tests/targets.h"
+#include "tests/toy_run.h"
+
+namespace heed {
+namespace {
+
+std::vector<double> ten_losses(ModelConfig model) {
+  const Folder folder;
+  TrainConfig config;
+  config.rate = 5e-3, config.warmup = 5, config.batch_tokens = 256, config.guided = 0.1;
+  config.steps = 10, config.validate_every = 1;
+  model.size = 16, model.inner = 24, model.dropout = 0.1, model.attention_dropout = 0.1;
+  const ToyRun run = begin(toy_corpus(folder), model, config, folder.path());
+  std::vector<double> losses;
+  Trainer::Hooks hooks;
+  hooks.validate = [] { return Validation{}; };
+  hooks.log = [&](const Progress& p) { losses.push_back(p.loss); };
+  run.trainer->run(hooks);
+  return losses;
+}
+
+// Sums have a fixed order on an instruction set, but between them vectors differ in length, and
+// only some multiply and add in one rounding. From AVX3 to none at all the losses below differ by
+// two roundings of f32, 2e-7 of themselves: five times that is allowed.
+TEST(GoldenLosses, OfTenStepsOfASmallTraining) {
+  struct Row {
+    ModelConfig model;
+    std::vector<double> losses;
+  };
+  const Row rows[] = {{toy_rnn(),
+                       {2.54347157, 2.56326795, 2.49331689, 2.51111841, 2.46559763, 2.43353558,
+                        2.39522672, 2.36763477, 2.34169054, 2.27735806}},
+                      {toy_transformer(),
+                       {2.95055366, 2.83277249, 2.80770731, 2.65099859, 2.59505916, 2.48877668,
+                        2.42631507, 2.32978225, 2.36831927, 2.27238154}}};
+  for (const Row& row : rows)
+    on_every_target([&](const char* target) {
+      const std::vector<double> losses = ten_losses(row.model);
+      ASSERT_EQ(losses.size(), row.losses.size());
+      for (size_t i = 0; i < losses.size(); ++i)
+        EXPECT_NEAR(losses[i], row.losses[i], 1e-6 * row.losses[i])
+            << row.model.family << ", step " << i + 1 << ", " << target;
+    });
+}
+
+// ---- models
+
+const std::filesystem::path kModels = std::filesystem::path(HEED_TESTS) / "golden" / "models";
+
+// What each said when it was made, in a file beside it.
+nlohmann::json said_by(const std::string& model) {
+  std::ifstream file(kModels / (model + ".json"));
+  return nlohmann::json::parse(file);
+}
+
+constexpr double kScore = 1e-4;
+
+TEST(GoldenModel, TranslatesAndScoresAsWhenItWasMade) {
+  for (const char* name : {"rnn-words", "transformer-characters", "rnn-pieces"}) {
+    SCOPED_TRACE(name);
+    const Translator translator(kModels / name);
+    const nlohmann::json said = said_by(name);
+    std::vector<std::string> lines;
+    for (const auto& row : said["translations"]) lines.push_back(row["source"]);
+    ASSERT_EQ(lines.size(), 8u);
+    const std::vector<Translation> found = translator.translate(lines);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const auto& row = said["translations"][i];
+      EXPECT_EQ(found[i].best().text, row["text"]) << lines[i];
+      EXPECT_NEAR(found[i].best().log_probability, row["log_probability"], kScore) << lines[i];
+      EXPECT_NEAR(found[i].best().score, row["score"], kScore) << lines[i];
+    }
+    ASSERT_EQ(said["scores"].size(), 3u);
+    for (const auto& row : said["scores"]) {
+      const auto scored = translator.score({row["source"]}, {row["target"]});
+      EXPECT_NEAR(scored[0].best().log_probability, row["log_probability"], kScore)
+          << row["target"];
+    }
+  }
+}
+
+TEST(GoldenModel, OfALanguageScoresAndGoesOnAsWhenItWasMade) {
+  const LanguageModel model(kModels / "lm-characters");
+  const nlohmann::json said = said_by("lm-characters");
+  ASSERT_EQ(said["scores"].size() + said["generated"].size(), 6u);
+  for (const auto& row : said["scores"]) {
+    const TextScore score = model.score(row["text"].get<std::string>());
+    EXPECT_EQ(score.pieces, row["pieces"]);
+    EXPECT_NEAR(score.log_probability, row["log_probability"], kScore) << row["text"];
+  }
+  for (const auto& row : said["generated"]) {
+    const auto found = model.generate(row["prompt"], {.search = {.beam = 1}, .length = 12});
+    EXPECT_EQ(found[0].text, row["text"]);
+    EXPECT_NEAR(found[0].log_probability, row["log_probability"], kScore) << row["text"];
+  }
+}
+
+// Its checkpoint was written after step 250, by a run on the two files beside it.
+TEST(GoldenModel, ATrainingGoesOnFromItsCheckpoint) {
+  const Folder folder;
+  const std::filesystem::path path = folder / "m";
+  std::filesystem::copy(kModels / "transformer-characters", path,
+                        std::filesystem::copy_options::recursive);
+  ModelFolder model = open_model(path, Parameters::leave);
+  const auto corpus = std::make_shared<Corpus>(
+      CorpusFiles{.source = kModels / "characters.source", .target = kModels / "characters.target"},
+      model.tokenizers, CorpusOptions{.max_length = 20});
+  model.training.steps = 252;
+  Trainer trainer(*model.model, model.params, corpus, model.training, path);
+  ASSERT_TRUE(trainer.resume());
+  EXPECT_EQ(trainer.steps(), 250);
+  std::vector<double> losses;
+  Trainer::Hooks hooks;
+  hooks.log = [&](const Progress& p) { losses.push_back(p.loss); };
+  EXPECT_EQ(trainer.run(hooks), Trainer::End::limit);
+  EXPECT_EQ(trainer.steps(), 252);
+  // Of both steps, as it was then; one that began anew would say more than 2.
+  ASSERT_FALSE(losses.empty());
+  EXPECT_NEAR(losses.back(), 0.567591, kScore);
+}
+
+}  // namespace
+}  // namespace heed
