@@ -435,8 +435,9 @@ void check(const Case& c) {
                    cancels = part[i].x == want[i].x ? 0 : largest(part[i].x);
       const double error = worst(want[i].x, got[i].x, Special::as_wanted),
                    error_cpu = worst(want[i].x, cpu[i].x, Special::as_wanted);
-      const double allowed = narrow ? 2 * std::ldexp(1.0, -8) * scale
-                                    : 2 * earned(error_cpu) + 4 * std::ldexp(1.0, -24) * (scale + cancels);
+      const double allowed =
+          narrow ? 2 * std::ldexp(1.0, -8) * scale
+                 : 2 * earned(error_cpu) + 4 * std::ldexp(1.0, -24) * (scale + cancels);
       const bool same =
           got[i].x.size() == again[i].x.size() &&
           std::memcmp(got[i].x.data(), again[i].x.data(), got[i].x.size() * sizeof(double)) == 0;
