@@ -100,8 +100,14 @@ std::vector<ScoredPiece> scored_pieces(std::string_view model) {
 class SentencePiece : public Tokenizer {
  public:
   SentencePiece(std::string model, const std::string& what) : model_(std::move(model)) {
-    const spm::util::Status status = processor_.LoadFromSerializedProto(model_);
-    if (!status.ok()) fail(what, ": is not a SentencePiece model: ", words_of(status));
+    try {
+      const spm::util::Status status = processor_.LoadFromSerializedProto(model_);
+      if (!status.ok()) fail(what, ": is not a SentencePiece model: ", words_of(status));
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {  // of what it finds pieces with: an empty one, say
+      fail(what, ": is not a SentencePiece model: ", error.what());
+    }
     kind_ = kind_of(model_);
     size_ = static_cast<Id>(processor_.GetPieceSize());
     const auto or_new = [&](int id) { return id >= 0 ? static_cast<Id>(id) : size_++; };

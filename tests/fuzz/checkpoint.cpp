@@ -1,6 +1,4 @@
 // Checkpoints: a training run goes on from one that fits, and says of all others why not.
-#include "heed/training/checkpoint.h"
-
 #include <filesystem>
 #include <fstream>
 
