@@ -1,9 +1,10 @@
 # The short face of the build. Presets are in CMakePresets.json; each builds into build/<preset>.
 .PHONY: all demo test bench cuda fuzz format lint clean deps
 
+# The program and the library; tests and examples are built by who wants them.
 all: deps
 	@cmake --preset release >build/configure.log || (cat build/configure.log; false)
-	@cmake --build --preset release
+	@cmake --build --preset release --target heed heed_program
 
 # Installs what is missing; does nothing, and needs no network, when nothing is.
 deps:
@@ -12,14 +13,20 @@ deps:
 
 # Trains a translator on a small grammar, translates what it has never seen, and shows what it attends to.
 demo: all
+	@cmake --build --preset release --target grammar
 	@tools/demo
 
-# What CI runs: everything, as users get it and under the address and undefined sanitizers.
+# What CI runs: everything, as users get it and under the address and undefined sanitizers; what many
+# threads share also under the thread sanitizer.
 test: all
+	@cmake --build --preset release
 	@ctest --preset release
 	@cmake --preset dev >build/configure.log || (cat build/configure.log; false)
 	@cmake --build --preset dev
 	@ctest --preset dev
+	@cmake --preset thread >build/configure.log || (cat build/configure.log; false)
+	@cmake --build --preset thread
+	@ctest --preset thread
 	@$(MAKE) --no-print-directory cuda-if-possible
 
 bench: deps

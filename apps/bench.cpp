@@ -13,7 +13,7 @@
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
 #include "heed/files/atomic_file.h"
-#include "heed/tensor/memory.h"
+#include "heed/tensor/context.h"
 
 namespace heed::apps {
 namespace {
@@ -131,6 +131,7 @@ void run(const Options& options) {
   std::vector<Row> rows = train_rows();
   for (Row& row : attention_rows()) rows.push_back(std::move(row));
   for (Row& row : op_rows()) rows.push_back(std::move(row));
+  for (Row& row : search_rows()) rows.push_back(std::move(row));
   std::vector<std::string> names;
   rows = wanted(rows, options.only, names);
   const std::vector<MemoryRow> memory =

@@ -9,8 +9,8 @@
 
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
+#include "heed/tensor/context.h"
 #include "heed/tensor/cuda.h"
-#include "heed/tensor/memory.h"
 
 namespace heed::apps {
 

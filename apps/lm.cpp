@@ -144,7 +144,7 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
                           .training_given = train_flags.given(),
                           .tokens = o.tokens_given ? o.tokenizer.kind : "",
                           .vocabulary = o.vocabulary_given ? o.tokenizer.size : 0});
-    training = model.training;
+    training = training_of(o.folder);
     train_flags.apply(training);
     check(training);
   }

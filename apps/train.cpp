@@ -106,7 +106,7 @@ Validation validate(const Options& o, const Translator& translator, const ValidS
   if (valid.sources.empty()) return out;
   for (int64_t i = 0; i < o.samples; ++i) {
     const size_t at = static_cast<size_t>(round * o.samples + i) % valid.sources.size();
-    const bool attends = model.config.score != "none";
+    const bool attends = has_attention(model.config);
     const auto one =
         translator.translate({valid.sources[at]}, {.search = {.beam = 1, .want_weights = attends}});
     show_sample(model, one[0], valid.targets[at]);
@@ -220,7 +220,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
                           .tokens = o.tokens_given ? o.tokenizer.kind : "",
                           .joint = o.joint,
                           .vocabulary = o.vocabulary_given ? o.tokenizer.size : 0});
-    training = model.training;
+    training = training_of(o.folder);
     train_flags.apply(training);
     check(training);
     want(training.guided == 0 || !o.corpus.alignment.empty(),

@@ -100,9 +100,11 @@ void print_tables(ModelKind kind) {
     std::printf("  %-17s %s\n", name.c_str(), what.c_str());
   };
   std::printf("scores:\n");
-  for (const ScoreRow& row : score_table()) line(row.name, row.formula);
-  line("concat, general", "other names of additive and bilinear");
-  line("none", "no attention (rnn only)");
+  for (const ScoreRow& row : score_table()) {
+    line(row.name, row.formula);
+    if (row.alias) line(row.alias, std::string("another name of ") + row.name);
+  }
+  line(kNoScore, "no attention (rnn only)");
   std::printf("weigh:\n");
   for (const WeighRow& row : weigh_table())
     if (row.kind != Weigh::Kind::reinforce)  // wants a reward, which there is none of here
@@ -135,13 +137,10 @@ void want_of_family(const ModelConfig& config, const std::set<std::string>& give
   });
   want(!given.contains("input_feeding") || !config.input_feeding || config.wiring == "after",
        "--input-feeding is for --wiring after");
-  bool has_rank = config.score == "general";
+  const bool has_rank = has_attention(config) && score_row(config.score).facts.rank;
   std::string with_rank;
-  for (const ScoreRow& row : score_table()) {
-    if (!row.has_rank) continue;
-    has_rank = has_rank || config.score == row.name;
-    with_rank += (with_rank.empty() ? "" : ", ") + std::string(row.name);
-  }
+  for (const ScoreRow& row : score_table())
+    if (row.facts.rank) with_rank += (with_rank.empty() ? "" : ", ") + std::string(row.name);
   want(!given.contains("rank") || config.rank == 0 || has_rank,
        "--rank is for --score " + with_rank + "; this model's is " + config.score);
 }
@@ -197,7 +196,7 @@ void check_resumed(const ModelFolder& model, const Asked& asked) {
   // checkpoint has the mean that was asked for.
   for (const char* name : {"seed", "batch_tokens", "sampling", "average", "average_last"})
     if (asked.training_given.contains(name)) fixed.insert(name);
-  check_same(model.training, asked.training, fixed, asked.training_given);
+  check_same(training_of(model.path), asked.training, fixed, asked.training_given);
   const TokenizerPair& t = model.tokenizers;
   const bool other_kind = t.source->kind() != asked.tokens || t.target->kind() != asked.tokens;
   const std::string trouble =

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "heed/files/events.h"
-#include "heed/training/trainer.h"
+#include "heed/training/run_folder.h"
 #include "heed/translation/model_folder.h"
 
 namespace heed::apps {

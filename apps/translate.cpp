@@ -12,7 +12,7 @@
 #include "heed/data/alignment.h"
 #include "heed/files/lines.h"
 #include "heed/metrics/metrics.h"
-#include "heed/translation/choose_head.h"
+#include "heed/training/choose_head.h"
 #include "heed/translation/translator.h"
 
 namespace heed::apps {
@@ -115,7 +115,7 @@ void prepare(const Options& o) {
 void translate(Options o) {
   prepare(o);
   const Translator translator(o.folder);
-  if (!o.alignment.empty() || (o.json && translator.model().config.score != "none"))
+  if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
     o.translate.search.want_weights = true;
   LineReader reader(o.source.empty() ? "-" : o.source);
   std::optional<LineReader> prefixes;
@@ -200,7 +200,7 @@ void align(Options o) {
   if (o.alignment.empty()) o.alignment = "pharaoh";
   o.translate.search.want_weights = true;
   const Translator translator(o.folder);
-  require(translator.model().config.score != "none", o.folder,
+  require(has_attention(translator.model().config), o.folder,
           ": a model without attention; it cannot align");
   const std::vector<std::string> sources = read_text(o.source), targets = read_text(o.target);
   require(sources.size() == targets.size(), o.source, " has ", sources.size(), " lines, ", o.target,

@@ -71,14 +71,15 @@ SearchTree tree_of(const ModelFolder& model, const Translation& t) {
   return tree;
 }
 
-AttentionPage::Sentence page_sentence(const ModelFolder& model, const Translation& t) {
+AttentionPage::Sentence page_sentence(const Translator& translator, const Translation& t) {
+  const ModelFolder& model = translator.model();
   AttentionPage::Sentence page{.source = model.tokenizers.source->pieces(t.source.ids),
                                .target = model.tokenizers.target->pieces(t.best().target.ids),
                                .layers = {},
                                .note = t.best().text};
   if (!t.tree.empty()) page.tree = tree_of(model, t);
-  if (model.config.score != "none")
-    page.layers = page_layers(all_weights(model, t), static_cast<int64_t>(page.target.size()),
+  if (has_attention(model.config))
+    page.layers = page_layers(translator.all_weights(t), static_cast<int64_t>(page.target.size()),
                               static_cast<int64_t>(page.source.size()));  // without the ends
   return page;
 }
@@ -94,7 +95,8 @@ void view_language_model(const Options& o, const LanguageModel& model) {
     if (model.tokenizer().encode(line).ids.empty()) continue;
     const ReadText r = model.read(line, /*want_weights=*/true, number);
     const auto T = static_cast<int64_t>(r.in.size());
-    const Tensor chosen = chosen_weights(r.weights, o.translate.search);
+    const Tensor chosen = chosen_weights(r.weights, o.translate.search.layer.value_or(-1),
+                                         o.translate.search.head.value_or(-1));
     const Heatmap map{model.tokenizer().pieces(r.out), model.tokenizer().pieces(r.in),
                       chosen.values()};
     std::cout << line << '\n' << draw_terminal(map, ink_of(o), o.width) << '\n';
@@ -119,7 +121,7 @@ struct Drawing {
 
 Drawing drawing_of(const Options& o, const ModelFolder& model, const Translation& t) {
   const Ink ink = ink_of(o);
-  if (o.translate.want_tree) {
+  if (o.translate.search.want_tree) {
     const SearchTree tree = tree_of(model, t);
     return {draw_terminal(tree, ink, o.width), [tree] { return draw_svg(tree); }, {}};
   }
@@ -130,20 +132,21 @@ Drawing drawing_of(const Options& o, const ModelFolder& model, const Translation
 
 void view(Options o) {
   want(!o.folder.empty(), "--model is required, a folder that 'heed train' made");
-  want(o.png.empty() || !o.translate.want_tree, "--png draws weights; a tree goes to --svg");
+  want(o.png.empty() || !o.translate.search.want_tree, "--png draws weights; a tree goes to --svg");
   use(o.machine);
-  const ModelFolder model = open_model(o.folder);
-  require(model.config.score != "none" || !is_language_model(model.config), o.folder,
+  const auto loaded = LoadedModel::open(o.folder);
+  const ModelFolder& model = loaded->folder();
+  require(has_attention(model.config) || !is_language_model(model.config), o.folder,
           ": a language model without attention; there is nothing to show");
-  require(model.config.score != "none" || o.translate.want_tree, o.folder,
+  require(has_attention(model.config) || o.translate.search.want_tree, o.folder,
           ": a model without attention; there is nothing to show but the search (--tree)");
-  o.translate.search.want_weights = !o.translate.want_tree;
+  o.translate.search.want_weights = !o.translate.search.want_tree;
   if (is_language_model(model.config)) {
-    want(!o.translate.want_tree,
+    want(!o.translate.search.want_tree,
          "--tree shows how a translation was found; this is a language model");
-    return view_language_model(o, LanguageModel(model));
+    return view_language_model(o, LanguageModel(loaded));
   }
-  const Translator translator(model);
+  const Translator translator(loaded);
   AttentionPage page{.title = "Attention", .sentences = {}};
   bool first = true;
   int64_t number = 0;
@@ -159,7 +162,7 @@ void view(Options o) {
     if (first && !o.svg.empty()) write_file(o.svg, drawing.svg());
     if (first && !o.png.empty()) write_file(o.png, drawing.png());
     first = false;
-    if (!o.html.empty()) page.sentences.push_back(page_sentence(model, t));
+    if (!o.html.empty()) page.sentences.push_back(page_sentence(translator, t));
   }
   require(!first, "view: no sentence to show; standard input has no line with words");
   if (!o.html.empty()) write_file(o.html, draw_html(page));
@@ -188,7 +191,7 @@ void add_view(CLI::App& app) {
       ->add_option("--head", o->translate.search.head,
                    "whose weights (-1: the mean of all; default: as chosen)")
       ->check(CLI::Range(-1, 1000000));
-  command->add_flag("--tree", o->translate.want_tree,
+  command->add_flag("--tree", o->translate.search.want_tree,
                     "the beam as a tree, in place of the weights (the page has both)");
   command->add_option("--color", o->color, "auto, always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}));

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "heed/attention/attend.h"
-#include "heed/tensor/memory.h"
+#include "heed/tensor/context.h"
 
 namespace heed::bench {
 

@@ -5,7 +5,7 @@
 
 #include "bench/attending.h"
 #include "bench/bench.h"
-#include "heed/kernels/cpu/scratch.h"
+#include "heed/base/parallel.h"
 
 namespace heed::bench {
 namespace {
@@ -80,7 +80,7 @@ int64_t additive_peak_bytes() {
   ready.forward_backward();
   ready.arena->reset_peak();
   ready.forward_backward();
-  return ready.arena->peak() + kernels::scratch_bytes();
+  return ready.arena->peak() + ThreadPool::current().workspace_bytes();
 }
 
 }  // namespace heed::bench

@@ -32,6 +32,7 @@ struct Row {
 };
 std::vector<Row> attention_rows();
 std::vector<Row> op_rows();
+std::vector<Row> search_rows();
 std::vector<Row> train_rows();
 
 // The most bytes held at a time: by the Transformer's step of train/transformer; by additive

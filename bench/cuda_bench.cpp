@@ -8,9 +8,9 @@
 #include "bench/attending.h"
 #include "bench/bench.h"
 #include "heed/models/model.h"
+#include "heed/tensor/context.h"
 #include "heed/tensor/cuda.h"
 #include "heed/tensor/graph.h"
-#include "heed/tensor/memory.h"
 #include "heed/training/loss.h"
 #include "heed/training/optimizer.h"
 

@@ -5,10 +5,10 @@
 #include "bench/bench.h"
 #include "heed/nn/module.h"
 #include "heed/ops/into.h"
+#include "heed/tensor/context.h"
 #include "heed/tensor/dispatch.h"
-#include "heed/tensor/memory.h"
 #include "heed/training/optimizer.h"
-#include "tests/cases/ops.h"
+#include "bench/cases/ops.h"
 
 namespace heed::bench {
 namespace {

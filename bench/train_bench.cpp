@@ -6,7 +6,7 @@
 #include "bench/bench.h"
 #include "heed/attention/multi_head.h"
 #include "heed/nn/recurrent.h"
-#include "heed/tensor/memory.h"
+#include "heed/tensor/context.h"
 #include "heed/training/optimizer.h"
 
 namespace heed::bench {

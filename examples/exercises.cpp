@@ -25,11 +25,7 @@ class Chain final : public Model {
  public:
   enum Word : Id { pad, unknown, begin, end, A, B, C, D, words };
 
-  State start(const Source& source) const override {
-    State state;
-    state.lengths = source.lengths;
-    return state;
-  }
+  State start(const Source& source) const override { return State(source); }
   Step step(State& state, std::span<const Id> last, bool) const override {
     std::vector<float> logits;
     for (const Id word : last) {
@@ -40,7 +36,7 @@ class Chain final : public Model {
       if (word == C || word == D) p[end] = 1;
       for (const double x : p) logits.push_back(static_cast<float>(std::log(x)));
     }
-    ++state.steps;
+    state.advance();
     return {.logits = tensor(logits, {static_cast<int64_t>(last.size()), words})};
   }
   TeacherForced forward(const Source&, const Tensor&, bool) const override {

@@ -1,4 +1,4 @@
-// Writes a small English-French corpus with its true word alignments (heed/data/grammar.h):
+// Writes a small English-French corpus with its true word alignments (heed/studies/grammar.h):
 // train, valid and test, each as .en, .fr and .align (Pharaoh: source-target, from 0). No sentence
 // is in two of them, and "il m'a entarté" is in none but test, so that it can be shown off.
 //
@@ -10,6 +10,7 @@
 
 #include "heed/files/atomic_file.h"
 #include "heed/heed.h"
+#include "heed/studies/grammar.h"
 
 using namespace heed;
 

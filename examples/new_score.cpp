@@ -16,7 +16,8 @@ class Distance final : public Score {
   Tensor prepare(const Tensor& k) const override {  // once for each key
     return concat({k, squares(k)}, -1);
   }
-  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k, int64_t) const override {
+  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k,
+                                  const Positions&) const override {
     const Tensor ones = full({q.size(0), q.size(1), q.size(2), 1}, 1, q.type());
     return ScoreTerms{.q = concat({q * 2.0, -ones}, -1) * gamma_, .k = k};
   }

@@ -2,8 +2,8 @@
 // has the same bits on any number of threads.
 #include <gtest/gtest.h>
 
+#include "bench/cases/ops.h"
 #include "heed/base/parallel.h"
-#include "tests/cases/ops.h"
 #include "tests/compare.h"
 #include "tests/targets.h"
 

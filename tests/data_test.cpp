@@ -15,10 +15,10 @@
 #include "heed/base/parallel.h"
 #include "heed/data/alignment.h"
 #include "heed/data/corpus.h"
-#include "heed/data/grammar.h"
 #include "heed/data/text.h"
 #include "heed/data/tokenizer.h"
 #include "heed/files/lines.h"
+#include "heed/studies/grammar.h"
 #include "tests/folder.h"
 
 namespace heed {

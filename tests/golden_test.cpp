@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heed/language/language_model.h"
+#include "heed/training/run_folder.h"
 #include "heed/translation/translator.h"
 #include "tests/targets.h"
 #include "tests/toy_run.h"
@@ -112,11 +113,12 @@ TEST(GoldenModel, ATrainingGoesOnFromItsCheckpoint) {
   std::filesystem::copy(kModels / "transformer-characters", path,
                         std::filesystem::copy_options::recursive);
   ModelFolder model = open_model(path, Parameters::leave);
+  TrainConfig training = training_of(path);
   const auto corpus = std::make_shared<Corpus>(
       CorpusFiles{.source = kModels / "characters.source", .target = kModels / "characters.target"},
       model.tokenizers, CorpusOptions{.max_length = 20});
-  model.training.steps = 252;
-  Trainer trainer(*model.model, model.params, corpus, model.training, path);
+  training.steps = 252;
+  Trainer trainer(*model.model, model.params, corpus, training, path);
   ASSERT_TRUE(trainer.resume());
   EXPECT_EQ(trainer.steps(), 250);
   std::vector<double> losses;

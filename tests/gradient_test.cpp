@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
+#include "bench/cases/ops.h"
 #include "heed/ops/gradient_check.h"
-#include "tests/cases/ops.h"
 #include "tests/slip.h"
 
 namespace heed {

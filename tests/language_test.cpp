@@ -11,7 +11,7 @@
 #include "heed/files/npy.h"
 #include "heed/language/language_model.h"
 #include "heed/language/senses.h"
-#include "heed/training/trainer.h"
+#include "heed/training/run_folder.h"
 #include "tests/small_language_models.h"
 #include "tests/step_by_step.h"
 #include "tests/toy.h"

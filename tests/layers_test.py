@@ -4,11 +4,11 @@ import pathlib, re, sys
 BELOW = {
     "base": "", "kernels": "base", "tensor": "base kernels", "ops": "base kernels tensor",
     "nn": "base kernels tensor ops", "attention": "base kernels tensor ops nn",
-    "models": "base kernels tensor ops nn attention",
+    "models": "base files kernels tensor ops nn attention",
     "search": "base kernels tensor ops nn attention models",
-    "training": "base data files kernels tensor ops nn attention models metrics",
-    "translation": "base data files kernels tensor ops nn attention models search training metrics",
-    "language": "base data files kernels tensor ops nn attention models search training translation",
+    "translation": "base data files kernels tensor ops nn attention models search",
+    "language": "base data files kernels tensor ops nn attention models search translation",
+    "training": "base data files kernels tensor ops nn attention models search translation metrics",
     "studies": "base data files kernels tensor ops nn attention models search training translation "
                "language metrics view",
     "files": "base", "data": "base files", "metrics": "base", "view": "base files",

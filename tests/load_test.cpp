@@ -13,7 +13,7 @@
 
 #include "heed/base/parallel.h"
 #include "heed/nn/layers.h"
-#include "heed/tensor/memory.h"
+#include "heed/tensor/context.h"
 #include "heed/training/optimizer.h"
 
 namespace heed {

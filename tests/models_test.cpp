@@ -344,7 +344,7 @@ TEST(Models, ASentenceLongerThanTheLearnedPositionsIsAnError) {
   n.config.position = "learned";
   const Made made = make(n);
   EXPECT_TRUE(has(message([&] { made.model->start(source_of(sentences({14}, kSourceWords, 1))); }),
-                  "learned positions for 12 words, given a sentence of 14"));
+                  "learned positions for 12 tokens, given a sentence of 14"));
 }
 
 // ---- configurations

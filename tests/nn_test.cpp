@@ -5,12 +5,12 @@
 #include <fstream>
 
 #include "heed/base/random.h"
+#include "heed/models/tensor_file.h"
 #include "heed/nn/recurrent.h"
 #include "heed/ops/gradient_check.h"
 #include "heed/ops/into.h"
 #include "heed/ops/weight.h"
-#include "heed/tensor/memory.h"
-#include "heed/training/checkpoint.h"
+#include "heed/tensor/context.h"
 #include "heed/training/optimizer.h"
 #include "tests/folder.h"
 
@@ -252,7 +252,7 @@ TEST(Training, TenKnownLosses) {
 
 // Laid out once, a weight gives the same numbers, as it is and turned (a tied embedding's); and the
 // layout is that of its second use, so a weight that changes meanwhile is not seen: it must not.
-TEST(FixedWeights, TheSameNumbersByALayoutMadeOnce) {
+TEST(PackedWeights, TheSameNumbersByALayoutMadeOnce) {
   const Params params(3);
   const Embedding words(params / "words", 70, 33);
   const Linear f(params / "f", 33, 50);
@@ -267,7 +267,7 @@ TEST(FixedWeights, TheSameNumbersByALayoutMadeOnce) {
   };
   const std::vector<double> known = products();
   {
-    const FixedWeights fixed;
+    const UsePackedWeights fixed(std::make_shared<PackedWeights>());
     for (int i = 0; i < 3; ++i) EXPECT_EQ(products(), known) << i;
     params.at("f.weight").value.data<float>()[0] += 1;
     EXPECT_EQ(products(), known);

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "heed/base/parallel.h"
-#include "heed/training/checkpoint.h"
+#include "heed/models/tensor_file.h"
 #include "tests/toy_run.h"
 
 namespace heed {

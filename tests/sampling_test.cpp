@@ -8,8 +8,8 @@
 
 #include "heed/base/parallel.h"
 #include "heed/data/batch.h"
-#include "heed/data/grammar.h"
 #include "heed/files/lines.h"
+#include "heed/studies/grammar.h"
 #include "tests/folder.h"
 
 namespace heed {

@@ -1,5 +1,5 @@
 // Search on a chain whose every number is known. On models: search_models_test.cpp.
-#include "heed/search/decoder.h"
+#include "heed/search/engine.h"
 
 #include <gtest/gtest.h>
 
@@ -50,21 +50,19 @@ class Chain final : public Model {
   }
 
   State start(const Source& source) const override {
-    State state;
-    state.lengths = source.lengths;
+    State state(source);
     const int64_t B = source.ids.size(0), T = source.ids.size(1);
     std::vector<float> names;
     for (int64_t b = 0; b < B; ++b)
       names.push_back(static_cast<float>(source.ids.data<Id>()[b * T]));
     state.sentence["name"] = tensor(names, {B, 1});
-    state.sentence["width"] = full({B, 1}, double(T));
     state.hypothesis["before"] = zeros({B, 1});
     return state;
   }
 
   Step step(State& state, std::span<const Id> last, bool want_weights) const override {
     const int64_t rows = static_cast<int64_t>(last.size()), K = rows / state.sentences();
-    const int64_t width = static_cast<int64_t>(state.sentence.at("width").data<float>()[0]);
+    const Id width = *std::ranges::max_element(state.lengths);
     std::vector<float> logits, weights, before;
     for (int64_t i = 0; i < rows; ++i) {
       const Id name = static_cast<Id>(state.sentence.at("name").data<float>()[i / K]);
@@ -78,7 +76,7 @@ class Chain final : public Model {
       before.push_back(static_cast<float>(word));
     }
     state.hypothesis["before"] = tensor(before, {rows, 1});
-    ++state.steps;
+    state.advance();
     Step out{.logits = tensor(logits, {rows, kWords})};
     if (want_weights) out.weights.push_back({0, tensor(weights, {rows, 1, width})});
     return out;
@@ -428,13 +426,21 @@ TEST(Search, RecordsWhatTheBeamKept) {
     SearchOptions o = up_to_four_words();
     o.beam = o.best = 3;
     const auto plain = search(chain, named(names, {3, 2, 4}), o);
-    std::vector<std::vector<SearchNode>> trees(names.size());
-    int calls = 0;
-    o.record = [&](int64_t sentence, std::vector<SearchNode> tree) {
-      trees[static_cast<size_t>(sentence)] = std::move(tree), ++calls;
-    };
-    const auto found = search(chain, named(names, {3, 2, 4}), o);
-    EXPECT_EQ(calls, 3);
+    o.want_tree = true;
+    std::vector<Engine::Request> requests;
+    for (size_t b = 0; b < names.size(); ++b) {
+      const int64_t lengths[] = {3, 2, 4};
+      const Source one = named({names[b]}, {lengths[b]});
+      const std::span<const Id> tokens = one.ids.host_ids();
+      requests.push_back({.source = {tokens.begin(), tokens.end()}, .options = o});
+    }
+    std::vector<std::vector<SearchNode>> trees;
+    std::vector<std::vector<Hypothesis>> found;
+    Engine engine(chain);
+    for (Engine::Result& r : engine.decode(requests)) {
+      trees.push_back(std::move(r.tree));
+      found.push_back(std::move(r.hypotheses));
+    }
     for (size_t b = 0; b < names.size(); ++b) {
       const std::vector<SearchNode>& tree = trees[b];
       ASSERT_FALSE(tree.empty());

@@ -2,7 +2,7 @@
 
 #include "heed/ops/gradient_check.h"
 #include "heed/ops/ops.h"
-#include "heed/tensor/memory.h"
+#include "heed/tensor/context.h"
 #include "heed/tensor/tensor.h"
 #include "tests/folder.h"
 

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <set>
 
+#include "heed/models/tensor_file.h"
 #include "heed/search/search.h"
-#include "heed/training/checkpoint.h"
 #include "tests/toy_run.h"
 
 namespace heed {

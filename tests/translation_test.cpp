@@ -8,8 +8,9 @@
 #include "heed/base/parallel.h"
 #include "heed/files/checksum.h"
 #include "heed/metrics/metrics.h"
-#include "heed/training/checkpoint.h"
-#include "heed/translation/choose_head.h"
+#include "heed/models/tensor_file.h"
+#include "heed/training/choose_head.h"
+#include "heed/training/run_folder.h"
 #include "tests/toy.h"
 
 namespace heed {
@@ -60,7 +61,7 @@ TEST(ModelFolder, ComesBackAsItWas) {
     save_parameters(made.params, made.path / "model.safetensors");
     const ModelFolder opened = open_model(made.path);
     EXPECT_EQ(to_json(opened.config), to_json(config));
-    EXPECT_EQ(to_json(opened.training), to_json(training));
+    EXPECT_EQ(to_json(training_of(made.path)), to_json(training));
     EXPECT_EQ(opened.tokenizers.source->size(), made.tokenizers.source->size());
     for (size_t i = 0; i < made.params.all().size(); ++i)
       EXPECT_EQ(opened.params.all()[i].value.values(), made.params.all()[i].value.values());
@@ -383,7 +384,7 @@ TEST(Translator, TellsWhatTheSearchKeptIfAsked) {
   o.search.beam = 3, o.search.max_extra = 3, o.batch = 2;
   const std::vector<std::string> lines{"a b", "", "c d e f", "g"};
   for (const Translation& t : translator.translate(lines, o)) EXPECT_TRUE(t.tree.empty());
-  o.want_tree = true;
+  o.search.want_tree = true;
   for (const Translation& t : translator.translate(lines, o)) {
     std::vector<Id> best;
     for (const SearchNode& n : t.tree)

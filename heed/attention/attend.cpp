@@ -254,13 +254,14 @@ Ranked top_weights(const Score& score, const Tensor& q, const PreparedKeys& keys
                    const Tensor& values, AttendOptions o) {
   constexpr int64_t kBlock = 64;
   const NoTape off;
-  const int64_t top = o.want_top, first = o.first;
+  const int64_t top = o.want_top;
+  const Positions first = o.first;
   o.want_top = 0, o.want_weights = true;
   const std::optional<LocalPlace> local = o.local;
   std::vector<Tensor> found, where;
   for (int64_t i = 0; i == 0 || i < q.size(2); i += kBlock) {
     const int64_t end = std::min(i + kBlock, q.size(2));
-    o.first = first + i;
+    if (!first.by_sentence()) o.first = first.plus(i);
     if (local) o.local->place = contiguous(slice(local->place, 2, i, end));
     const Ranked r = top_k(*attend(score, slice(q, 2, i, end), keys, values, o).weights, top);
     found.push_back(r.values), where.push_back(r.indices);
@@ -306,7 +307,10 @@ Attended attend(const Score& score, const Tensor& q, const PreparedKeys& keys, c
           " largest weights of ", k.size(2));
   const int64_t Tq = q.size(2), Tk = k.size(2);
   Call call{score, q, k, values, o, range_of(q, k, o), std::nullopt};
-  if (o.bias && Tq + Tk > 0) call.distances = (*o.bias)(Tq, Tk, o.first);
+  require(!o.bias || !o.first.by_sentence(),
+          "attend: a bias by distance wants queries that follow each other, not one position for "
+          "each sentence");
+  if (o.bias && Tq + Tk > 0) call.distances = (*o.bias)(Tq, Tk, o.first.first());
   const bool soft = o.weigh.kind == Weigh::Kind::soft;
   // The kernel's weights have no gradient; who records and wants them may want that too.
   const bool weights_tracked = o.want_weights && Tape::current();

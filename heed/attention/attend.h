@@ -6,6 +6,8 @@
 // Where the score has a form that the fused kernel knows and the weights are soft, nothing of size
 // Tq x Tk is held, forward or back. All shapes are [B, heads, T, size]; transposed views cost no
 // copy.
+//
+// Threads: may be called from any number at once, each in its own context or in the default one.
 #pragma once
 
 #include <optional>
@@ -34,8 +36,8 @@ struct AttendOptions {
   Weigh weigh = {};
   const DistanceBias* bias = nullptr;  // added to the scores
   std::optional<LocalPlace> local = {};
-  int64_t first = 0;   // the position of the first query; that of the first key is 0
-  double dropout = 0;  // of the weights, while a tape is open
+  Positions first = {};  // of the queries: that of the first, or one for each sentence
+  double dropout = 0;    // of the weights, while a tape is open
   // Weights cost memory when they are asked for, and only then.
   bool want_weights = false;
   int64_t want_top = 0;  // the largest so many weights of each query, in memory for so many

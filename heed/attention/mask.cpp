@@ -86,14 +86,18 @@ std::optional<Tensor> Mask::ranges(const Sizes& s) const {
     require(places_->shape() == want, "mask: places want ", want, ", given ", places_->shape());
     places = places_->values();
   }
-  const int64_t B = lengths_ || places_ ? s.batch : 1, H = places_ ? s.heads : 1;
+  const bool by_position = causal_ || past_ || before_;
+  require(!by_position || !s.first.by_sentence() || std::ssize(s.first.of_sentences()) == s.batch,
+          "mask: ", s.first.of_sentences().size(), " positions for ", s.batch, " sentences");
+  const bool each = lengths_ || places_ || (by_position && s.first.by_sentence());
+  const int64_t B = each ? s.batch : 1, H = places_ ? s.heads : 1;
   std::vector<Id> out;
   out.reserve(static_cast<size_t>(B * H * s.queries * 2));
   for (int64_t b = 0; b < B; ++b)
     for (int64_t h = 0; h < H; ++h)
       for (int64_t i = 0; i < s.queries; ++i) {
         int64_t begin = 0, end = s.keys;
-        const int64_t position = s.first + i;
+        const int64_t position = s.first.at(by_position ? b : 0, i);
         if (lengths_) end = (*lengths_)[static_cast<size_t>(b)];
         if (causal_) end = std::min(end, position + 1);
         if (past_) end = std::min(end, position);

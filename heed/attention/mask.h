@@ -5,6 +5,9 @@
 //
 // A query that sees nothing gets zeros, and so do its gradients; what stands at a key that is not
 // seen, NaN included, reaches nothing.
+//
+// Threads: a value; different ones may be used by different threads, one by many that only read
+// it.
 #pragma once
 
 #include <memory>
@@ -12,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "heed/attention/positions.h"
 #include "heed/tensor/tensor.h"
 
 namespace heed {
@@ -38,7 +42,7 @@ class Mask {
 
   struct Sizes {
     int64_t batch, heads, queries, keys;
-    int64_t first = 0;  // the position of the first query; that of the first key is 0
+    Positions first = {};  // of the queries
     bool operator==(const Sizes&) const = default;
   };
   // ids [B or 1, H or 1, Tq, 2]: the first key seen and the one behind the last; none: all are

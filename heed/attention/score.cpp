@@ -28,12 +28,29 @@ Tensor unit_rows(const Tensor& x) {
   return x / reshape(sqrt(sum(square(x), -1) + 1e-12), norm);
 }
 
-// The first `keys` rows of a table [G, positions, n], for every sentence: [1, G, keys, n].
-Tensor by_position(const char* score, const Tensor& table, int64_t first, int64_t count) {
-  require(first + count <= table.size(1), "score '", score, "': made for ", table.size(1),
-          " positions, asked for ", first + count, "; make it with more");
-  const Tensor rows = slice(table, 1, first, first + count);
-  return reshape(rows, {1, rows.size(0), rows.size(1), rows.size(2)});
+void want_positions(const char* score, const Tensor& table, int64_t count) {
+  require(count <= table.size(1), "score '", score, "': made for ", table.size(1),
+          " positions, asked for ", count, "; make it with more");
+}
+
+// The rows of a table [H, positions, n] for queries that stand `at`: [B or 1, H, queries, n].
+Tensor by_position(const char* score, const Tensor& table, const Positions& at, int64_t queries) {
+  const int64_t H = table.size(0), n = table.size(2);
+  if (!at.by_sentence()) {
+    want_positions(score, table, at.first() + queries);
+    const Tensor rows = slice(table, 1, at.first(), at.first() + queries);
+    return reshape(rows, {1, H, queries, n});
+  }
+  std::vector<Id> rows;  // of the table as [H positions, n]
+  const int64_t B = std::ssize(at.of_sentences());
+  for (int64_t b = 0; b < B; ++b) {
+    want_positions(score, table, at.at(b, 0) + 1);
+    for (int64_t h = 0; h < H; ++h)
+      rows.insert(rows.end(), static_cast<size_t>(queries),
+                  static_cast<Id>(h * table.size(1) + at.at(b, 0)));
+  }
+  return reshape(embedding(reshape(table, {H * table.size(1), n}), ids(rows, {B * H * queries})),
+                 {B, H, queries, n});
 }
 
 // [B, 1, n] without numbers: what is compared when nothing of it matters.
@@ -51,16 +68,18 @@ Initializer glorot_stack() {
 // v^T tanh(W q + U k) (Bahdanau et al., 2015, A.1.2).
 class Additive final : public Score {
  public:
+  static constexpr ScoreFacts facts = {};
   Additive(const Params& params, const ScoreSizes& s)
       : w_(params.add("W", {s.heads, s.query, hidden(s)}, glorot_stack())),
         u_(params.add("U", {s.groups(), s.key, hidden(s)}, glorot_stack())),
         v_(params.add("v", {s.heads, hidden(s)}, glorot())) {}
   Tensor prepare(const Tensor& keys) const override { return per_head(keys, u_); }
-  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k, int64_t) const override {
+  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k,
+                                  const Positions&) const override {
     return ScoreTerms{.form = ScoreForm::additive, .q = per_head(q, w_), .k = k, .v = v_};
   }
-  std::optional<Score::Additive> additive() const override {
-    return w_.size(0) == 1 ? std::optional(Score::Additive{w_, v_}) : std::nullopt;
+  std::optional<DecoderForm> decoder_form() const override {
+    return w_.size(0) == 1 ? std::optional(DecoderForm{w_, v_}) : std::nullopt;
   }
 
  private:
@@ -71,11 +90,13 @@ class Additive final : public Score {
 // tanh(w1 k + w2 q), with one row each: the score lies in (-1, 1) (lecture notes, eq. 3).
 class Tanh final : public Score {
  public:
+  static constexpr ScoreFacts facts = {};
   Tanh(const Params& params, const ScoreSizes& s)
       : w_(params.add("w2", {s.heads, s.query, 1}, glorot_stack())),
         u_(params.add("w1", {s.groups(), s.key, 1}, glorot_stack())) {}
   Tensor prepare(const Tensor& keys) const override { return per_head(keys, u_); }
-  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k, int64_t) const override {
+  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k,
+                                  const Positions&) const override {
     return ScoreTerms{.form = ScoreForm::additive,
                       .q = per_head(q, w_),
                       .k = k,
@@ -89,13 +110,15 @@ class Tanh final : public Score {
 // q^T W k (Luong et al., 2015, "general"); with a rank, W = A B^T.
 class Bilinear final : public Score {
  public:
+  static constexpr ScoreFacts facts = {.rank = true};
   Bilinear(const Params& params, const ScoreSizes& s)
       : a_(s.rank ? params.add("A", {s.heads, s.query, s.rank}, glorot_stack())
                   : params.add("W", {s.heads, s.query, s.key}, glorot_stack())) {
     if (s.rank) b_ = params.add("B", {s.groups(), s.key, s.rank}, glorot_stack());
   }
   Tensor prepare(const Tensor& keys) const override { return b_ ? per_head(keys, *b_) : keys; }
-  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k, int64_t) const override {
+  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k,
+                                  const Positions&) const override {
     return ScoreTerms{.q = per_head(q, a_), .k = k};
   }
 
@@ -112,8 +135,10 @@ void want_equal(const char* score, const ScoreSizes& s) {
 // q^T k (Luong et al., 2015).
 class Dot final : public Score {
  public:
+  static constexpr ScoreFacts facts = {.equal_sizes = true, .parameters = false};
   Dot(const Params&, const ScoreSizes& s) { want_equal("dot", s); }
-  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k, int64_t) const override {
+  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k,
+                                  const Positions&) const override {
     return ScoreTerms{.q = q, .k = k};
   }
 };
@@ -121,8 +146,10 @@ class Dot final : public Score {
 // q^T k / sqrt(d) (Vaswani et al., 2017, eq. 1).
 class ScaledDot final : public Score {
  public:
+  static constexpr ScoreFacts facts = {.equal_sizes = true, .parameters = false};
   ScaledDot(const Params&, const ScoreSizes& s) { want_equal("scaled_dot", s); }
-  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k, int64_t) const override {
+  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k,
+                                  const Positions&) const override {
     return ScoreTerms{.q = q, .k = k, .scale = 1 / std::sqrt(double(q.size(3)))};
   }
 };
@@ -130,12 +157,14 @@ class ScaledDot final : public Score {
 // gain * cos(q, k), with a learned gain for each head.
 class Cosine final : public Score {
  public:
+  static constexpr ScoreFacts facts = {.equal_sizes = true};
   Cosine(const Params& params, const ScoreSizes& s)
       : gain_(params.add("gain", {s.heads, 1, 1}, constant(10))) {
     want_equal("cosine", s);
   }
   Tensor prepare(const Tensor& keys) const override { return unit_rows(keys); }
-  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k, int64_t) const override {
+  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k,
+                                  const Positions&) const override {
     return ScoreTerms{.q = unit_rows(q) * gain_, .k = k};
   }
 
@@ -146,6 +175,7 @@ class Cosine final : public Score {
 // W[i, j], learned for each pair of positions, whatever stands there; with a rank W = W1 W2.
 class Static final : public Score {
  public:
+  static constexpr ScoreFacts facts = {.positions = true, .rank = true};
   Static(const Params& params, const ScoreSizes& s) {
     require(s.positions > 0, "score 'static': wants the longest sentence as `positions`, given 0");
     // Small numbers: at first all positions weigh nearly the same.
@@ -157,8 +187,9 @@ class Static final : public Score {
       w_ = params.add("W", {s.heads, s.positions, s.positions}, near_zero);
     }
   }
-  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k, int64_t first) const override {
-    const Tensor rows = by_position("static", w_, first, q.size(2));  // [1, H, Tq, any]
+  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k,
+                                  const Positions& at) const override {
+    const Tensor rows = by_position("static", w_, at, q.size(2));  // [B or 1, H, Tq, any]
     if (w2_) return ScoreTerms{.q = rows, .k = by_position("static", *w2_, 0, k.size(2))};
     require(k.size(2) <= w_.size(2), "score 'static': made for ", w_.size(2),
             " positions, asked for ", k.size(2), "; make it with more");
@@ -173,12 +204,14 @@ class Static final : public Score {
 // (W q)_j: the query alone says where to look (Luong et al., 2015, "location").
 class Location final : public Score {
  public:
+  static constexpr ScoreFacts facts = {.positions = true};
   Location(const Params& params, const ScoreSizes& s)
       : w_(params.add("W", {s.groups(), s.positions, s.query}, glorot_stack())) {
     require(s.positions > 0,
             "score 'location': wants the longest sentence as `positions`, given 0");
   }
-  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k, int64_t) const override {
+  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k,
+                                  const Positions&) const override {
     return ScoreTerms{.q = q, .k = by_position("location", w_, 0, k.size(2))};
   }
 
@@ -191,11 +224,13 @@ class Location final : public Score {
 // dynamic attention).
 class Factorized final : public Score {
  public:
+  static constexpr ScoreFacts facts = {.rank = true};
   Factorized(const Params& params, const ScoreSizes& s)
       : a_(params.add("A", {s.heads, s.query, rank(s)}, glorot_stack())),
         b_(params.add("B", {s.groups(), s.key, rank(s)}, glorot_stack())) {}
   Tensor prepare(const Tensor& keys) const override { return softmax(per_head(keys, b_)); }
-  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k, int64_t) const override {
+  std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k,
+                                  const Positions&) const override {
     return ScoreTerms{.form = ScoreForm::log_dot, .q = softmax(per_head(q, a_)), .k = k};
   }
 
@@ -205,38 +240,45 @@ class Factorized final : public Score {
 };
 
 template <class S>
-std::unique_ptr<Score> make(const Params& params, const ScoreSizes& sizes) {
-  return std::make_unique<S>(params, sizes);
+constexpr ScoreRow row(const char* name, const char* formula, const char* alias = nullptr) {
+  return {name, formula,
+          [](const Params& params, const ScoreSizes& sizes) -> std::unique_ptr<Score> {
+            return std::make_unique<S>(params, sizes);
+          },
+          S::facts, alias};
 }
 
 constexpr ScoreRow kScores[] = {
-    {"additive", "v^T tanh(W q + U k)", make<Additive>},
-    {"tanh", "tanh(w1 k + w2 q)", make<Tanh>},
-    {"bilinear", "q^T W k, or q^T A B^T k by rank", make<Bilinear>, true},
-    {"dot", "q^T k", make<Dot>},
-    {"scaled_dot", "q^T k / sqrt(d)", make<ScaledDot>},
-    {"cosine", "gain cos(q, k)", make<Cosine>},
-    {"static", "W[i, j] by position, or W1 W2 by rank", make<Static>, true},
-    {"location", "(W q)_j", make<Location>},
-    {"factorized", "log(softmax(q A) . softmax(k B))", make<Factorized>, true},
+    row<Additive>("additive", "v^T tanh(W q + U k)", "concat"),
+    row<Tanh>("tanh", "tanh(w1 k + w2 q)"),
+    row<Bilinear>("bilinear", "q^T W k, or q^T A B^T k by rank", "general"),
+    row<Dot>("dot", "q^T k"),
+    row<ScaledDot>("scaled_dot", "q^T k / sqrt(d)"),
+    row<Cosine>("cosine", "gain cos(q, k)"),
+    row<Static>("static", "W[i, j] by position, or W1 W2 by rank"),
+    row<Location>("location", "(W q)_j"),
+    row<Factorized>("factorized", "log(softmax(q A) . softmax(k B))"),
 };
 
 }  // namespace
 
 std::span<const ScoreRow> score_table() { return kScores; }
 
+const ScoreRow& score_row(const std::string& name) {
+  std::vector<std::string> names;
+  for (const ScoreRow& row : kScores) {
+    if (row.name == name || (row.alias && row.alias == name)) return row;
+    names.emplace_back(row.name);
+  }
+  fail(unknown_name("score", name, names));
+}
+
 std::unique_ptr<Score> make_score(const std::string& name, const Params& params,
                                   const ScoreSizes& sizes) {
   require(sizes.heads > 0 && sizes.groups() > 0 && sizes.heads % sizes.groups() == 0, "score '",
           name, "': ", sizes.heads, " query heads cannot share ", sizes.groups(),
           " key heads evenly");
-  const std::string known = name == "concat" ? "additive" : name == "general" ? "bilinear" : name;
-  std::vector<std::string> names;
-  for (const ScoreRow& row : kScores) {
-    if (row.name == known) return row.make(params, sizes);
-    names.emplace_back(row.name);
-  }
-  fail(unknown_name("score", name, names));
+  return score_row(name).make(params, sizes);
 }
 
 // ---- the definition in plain ops
@@ -269,8 +311,8 @@ Tensor composed_scores(const ScoreTerms& t) {
   return t.bias ? s + *t.bias : s;
 }
 
-Tensor Score::operator()(const Tensor& q, const Tensor& k, int64_t first) const {
-  const std::optional<ScoreTerms> t = terms(q, k, first);
+Tensor Score::operator()(const Tensor& q, const Tensor& k, const Positions& at) const {
+  const std::optional<ScoreTerms> t = terms(q, k, at);
   require(t.has_value(), "score: a class must override terms() or operator()");
   return composed_scores(*t);
 }

@@ -3,6 +3,8 @@
 //
 // A new score is one class and one row of the table in score.cpp, or no row at all if it lives
 // outside of heed: docs/recipes/add-a-score.md.
+//
+// Threads: what is made does not change; it may be called from any number at once.
 #pragma once
 
 #include <memory>
@@ -10,6 +12,7 @@
 #include <span>
 #include <string>
 
+#include "heed/attention/positions.h"
 #include "heed/nn/module.h"
 #include "heed/ops/ops.h"
 
@@ -35,6 +38,14 @@ struct ScoreTerms {
   std::optional<Tensor> bias = {};  // added: [1, H, Tq, Tk]
 };
 
+// What others must know of a score before there is one: each class says it of itself.
+struct ScoreFacts {
+  bool equal_sizes = false;  // queries and keys must have one size
+  bool positions = false;    // made for so many positions, ScoreSizes::positions
+  bool parameters = true;    // has some of its own: then it is computed in f32
+  bool rank = false;         // ScoreSizes::rank makes it another
+};
+
 // A score overrides prepare() where something depends on the key alone, and one of the other two:
 // terms(), if it can be written in a form of the fused kernel, or operator(), in plain ops.
 class Score {
@@ -44,22 +55,22 @@ class Score {
   // What is computed once for each key: [B, G, Tk, key] -> [B, G, Tk, any].
   virtual Tensor prepare(const Tensor& keys) const { return keys; }
 
-  // Scores [B or 1, H, Tq, Tk] of q [B, H, Tq, query] against prepared keys. `first` is the
-  // position of the first query; that of the first key is 0.
-  virtual Tensor operator()(const Tensor& q, const Tensor& k, int64_t first) const;
+  // Scores [B or 1, H, Tq, Tk] of q [B, H, Tq, query] against prepared keys. `at`: where the
+  // queries stand.
+  virtual Tensor operator()(const Tensor& q, const Tensor& k, const Positions& at) const;
 
   // The same in a form of the fused kernel.
   virtual std::optional<ScoreTerms> terms(const Tensor& /*q*/, const Tensor& /*k*/,
-                                          int64_t /*first*/) const {
+                                          const Positions& /*at*/) const {
     return std::nullopt;
   }
 
-  // Of v . tanh(q W + k) with one head, W [1, query, n] and v [1, n]: for a decoder that computes
-  // the score itself (ops/decoder.h).
-  struct Additive {
+  // The form of the fused recurrent decoder, which computes the score itself (ops/decoder.h):
+  // v . tanh(q W + k) with one head, W [1, query, n] and v [1, n].
+  struct DecoderForm {
     Tensor w, v;
   };
-  virtual std::optional<Additive> additive() const { return std::nullopt; }
+  virtual std::optional<DecoderForm> decoder_form() const { return std::nullopt; }
 };
 
 // The scores that terms stand for, by plain ops, which keep [B, H, Tq, Tk] (additive: times n).
@@ -71,13 +82,16 @@ struct ScoreRow {
   const char* name;
   const char* formula;
   std::unique_ptr<Score> (*make)(const Params& params, const ScoreSizes& sizes);
-  bool has_rank = false;  // whether ScoreSizes::rank makes it another
+  ScoreFacts facts;
+  const char* alias = nullptr;  // another name
 };
 std::span<const ScoreRow> score_table();
 
-// The score with this name: one of the table's, or the alias `concat` (additive, written as w2^T
-// tanh(W1 [q; k]) with W1 = [W U]), `general` (bilinear). Its parameters are added to `params`.
-// Throws Error that names the nearest.
+// The row with this name or alias: `concat` is additive, written as w2^T tanh(W1 [q; k]) with W1 =
+// [W U], `general` is bilinear. Throws Error that names the nearest.
+const ScoreRow& score_row(const std::string& name);
+
+// The score of that row. Its parameters are added to `params`.
 std::unique_ptr<Score> make_score(const std::string& name, const Params& params,
                                   const ScoreSizes& sizes);
 

@@ -2,6 +2,8 @@
 //
 // Soft weights mix all values; hard ones take exactly one, which has no derivative, so that they
 // are trained by an estimate; sparse ones lie between, many of them exactly zero.
+//
+// Threads: may be called from any number at once, each in its own context or in the default one.
 #pragma once
 
 #include <optional>

@@ -2,6 +2,8 @@
 //
 // In files they are written in Pharaoh's form, one line a pair: "0-0 1-2 2-1", source first,
 // counted from 0.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <cstdint>

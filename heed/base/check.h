@@ -6,6 +6,8 @@
 //     system's own words;
 //   ours: HEED_ASSERT aborts with file and line, in debug builds only.
 // A message says who complains, what was given, what was wanted and, where it helps, what to do.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <sstream>

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -21,8 +22,6 @@ namespace {
 // Looks at a condition this often before sleeping: about 100 microseconds, a few times the cost of
 // a wake-up (20 to 30 for each side). Longer would burn a core that another process could use.
 constexpr int kLooks = 2000;
-
-thread_local bool inside_parallel = false;
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -45,11 +44,68 @@ int cores_of_process() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-class Pool {
- public:
-  Pool() : limit_(cores_of_process()) {}
+constexpr std::align_val_t kAlign{64};
 
-  ~Pool() {
+// The workspaces of a pool: what a thread gives back, the next one takes.
+struct Workspaces {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Workspace>> all;
+  std::vector<Workspace*> free;
+
+  Workspace* take() {
+    const std::lock_guard lock(mutex);
+    if (free.empty()) return all.emplace_back(std::make_unique<Workspace>()).get();
+    Workspace* const found = free.back();
+    free.pop_back();
+    return found;
+  }
+  void give_back(Workspace* workspace) {
+    const std::lock_guard lock(mutex);
+    free.push_back(workspace);
+  }
+};
+
+// What a thread is to the pool that it uses.
+struct Seat {
+  ThreadPool* pool = nullptr;  // null: the process's
+  std::shared_ptr<Workspaces> from = nullptr;
+  Workspace* workspace = nullptr;  // once it was asked for
+  bool inside = false;             // of a job
+
+  void leave() {
+    if (workspace) from->give_back(workspace);
+    workspace = nullptr, from = nullptr;
+  }
+};
+struct SeatOfThread : Seat {
+  ~SeatOfThread() { leave(); }
+};
+thread_local SeatOfThread seat;
+
+}  // namespace
+
+void Workspace::Free::operator()(void* p) const { ::operator delete(p, kAlign); }
+
+void* Workspace::at_least(int block, size_t bytes) {
+  if (bytes > size_[block]) {
+    data_[block].reset();
+    size_[block] = 0;
+    data_[block].reset(::operator new(bytes, kAlign));
+    size_[block] = bytes;
+  }
+  return data_[block].get();
+}
+
+size_t Workspace::bytes() const {
+  size_t sum = 0;
+  for (const size_t size : size_) sum += size;
+  return sum;
+}
+
+struct ThreadPool::Inside {
+  Inside(ThreadPool& pool, int threads) : pool_(pool), limit_(threads) {}
+
+  ~Inside() {
     stop_ = true;
     epoch_.fetch_add(1);
     epoch_.notify_all();
@@ -66,7 +122,7 @@ class Pool {
   void run(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
     const int64_t chunks = chunk_count(n, grain);
     std::unique_lock lock(mutex_, std::defer_lock);
-    const bool alone = chunks == 1 || limit_ == 1 || inside_parallel || chunks > UINT32_MAX;
+    const bool alone = chunks == 1 || limit_ == 1 || seat.inside || chunks > UINT32_MAX;
     if (alone || !lock.try_lock()) {
       for (int64_t begin = 0; begin < n; begin += grain) body(begin, std::min(n, begin + grain));
       return;
@@ -81,22 +137,21 @@ class Pool {
     ticket_.store(uint64_t{job_} << 32 | chunks_, std::memory_order_release);
     epoch_.fetch_add(1);
     epoch_.notify_all();
-    inside_parallel = true;
+    seat.inside = true;
     take_chunks();
-    inside_parallel = false;
+    seat.inside = false;
     if (!look_for([&] { return done_.load(std::memory_order_acquire) == chunks_; }))
       for (uint32_t seen; (seen = done_.load(std::memory_order_acquire)) != chunks_;)
         done_.wait(seen);
   }
 
- private:
   void start_workers() {
     while (static_cast<int>(workers_.size()) < limit_ - 1)
       workers_.emplace_back([this, index = static_cast<int>(workers_.size())] { work(index); });
   }
 
   void work(int index) {
-    inside_parallel = true;
+    seat.pool = &pool_, seat.inside = true;
     uint32_t seen = 0;
     while (true) {
       if (!look_for([&] { return epoch_.load(std::memory_order_acquire) != seen; }))
@@ -119,6 +174,8 @@ class Pool {
     }
   }
 
+  ThreadPool& pool_;
+  const std::shared_ptr<Workspaces> workspaces_ = std::make_shared<Workspaces>();
   std::mutex mutex_;  // held by whoever runs a job
   std::atomic<int> limit_;
   std::vector<std::thread> workers_;
@@ -133,23 +190,63 @@ class Pool {
   alignas(64) std::atomic<uint32_t> done_ = 0;
 };
 
-Pool& pool() {
-  static Pool instance;
-  return instance;
+namespace {
+
+int checked(int count) {
+  require(count >= 1 && count <= 1024, "set_threads: wanted 1 to 1024 threads, given ", count);
+  return count;
 }
 
 }  // namespace
 
-int threads() { return pool().limit(); }
+ThreadPool::ThreadPool(int threads)
+    : inside_(
+          std::make_unique<Inside>(*this, threads == 0 ? cores_of_process() : checked(threads))) {}
+ThreadPool::~ThreadPool() = default;
+int ThreadPool::threads() const { return inside_->limit(); }
+void ThreadPool::set_threads(int count) { inside_->set_limit(checked(count)); }
 
-void set_threads(int count) {
-  require(count >= 1 && count <= 1024, "set_threads: wanted 1 to 1024 threads, given ", count);
-  pool().set_limit(count);
+void ThreadPool::run(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
+  if (n <= 0) return;
+  inside_->run(n, std::max<int64_t>(1, grain), body);
 }
 
+int64_t ThreadPool::workspace_bytes() const {
+  const std::lock_guard lock(inside_->workspaces_->mutex);
+  size_t sum = 0;
+  for (const auto& workspace : inside_->workspaces_->all) sum += workspace->bytes();
+  return static_cast<int64_t>(sum);
+}
+
+ThreadPool& ThreadPool::process() {
+  static ThreadPool pool;
+  return pool;
+}
+ThreadPool& ThreadPool::current() { return seat.pool ? *seat.pool : process(); }
+
+struct UsePool::Saved {
+  Seat seat;
+};
+UsePool::UsePool(ThreadPool& pool) : previous_(std::make_unique<Saved>(Saved{seat})) {
+  static_cast<Seat&>(seat) = {.pool = &pool, .inside = previous_->seat.inside};
+}
+UsePool::~UsePool() {
+  seat.leave();
+  static_cast<Seat&>(seat) = previous_->seat;
+}
+
+Workspace& workspace() {
+  if (!seat.workspace) {
+    seat.from = ThreadPool::current().inside_->workspaces_;
+    seat.workspace = seat.from->take();
+  }
+  return *seat.workspace;
+}
+
+int threads() { return ThreadPool::current().threads(); }
+void set_threads(int count) { ThreadPool::current().set_threads(count); }
 void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
-  if (n <= 0) return;
-  pool().run(n, std::max<int64_t>(1, grain), body);
+  ThreadPool::current().run(n, grain, body);
 }
 
 }  // namespace heed

@@ -3,6 +3,8 @@
 // Tables are of Unicode 15.0 (unicode_tables.inc, made by tools/make-unicode-tables). Nothing here
 // depends on a locale. White space (of all scripts; words.h has that of ASCII) and lower case are
 // those of Python's str, since the definitions of the metrics rest on them.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,7 @@
 // Words as data has them: what stands between ASCII whitespace, the convention of Pharaoh files and
 // of every aligner. Other spaces of Unicode are part of a word (base/unicode.h knows them).
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,7 @@
 // Word alignments (base/alignment.h) between the pieces that models see and the words that people
 // see.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // A number that tells rows of ids apart (FNV-1a, 64 bits).
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // SentencePiece as a Tokenizer: the two rows of the table of kinds that need the library.
+//
+// Threads: what is made does not change; it may be called from any number at once.
 #pragma once
 
 #include <filesystem>

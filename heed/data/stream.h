@@ -1,4 +1,6 @@
 // Random numbers for a position in a corpus: the same whoever draws them and when.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <array>

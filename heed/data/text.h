@@ -1,5 +1,7 @@
 // The few things data does with bare text. A word, here and in alignments, is what stands between
 // ASCII whitespace (base/words.h).
+//
+// Threads: an object serves one at a time; different ones are independent.
 #pragma once
 
 #include <cstdint>

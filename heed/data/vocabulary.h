@@ -2,6 +2,9 @@
 //
 // On disk: a UTF-8 file, one entry a line; the line's number, from 0, is the id. The first four
 // are the special ones.
+//
+// Threads: a value; different ones may be used by different threads, one by many that only read
+// it.
 #pragma once
 
 #include <cstdint>

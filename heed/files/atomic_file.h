@@ -5,6 +5,8 @@
 // opens the target, at any moment and after any crash, sees the old file or the new one, and a
 // mapping of the old one stays whole. What a killed process leaves behind is a file named
 // "<target>.tmp-<process>-<number>", which nobody reads and anybody may delete.
+//
+// Threads: an object serves one at a time; different ones are independent.
 #pragma once
 
 #include <cstddef>

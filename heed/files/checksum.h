@@ -1,4 +1,6 @@
 // What tells a file from a damaged copy of it.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <filesystem>

@@ -2,6 +2,8 @@
 //
 // A record is, little-endian: u64 length, u32 masked CRC-32C of these eight bytes, the data, u32
 // masked CRC-32C of the data (TFRecord). The data is an Event in Protocol Buffers' encoding.
+//
+// Threads: an object serves one at a time; different ones are independent.
 #pragma once
 
 #include <cstdint>

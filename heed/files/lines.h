@@ -5,6 +5,8 @@
 // less a "\r" at its end (files from Windows); the byte order mark that some editors put at the
 // beginning of a file is dropped. Nothing else is changed: whether the text is UTF-8 is for the
 // caller to ask (base/unicode.h).
+//
+// Threads: an object serves one at a time; different ones are independent.
 #pragma once
 
 #include <cstdint>

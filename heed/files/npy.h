@@ -1,4 +1,6 @@
 // NumPy's file format for one array (version 1.0), so that vectors can be read with numpy.load().
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <cstdint>

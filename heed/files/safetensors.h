@@ -7,6 +7,8 @@
 //
 // A file is checked wholly before anything of it is returned, so what has been returned can be
 // used without further checks of sizes. The format: github.com/huggingface/safetensors.
+//
+// Threads: what is made does not change; it may be called from any number at once.
 #pragma once
 
 #include <cstddef>

@@ -352,11 +352,12 @@ HEED_KERNEL(ScatterAdd);
 
 // Rotary positions (RoPE, Su et al., 2021): each pair (x_i, x_{i+n/2}) of a row at position p is
 // rotated by p * base^(-2i/n); `backward` rotates the other way, which is the gradient. Row (b, t,
-// h) of x[batch, length, heads, n] is at position *first + t.
+// h) of x[batch, length, heads, n] is at position first[b * first_step] + t.
 template <class T>
 struct Rotary {
   int64_t batch, length, heads, n;
-  const Id* first;  // in the device's memory: every step of a decoder has another
+  const Id* first;     // in the device's memory: every step of a decoder has another
+  int64_t first_step;  // 0: one for all sentences, 1: one for each
   Wide<T> base;
   bool backward;
   const T* x;
@@ -364,42 +365,46 @@ struct Rotary {
 };
 HEED_KERNEL(Rotary);
 
-// ---- a decoder's key/value cache (KV cache): arrays [rows, outer, room, n] with space for `room`
-// positions, the first of which are filled. How many lies in the device's memory, since every step
-// has another.
+// ---- a decoder's KV cache: arrays [rows, outer, capacity, n], of whose positions the first so
+// many are set, in each row its own number. Numbers of positions lie in the device's memory, since
+// every step has others.
 
-// y[i] = x[from[i]], of every row the first *length positions, for many arrays at once. Rows come
-// in groups; y may be x where from[i] lies in the group of i.
+// y[to[i]] = x[from[i]], of row i the first length[i / group] positions, for many arrays at once.
+// Rows come in groups; y may be x where from[i] lies in the group of i. Without `to` row i goes to
+// row i; with it groups are single rows, and a negative one goes nowhere.
 inline constexpr int64_t kMaxGroup = 96;
 template <class T>
 struct MovePart {
   int64_t outer, n;
   const T* x;
-  int64_t x_room;
+  int64_t x_capacity;
   T* y;
-  int64_t y_room;
+  int64_t y_capacity;
 };
 template <class T>
 struct MoveRows {
   int64_t groups, group;  // on a GPU at most kMaxGroup rows in one
   const Id* from;         // [groups * group]
-  const Id* length;
+  const Id* to;           // the same, or null
+  const Id* length;       // [groups]
   int count;
   MovePart<T> part[kMaxParts];
 };
 HEED_F32_KERNEL(MoveRows);
 
-// y[i, *at + j] = x[i, j]: x [rows, positions, n] into y [rows, room, n], for many arrays at once.
+// y[i, o, at[i] + j] = x[i, o, j]: x [rows, outer, positions, n] into y [rows, outer, capacity, n],
+// for many arrays at once.
 template <class T>
 struct AppendPart {
-  int64_t rows, positions, n;
+  int64_t outer, positions, n;
   const T* x;
   T* y;
-  int64_t room;
+  int64_t capacity;
 };
 template <class T>
 struct AppendRows {
-  const Id* at;
+  int64_t rows;
+  const Id* at;  // [rows]
   int count;
   AppendPart<T> part[kMaxParts];
 };

@@ -1,4 +1,7 @@
 // What a kernel sees of memory: bare pointers, sizes and strides. No tensors here.
+//
+// Threads: a value; different ones may be used by different threads, one by many that only read
+// it.
 #pragma once
 
 #include <bit>
@@ -25,8 +28,10 @@ namespace kernels {
 // What chooses the device in run(device, kernel). On a GPU kernels run in the order of their
 // stream.
 struct Cpu {};
+class CudaState;  // kernels/cuda/state.h
 struct Cuda {
   void* stream = nullptr;  // a cudaStream_t
+  CudaState* state = nullptr;
 };
 
 // What sums, parameters and statistics beside elements of type T are held in: f32 beside bf16, as

@@ -48,32 +48,34 @@ Layer layer_from(const std::string& text) {
   return Layer::at(number);
 }
 
-Embedder::Embedder(const std::filesystem::path& folder)
-    : own_(std::make_unique<ModelFolder>(open_model(folder))), model_(own_.get()) {
-  require(!is_language_model(model_->config) || is_bidirectional_language_model(model_->config),
-          folder.string(), ": a language model in one direction, which knows of a word only what ",
+Embedder::Embedder(const std::filesystem::path& folder) : Embedder(LoadedModel::open(folder)) {}
+Embedder::Embedder(const ModelFolder& folder) : Embedder(LoadedModel::borrow(folder)) {}
+Embedder::Embedder(std::shared_ptr<const LoadedModel> model) : model_(std::move(model)) {
+  const ModelConfig& config = this->model().config;
+  require(!is_language_model(config) || is_bidirectional_language_model(config),
+          this->model().path.string(),
+          ": a language model in one direction, which knows of a word only what ",
           "stands before it; train one in both (heed lm train --preset elmo), or a translator");
 }
 
 int64_t Embedder::layers() const {
-  const ModelConfig& c = model_->config;
+  const ModelConfig& c = model().config;
   return is_language_model(c) ? c.decoder_layers : c.encoder_layers;
 }
 
 Layer Embedder::usual() const {
-  return is_language_model(model_->config) ? Layer::mix() : Layer::at(layers());
+  return is_language_model(model().config) ? Layer::mix() : Layer::at(layers());
 }
 
 std::vector<WordVectors> Embedder::embed(const std::vector<std::string>& lines, Layer layer) const {
   require(!layer.number || (*layer.number >= 0 && *layer.number <= layers()), "embed: layer ",
           layer.number.value_or(0), " of a model that has 0 (the table) to ", layers());
-  require(layer.number || is_language_model(model_->config),
+  require(layer.number || is_language_model(model().config),
           "embed: a translator's encoder has learned no mix of its layers; choose one from 0 (the ",
           "table) to ", layers());
-  const NoTape off;
-  const Tokenizer& tokenizer = *model_->tokenizers.source;
+  const Tokenizer& tokenizer = *model().tokenizers.source;
   const SpecialIds special = tokenizer.special();
-  const int64_t most = longest_sentence(model_->config).value_or(100'000);
+  const int64_t most = longest_sentence(model().config).value_or(100'000);
   std::vector<Sentence> sentences;
   std::vector<size_t> order;
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -101,8 +103,9 @@ std::vector<WordVectors> Embedder::embed(const std::vector<std::string>& lines, 
       rows.insert(rows.end(), width - s.size() - 1, special.pad);
       source.lengths.push_back(static_cast<Id>(s.size() + 1));
     }
+    const LoadedModel::Turn turn(*model_);
     source.ids = ids(rows, {static_cast<int64_t>(end - at), static_cast<int64_t>(width)});
-    const WordLayers found = model_->model->word_layers(source, special.begin);
+    const WordLayers found = model().model->word_layers(source, special.begin);
     const Tensor x =
         to(contiguous(layer.number ? found.layers[static_cast<size_t>(*layer.number)] : *found.mix),
            Device::cpu);

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/translation/model_folder.h"
+#include "heed/translation/loaded_model.h"
 
 namespace heed {
 
@@ -39,8 +39,9 @@ struct WordVectors {
 class Embedder {
  public:
   explicit Embedder(const std::filesystem::path& folder);
-  // Borrows a model that is being trained.
-  explicit Embedder(const ModelFolder& folder) : model_(&folder) {}
+  explicit Embedder(std::shared_ptr<const LoadedModel> model);
+  // Borrows a model that is being trained: for one thread.
+  explicit Embedder(const ModelFolder& folder);
 
   // In the order of the lines; the result of one does not depend on the others. An empty line has
   // no vectors.
@@ -53,11 +54,10 @@ class Embedder {
   Layer usual() const;
   // Layers above the table.
   int64_t layers() const;
-  const ModelFolder& model() const { return *model_; }
+  const ModelFolder& model() const { return model_->folder(); }
 
  private:
-  std::unique_ptr<ModelFolder> own_;
-  const ModelFolder* model_;
+  std::shared_ptr<const LoadedModel> model_;
 };
 
 double cosine(std::span<const float> a, std::span<const float> b);

@@ -36,24 +36,19 @@ TextScore& TextScore::operator+=(const TextScore& o) {
   return *this;
 }
 
-LanguageModel::LanguageModel(const std::filesystem::path& folder)
-    : own_(std::make_unique<ModelFolder>(open_model(folder))),
-      model_(own_.get()),
-      decoder_(std::make_unique<Decoder>(*model_->model)) {
-  require(is_language_model(model_->config), folder.string(),
+LanguageModel::LanguageModel(std::shared_ptr<const LoadedModel> model) : model_(std::move(model)) {
+  require(is_language_model(this->model().config), this->model().path.string(),
           ": a translator, not a language model; see 'heed translate'");
 }
-
+LanguageModel::LanguageModel(const std::filesystem::path& folder)
+    : LanguageModel(LoadedModel::open(folder)) {}
 LanguageModel::LanguageModel(const ModelFolder& folder)
-    : model_(&folder), decoder_(std::make_unique<Decoder>(*folder.model)) {
-  require(is_language_model(folder.config), folder.path.string(),
-          ": a translator, not a language model");
-}
+    : LanguageModel(LoadedModel::borrow(folder)) {}
 
 // ---- scoring
 
 std::vector<double> LanguageModel::log_probabilities(const std::vector<Row>& rows) const {
-  const NoTape off;
+  const LoadedModel::Turn turn(*model_);
   const SpecialIds special = tokenizer().special();
   size_t longest = 0;
   for (const Row& r : rows) longest = std::max(longest, r.out.size());
@@ -64,9 +59,9 @@ std::vector<double> LanguageModel::log_probabilities(const std::vector<Row>& row
     in.insert(in.end(), longest - r.out.size(), special.pad);
   }
   const int64_t B = static_cast<int64_t>(rows.size()), T = static_cast<int64_t>(longest);
-  const TeacherForced forced = model_->model->forward(no_source(B), ids(in, {B, T}), false);
+  const TeacherForced forced = model().model->forward(no_source(B), ids(in, {B, T}), false);
   const Tensor all = to(
-      contiguous(log_softmax(linear(forced.hidden, model_->model->output_weight()))), Device::cpu);
+      contiguous(log_softmax(linear(forced.hidden, model().model->output_weight()))), Device::cpu);
   const float* at = all.data<float>();
   std::vector<double> out;
   for (const Row& r : rows) {
@@ -209,7 +204,6 @@ std::vector<TextScore> LanguageModel::score_lines(const std::vector<std::string>
 }
 
 ReadText LanguageModel::read(const std::string& text, bool want_weights, int64_t line) const {
-  const NoTape off;
   want_utf8(text, "", line);
   const SpecialIds special = tokenizer().special();
   ReadText r{.in = {special.begin}, .out = tokenizer().encode(text).ids, .log_probability = {}};
@@ -219,13 +213,19 @@ ReadText LanguageModel::read(const std::string& text, bool want_weights, int64_t
   if (of_lines()) r.out.push_back(special.end);
   r.in.insert(r.in.end(), r.out.begin(), r.out.end() - 1);
   const int64_t T = static_cast<int64_t>(r.in.size());
-  TeacherForced forced = model_->model->forward(no_source(1), ids(r.in, {1, T}), want_weights);
-  const Tensor all = to(
-      contiguous(log_softmax(linear(forced.hidden, model_->model->output_weight()))), Device::cpu);
-  for (int64_t t = 0; t < T; ++t)
-    r.log_probability.push_back(
-        double(all.data<float>()[t * all.size(2) + r.out[static_cast<size_t>(t)]]));
-  r.weights = std::move(forced.weights);
+  {
+    const LoadedModel::Turn turn(*model_);
+    TeacherForced forced = model().model->forward(no_source(1), ids(r.in, {1, T}), want_weights);
+    const Tensor all =
+        to(contiguous(log_softmax(linear(forced.hidden, model().model->output_weight()))),
+           Device::cpu);
+    for (int64_t t = 0; t < T; ++t)
+      r.log_probability.push_back(
+          double(all.data<float>()[t * all.size(2) + r.out[static_cast<size_t>(t)]]));
+    r.weights = std::move(forced.weights);
+    for (Weights& w : r.weights) w.values = to(contiguous(w.values), Device::cpu);
+  }
+  for (Weights& w : r.weights) w.values = received(w.values);
   return r;
 }
 
@@ -250,7 +250,7 @@ std::vector<Generated> LanguageModel::generate(const std::string& prompt,
           " cannot give ", o.count, " texts; widen it, or sample");
   require(is_utf8(prompt), "generate: the prompt is not UTF-8");
   const std::vector<Id> begun = tokenizer().encode(prompt).ids;
-  const int64_t most = model_->config.positions - 1;  // begin has a position too
+  const int64_t most = model().config.positions - 1;  // begin has a position too
   std::vector<Text> all;
   for (int64_t i = 0; i < (o.search.sample ? o.count : 1); ++i)
     all.push_back({.ids = begun, .number = i});
@@ -281,7 +281,7 @@ std::vector<Generated> LanguageModel::generate(const std::string& prompt,
     }
     const std::vector<double> known =
         past > 0 ? log_probabilities(pasts) : std::vector<double>(going.size());
-    auto found = search(*decoder_, no_source(static_cast<int64_t>(going.size())), s);
+    auto found = search(model_->engine(), no_source(static_cast<int64_t>(going.size())), s);
     for (size_t i = 0; i < going.size(); ++i)
       for (const Hypothesis& h : found[i]) {
         Text t = going[i];

@@ -3,6 +3,8 @@
 //   const LanguageModel model("m");
 //   std::cout << model.score("To be, or not to be\n").nats_per_character();
 //   std::cout << model.generate("ROMEO:\n", {.search = {.beam = 1, .sample = true}})[0].text;
+//
+// All functions may be called from any number of threads at once. A copy shares the model.
 #pragma once
 
 #include <functional>
@@ -11,8 +13,7 @@
 #include <vector>
 
 #include "heed/data/text_corpus.h"
-#include "heed/search/decoder.h"
-#include "heed/translation/model_folder.h"
+#include "heed/translation/loaded_model.h"
 
 namespace heed {
 
@@ -59,7 +60,8 @@ struct Generated {
 class LanguageModel {
  public:
   explicit LanguageModel(const std::filesystem::path& folder);
-  // Borrows a model that is being trained.
+  explicit LanguageModel(std::shared_ptr<const LoadedModel> model);
+  // Borrows a model that is being trained: for one thread.
   explicit LanguageModel(const ModelFolder& folder);
 
   // Of a text; a model of lines takes each line by itself.
@@ -78,10 +80,10 @@ class LanguageModel {
   std::vector<Generated> generate(const std::string& prompt,
                                   const GenerateOptions& options = {}) const;
 
-  bool of_lines() const { return model_->config.reads == "lines"; }
-  int64_t context() const { return *longest_sentence(model_->config); }
-  const Tokenizer& tokenizer() const { return *model_->tokenizers.target; }
-  const ModelFolder& model() const { return *model_; }
+  bool of_lines() const { return model().config.reads == "lines"; }
+  int64_t context() const { return *longest_sentence(model().config); }
+  const Tokenizer& tokenizer() const { return *model().tokenizers.target; }
+  const ModelFolder& model() const { return model_->folder(); }
 
  private:
   // What is said of each row's pieces from `from` on.
@@ -100,9 +102,7 @@ class LanguageModel {
   template <class Next>
   TextScore score_stream(Next next_line, const ScoreOptions& options, const Place& place) const;
 
-  std::unique_ptr<ModelFolder> own_;
-  const ModelFolder* model_;
-  std::unique_ptr<Decoder> decoder_;  // its steps last from text to text
+  std::shared_ptr<const LoadedModel> model_;
 };
 
 }  // namespace heed

@@ -1,6 +1,8 @@
 // A test of vectors for words in their sentence: is the nearest other sentence with the same word
 // one in which it has the same sense? data/senses/senses.tsv has words of several senses, each in
 // several sentences of our own.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,8 @@
 // n-grams of several texts at once, as numbers: equal n-grams have equal numbers, from 0 on, so
 // that counting them is counting in an array. Orders are made one from another: an (n+1)-gram is an
 // n-gram and the symbol after it.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,8 @@
 // How the metrics cut a line into words. A tokenizer is part of a score's definition: the same
 // translation has another BLEU under another one, so these do exactly what sacreBLEU's do, its
 // surprises included.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <string>

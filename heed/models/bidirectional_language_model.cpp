@@ -115,8 +115,7 @@ WordLayers BidirectionalLanguageModel::word_layers(const Source& source, Id begi
 // ---- search
 
 State BidirectionalLanguageModel::start(const Source& source) const {
-  State state;
-  state.lengths = source.lengths;
+  State state(source);
   start_cells(forward_.cells, state);
   return state;
 }
@@ -125,7 +124,7 @@ Step BidirectionalLanguageModel::step(State& state, std::span<const Id> last,
                                       bool /*want_weights*/) const {
   const Tensor x = words_(ids(last, {static_cast<int64_t>(last.size())}));
   const Tensor s = step_cells(forward_.cells, state, x);
-  ++state.steps;
+  state.advance();
   return {.logits = linear(forward_.hidden(s, Activation::tanh), output_weight())};
 }
 

@@ -10,6 +10,8 @@
 //
 // As a translation model sees it, source and target are the same sentence. Search and scores go
 // forward.
+//
+// Threads: what is made does not change; it may be called from any number at once.
 #pragma once
 
 #include "heed/models/model.h"

@@ -1,4 +1,6 @@
 // A decoder's cells, one above the other, as a step finds and leaves them in a State.
+//
+// Threads: may be called from any number at once, each in its own context or in the default one.
 #pragma once
 
 #include "heed/models/model.h"

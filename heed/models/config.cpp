@@ -118,9 +118,12 @@ void check(const ModelConfig& c) {
   one_of("norm", c.norm, {"pre", "post"});
   one_of("position", c.position, {"sinusoidal", "learned", "rotary"});
   one_of("reads", c.reads, {"stream", "lines"});
-  std::vector<std::string> scores{"concat", "general"};
-  for (const ScoreRow& row : score_table()) scores.emplace_back(row.name);
-  if (c.family == "rnn") scores.emplace_back("none");
+  std::vector<std::string> scores;
+  for (const ScoreRow& row : score_table()) {
+    scores.emplace_back(row.name);
+    if (row.alias) scores.emplace_back(row.alias);
+  }
+  if (c.family == "rnn") scores.emplace_back(kNoScore);
   one_of("score", c.score, scores);
   weigh_kind(c.weigh);
   require(c.weigh != "reinforce", "config: weigh 'reinforce' needs a reward, which training a ",
@@ -165,7 +168,7 @@ void check(const ModelConfig& c) {
   require(c.reads == "lines",
           "config: a bidirectional language model is one of lines; reads cannot be '", c.reads,
           "'");
-  require(c.score == "none",
+  require(!has_attention(c),
           "config: a bidirectional language model has no attention; score cannot be '", c.score,
           "', only 'none'");
   require(
@@ -177,7 +180,7 @@ void check(const ModelConfig& c) {
 std::optional<int64_t> longest_sentence(const ModelConfig& c) {
   if (is_language_model(c)) return c.positions - (c.reads == "lines" ? 1 : 0);
   const bool learned = c.family == "transformer" && c.position == "learned";
-  if (!learned && c.score != "static" && c.score != "location") return std::nullopt;
+  if (!learned && !(has_attention(c) && score_row(c.score).facts.positions)) return std::nullopt;
   return c.positions - 1;
 }
 std::optional<int64_t> positions_of(const ModelConfig& c) {

@@ -1,5 +1,7 @@
 // What a model is made of, described once: flags, help, the file in the model's folder and the
 // check for unknown names all read this description.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <cstdint>
@@ -72,6 +74,9 @@ void fields(Config& c, F&& f) {
   f("reads", c.reads, "language models: a stream, or lines that each end");
 }
 
+// `score` of a model without attention.
+inline constexpr const char* kNoScore = "none";
+inline bool has_attention(const ModelConfig& c) { return c.score != kNoScore; }
 // Without an encoder there is no source: the model goes on with what it has said.
 inline bool is_language_model(const ModelConfig& c) { return c.encoder_layers == 0; }
 // Reads both ways, so it also gives vectors for words in their sentence.

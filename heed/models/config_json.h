@@ -11,6 +11,16 @@
 
 namespace heed {
 
+// JSON of a file that somebody else may have written: what is nested deeper than any of ours is
+// left out, since who writes it again, for a message, goes as deep. Discarded where it is no JSON.
+template <class Json>
+Json parse_json(const std::string& text) {
+  constexpr int kDeepest = 32;
+  return Json::parse(
+      text, [](int depth, typename Json::parse_event_t, Json&) { return depth < kDeepest; },
+      /*allow_exceptions=*/false);
+}
+
 template <class Config>
 std::string config_to_json(const Config& config) {
   nlohmann::ordered_json out;
@@ -21,7 +31,7 @@ std::string config_to_json(const Config& config) {
 // `where` stands at the head of every message. A key that is not there keeps its default.
 template <class Config>
 Config config_from_json(const std::string& text, const std::string& where) {
-  const auto given = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto given = parse_json<nlohmann::json>(text);
   require(given.is_object(), where, ": not a JSON object");
   Config config;
   std::vector<std::string> known;

@@ -19,6 +19,16 @@ Tensor as_ids(std::span<const Id> values) { return ids(values, {std::ssize(value
 
 }  // namespace
 
+std::vector<Id> State::row_positions(int64_t each) const {
+  std::vector<Id> out;
+  for (const Id p : positions) out.insert(out.end(), static_cast<size_t>(each), p);
+  return out;
+}
+
+void State::advance() {
+  for (Id& p : positions) ++p;
+}
+
 void State::choose(std::span<const Id> from, std::span<const Id> kept) {
   const NoTape off;
   if (!hypothesis.empty()) {
@@ -34,9 +44,13 @@ void State::choose(std::span<const Id> from, std::span<const Id> kept) {
   if (all) return;
   const Tensor where = as_ids(kept);
   for (auto& [name, x] : sentence) x = rows(x, where);
-  std::vector<Id> left;
-  for (const Id b : kept) left.push_back(lengths[static_cast<size_t>(b)]);
-  lengths = std::move(left);
+  const auto chosen = [&](const std::vector<Id>& of) {
+    std::vector<Id> out;
+    for (const Id b : kept) out.push_back(of[static_cast<size_t>(b)]);
+    return out;
+  };
+  lengths = chosen(lengths);
+  positions = chosen(positions);
 }
 
 WordLayers Model::word_layers(const Source&, Id) const {

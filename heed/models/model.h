@@ -1,8 +1,12 @@
 // A model that turns one sequence into another, as training and search see it. A language model is
 // one whose source is empty: ids [B, 0], all lengths 0.
 //
-// Training calls forward(): the whole target is known. Search calls start() and step(), and moves
-// hypotheses about in the State between steps; it knows nothing of what is in there.
+// Training calls forward(), which is teacher forcing: the whole target is known. Search calls
+// start() and step(), and moves hypotheses about in the State between steps; it knows nothing of
+// what is in there.
+//
+// A model does not change: all its functions may be called from many threads at once, each in a
+// context of its own (tensor/context.h), unless somebody trains it meanwhile.
 #pragma once
 
 #include <map>
@@ -12,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/attention/multi_head.h"
+#include "heed/attention/kv_cache.h"
 #include "heed/models/config.h"
 
 namespace heed {
@@ -22,16 +26,25 @@ struct Source {
   std::vector<Id> lengths;  // [B]
 };
 
-// What a decoder remembers between steps. Row b K + k of a hypothesis' entry belongs to hypothesis
-// k of sentence b; entries of sentences are shared by their hypotheses.
+// What a decoder keeps between steps. Row b K + k of a hypothesis' entry belongs to hypothesis k of
+// sentence b; entries of sentences are shared by their hypotheses. Each sentence has a position of
+// its own: sentences that began at different times take a step together.
 struct State {
-  std::map<std::string, Tensor> sentence;      // [B, ...]
-  std::map<std::string, Tensor> hypothesis;    // [B K, ...]
+  State() = default;
+  explicit State(const Source& source)  // before the first step
+      : lengths(source.lengths), positions(source.lengths.size(), 0) {}
+
+  // [B, n], or [B, G, Ts, n] of which a sentence's first `length` along Ts are read.
+  std::map<std::string, Tensor> sentence;
+  std::map<std::string, Tensor> hypothesis;    // [B K, n]
   std::map<std::string, KeyValueCache> cache;  // by hypothesis
   std::vector<Id> lengths;                     // [B]: of the sources
-  int64_t steps = 0;
+  std::vector<Id> positions;                   // [B]: steps taken so far
 
   int64_t sentences() const { return static_cast<int64_t>(lengths.size()); }
+  // Of every row, for `each` hypotheses of a sentence.
+  std::vector<Id> row_positions(int64_t each) const;
+  void advance();  // all positions by one
   // Hypothesis i becomes what hypothesis from[i] was, sentence j what sentence kept[j] was. Counts
   // may change: so beams begin, and finished sentences leave.
   void choose(std::span<const Id> from, std::span<const Id> kept);
@@ -79,7 +92,7 @@ class Model {
                                 bool want_weights) const = 0;
 
   virtual State start(const Source& source) const = 0;
-  // One further word of every hypothesis; `last` is the one before, [B K].
+  // One further token of every hypothesis; `last` is the one before, [B K]. Advances the state.
   virtual Step step(State& state, std::span<const Id> last, bool want_weights) const = 0;
 
   // [D, V].

@@ -1,7 +1,6 @@
 #include "heed/models/recurrent.h"
 
 #include "heed/ops/decoder.h"
-#include "heed/tensor/graph.h"
 
 namespace heed {
 namespace {
@@ -11,12 +10,11 @@ int64_t memory_size(const ModelConfig& c) { return c.bidirectional ? 2 * c.size 
 // Several heads each have a projection; so have scores that want queries and keys of one size,
 // where the states of two directions are longer than the decoder's.
 bool projects(const ModelConfig& c) {
-  const bool one_size = c.score == "dot" || c.score == "scaled_dot" || c.score == "cosine";
-  return c.heads > 1 || (one_size && c.bidirectional);
+  return c.heads > 1 || (c.bidirectional && score_row(c.score).facts.equal_sizes);
 }
 // What a read gives: the mean of encoder states, or its projection.
 int64_t context_size(const ModelConfig& c) {
-  return c.score == "none" ? 0 : projects(c) ? c.size : memory_size(c);
+  return !has_attention(c) ? 0 : projects(c) ? c.size : memory_size(c);
 }
 int64_t hidden_in(const ModelConfig& c) {
   const bool words = c.wiring == "before";
@@ -104,9 +102,9 @@ WordLayers RecurrentModel::word_layers(const Source& source, Id) const {
   return out;
 }
 
-// Hypotheses of a sentence are queries of the same memory.
+// Hypotheses of a sentence are queries of the same memory, at the same position.
 RecurrentModel::Read RecurrentModel::read(const Memory& memory, const Tensor& query,
-                                          int64_t position, bool want_weights) const {
+                                          const Positions& position, bool want_weights) const {
   const int64_t B = static_cast<int64_t>(memory.lengths.size()), rows = query.size(0), K = rows / B;
   const AttendOptions options{
       .mask = Mask::padding(memory.lengths),
@@ -114,33 +112,24 @@ RecurrentModel::Read RecurrentModel::read(const Memory& memory, const Tensor& qu
       .first = position,
       .dropout = config_.attention_dropout,
       .want_weights = want_weights};
-  // A score that looks at the query's position: all hypotheses are at the same one.
-  const int64_t at_once = config_.score == "static" ? 1 : K;
-  const Tensor by_sentence = reshape(query, {B, K, query.size(1)});
-  std::vector<Tensor> contexts, weights;
-  for (int64_t k = 0; k < K; k += at_once) {
-    const Tensor x = at_once == K ? by_sentence : slice(by_sentence, 1, k, k + 1);
-    if (multi_) {
-      MultiHead::Output out = (*multi_)(x, *memory.kv, options);
-      contexts.push_back(out.y);
-      if (want_weights) weights.push_back(*out.attended.weights);
-    } else {
-      const Tensor q = reshape(x, {B, 1, at_once, query.size(1)});
-      Attended out = attend(*score_, q, memory.kv->keys, memory.kv->values, options);
-      contexts.push_back(reshape(out.context, {B, at_once, context_size(config_)}));
-      if (want_weights) weights.push_back(*out.weights);
-    }
+  Attended read;
+  Tensor context;
+  if (multi_) {
+    MultiHead::Output out = (*multi_)(reshape(query, {B, K, query.size(1)}), *memory.kv, options);
+    context = out.y, read = std::move(out.attended);
+  } else {
+    read = attend(*score_, reshape(query, {B, 1, K, query.size(1)}), memory.kv->keys,
+                  memory.kv->values, options);
+    context = read.context;
   }
-  Read out{.context = reshape(concat(contexts, 1), {rows, context_size(config_)}), .weights = {}};
-  if (want_weights) {
-    const Tensor all = concat(weights, 2);  // [B, H, K, Ts]
-    out.weights = reshape(transpose(all, 1, 2), {rows, all.size(1), all.size(3)});
-  }
+  Read out{.context = reshape(context, {rows, context_size(config_)}), .weights = {}};
+  if (const auto& w = read.weights)  // [B, H, K, Ts]
+    out.weights = reshape(transpose(*w, 1, 2), {rows, w->size(1), w->size(3)});
   return out;
 }
 
 RecurrentModel::Read RecurrentModel::advance(const Memory& memory, Decoder& decoder,
-                                             const Tensor& gates, int64_t position,
+                                             const Tensor& gates, const Positions& position,
                                              bool want_weights) const {
   Read found;
   Tensor in = gates;
@@ -166,9 +155,9 @@ Tensor RecurrentModel::hidden(const Tensor& s, const Tensor& context, const Tens
 }
 
 bool RecurrentModel::trains_in_bf16() const {
-  return score_ && score_->additive() && before() && config_.cell == "gru" && cells_.size() == 1 &&
-         config_.weigh == "soft" && config_.temperature == 1 && config_.attention_dropout == 0 &&
-         decodes(config_.size);
+  return score_ && score_->decoder_form() && before() && config_.cell == "gru" &&
+         cells_.size() == 1 && config_.weigh == "soft" && config_.temperature == 1 &&
+         config_.attention_dropout == 0 && decodes(config_.size);
 }
 
 TeacherForced RecurrentModel::forward_at_once(const Source& source, const Tensor& target_in,
@@ -180,14 +169,14 @@ TeacherForced RecurrentModel::forward_at_once(const Source& source, const Tensor
     return reshape(x, {x.size(0), x.size(2), x.size(3)});
   };
   const Tensor states = of_sentence(memory.kv->values);
-  const Score::Additive additive = *score_->additive();
+  const Score::DecoderForm form = *score_->decoder_form();
   const Decoded steps = decode({.x = cells_[0].gates(words),
                                 .h = decoder.cells[0].h,
                                 .keys = of_sentence(memory.kv->keys.k),
                                 .values = (*extra_gates_)(states),
                                 .lengths = memory.lengths,
-                                .w = compute_copy(additive.w),
-                                .v = additive.v,
+                                .w = compute_copy(form.w),
+                                .v = form.v,
                                 .u = cells_[0].state_weight(),
                                 .bias = cells_[0].state_bias()});
   const Tensor contexts = matmul(cast(steps.weights, states.type()), states);
@@ -229,8 +218,7 @@ TeacherForced RecurrentModel::forward(const Source& source, const Tensor& target
 
 State RecurrentModel::start(const Source& source) const {
   auto [memory, decoder] = encode(source);
-  State state;
-  state.lengths = memory.lengths;
+  State state(source);
   if (memory.kv) {
     state.sentence["keys"] = memory.kv->keys.k;
     state.sentence["values"] = memory.kv->values;
@@ -244,7 +232,6 @@ State RecurrentModel::start(const Source& source) const {
 }
 
 Step RecurrentModel::step(State& state, std::span<const Id> last, bool want_weights) const {
-  if (config_.score == "static") cannot_be_captured();  // it depends on the position
   Memory memory{.kv = {}, .lengths = state.lengths};
   if (attends()) memory.kv = KeysValues{{state.sentence.at("keys")}, state.sentence.at("values")};
   Decoder decoder;
@@ -257,14 +244,15 @@ Step RecurrentModel::step(State& state, std::span<const Id> last, bool want_weig
   if (feeds()) decoder.fed = state.hypothesis.at("fed");
   const Embedding& table = target_ ? *target_ : source_;
   const Tensor word = table(ids(last, {static_cast<int64_t>(last.size())}));
-  const Read found = advance(memory, decoder, cells_[0].gates(word), state.steps, want_weights);
+  const Read found = advance(memory, decoder, cells_[0].gates(word),
+                             Positions::each(state.positions), want_weights);
   const Tensor out = hidden(decoder.cells.back().h, found.context, word);
   for (size_t i = 0; i < cells_.size(); ++i) {
     state.hypothesis["h" + std::to_string(i)] = decoder.cells[i].h;
     if (decoder.cells[i].c) state.hypothesis["c" + std::to_string(i)] = *decoder.cells[i].c;
   }
   if (feeds()) state.hypothesis["fed"] = out;
-  ++state.steps;
+  state.advance();
   Step result{.logits = linear(out, output_weight())};
   if (found.weights) result.weights.push_back({0, *found.weights});
   return result;

@@ -6,8 +6,11 @@
 //   after (Luong):     s_t = cell([y_{t-1}; hidden_{t-1}], s_{t-1}),  c_t = attend(s_t),
 //                      hidden_t = tanh(W [s_t; c_t])       (hidden_{t-1} only with input feeding)
 //   none:              the encoder's last state is all that the decoder gets
+//
+// Threads: what is made does not change; it may be called from any number at once.
 #pragma once
 
+#include "heed/attention/multi_head.h"
 #include "heed/models/model.h"
 #include "heed/nn/recurrent.h"
 
@@ -42,17 +45,18 @@ class RecurrentModel final : public Model {
     std::optional<Tensor> weights;  // [rows, H, Ts]
   };
   std::pair<Memory, Decoder> encode(const Source& source) const;
-  Read read(const Memory& memory, const Tensor& query, int64_t position, bool want_weights) const;
+  Read read(const Memory& memory, const Tensor& query, const Positions& position,
+            bool want_weights) const;
   // One step from the words' part of the first cell's gates [B, G n].
-  Read advance(const Memory& memory, Decoder& decoder, const Tensor& gates, int64_t position,
-               bool want_weights) const;
+  Read advance(const Memory& memory, Decoder& decoder, const Tensor& gates,
+               const Positions& position, bool want_weights) const;
   // forward() with the decoder as one op.
   TeacherForced forward_at_once(const Source& source, const Tensor& target_in,
                                 bool want_weights) const;
   // hidden_t of one step or, with one more axis in front, of many.
   Tensor hidden(const Tensor& s, const Tensor& context, const Tensor& words) const;
 
-  bool attends() const { return config_.score != "none"; }
+  bool attends() const { return has_attention(config_); }
   bool before() const { return config_.wiring == "before"; }
   bool feeds() const { return config_.input_feeding && attends() && !before(); }
 

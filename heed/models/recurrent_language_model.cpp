@@ -1,7 +1,6 @@
 #include "heed/models/recurrent_language_model.h"
 
 #include "heed/models/cells.h"
-#include "heed/tensor/graph.h"
 
 namespace heed {
 namespace {
@@ -14,7 +13,7 @@ RecurrentLanguageModel::RecurrentLanguageModel(const Params& params, const Model
                                                int64_t words)
     : config_(c),
       words_(params / "words", words, word_size(c)),
-      hidden_(params / "hidden", c.score == "none" ? c.size : 2 * c.size, word_size(c)) {
+      hidden_(params / "hidden", has_attention(c) ? 2 * c.size : c.size, word_size(c)) {
   for (int64_t i = 0; i < c.decoder_layers; ++i)
     cells_.emplace_back(params / "decoder" / std::to_string(i), cell_of(c.cell),
                         i == 0 ? word_size(c) : c.size, c.size);
@@ -87,8 +86,7 @@ TeacherForced RecurrentLanguageModel::forward(const Source&, const Tensor& targe
 // ---- search
 
 State RecurrentLanguageModel::start(const Source& source) const {
-  State state;
-  state.lengths = source.lengths;
+  State state(source);
   start_cells(cells_, state);
   if (attends()) state.cache["past"];
   return state;
@@ -101,17 +99,17 @@ Step RecurrentLanguageModel::step(State& state, std::span<const Id> last, bool w
   Step out;
   std::optional<Tensor> context;
   if (attends()) {
-    if (config_.score == "static") cannot_be_captured();  // it depends on the position
     KeyValueCache& cache = state.cache.at("past");
     cache.append(project_kv(s));
     AttendOptions o = options(want_weights);
-    o.mask = Mask::past(), o.first = state.steps;  // a state does not see itself
+    o.mask = Mask::past();  // a state does not see itself
+    o.first = Positions::each(state.row_positions(rows / state.sentences()));
     const Read found = read(s, cache.all(), o);
     context = found.context;
     if (const auto& w = found.weights)  // [rows, H, 1, words so far]
       out.weights.push_back({0, reshape(*w, {rows, w->size(1), w->size(3)})});
   }
-  ++state.steps;
+  state.advance();
   out.logits = linear(reshape(hidden(s, context), {rows, word_size(config_)}), output_weight());
   return out;
 }

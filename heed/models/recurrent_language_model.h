@@ -6,8 +6,11 @@
 // Luong's wiring with the past in the place of a source (Cheng et al., 2016; Daniluk et al., 2017).
 // Since c_t goes to the output alone, the states of all steps are computed first, and all reads are
 // one call. Score none: without c_t.
+//
+// Threads: what is made does not change; it may be called from any number at once.
 #pragma once
 
+#include "heed/attention/multi_head.h"
 #include "heed/models/model.h"
 #include "heed/nn/recurrent.h"
 
@@ -29,7 +32,7 @@ class RecurrentLanguageModel final : public Model {
     Tensor context;                 // [B, T, n]
     std::optional<Tensor> weights;  // [B, H, T, states before]
   };
-  bool attends() const { return config_.score != "none"; }
+  bool attends() const { return has_attention(config_); }
   AttendOptions options(bool want_weights) const;
   KeysValues project_kv(const Tensor& states) const;
   Read read(const Tensor& states, const KeysValues& past, const AttendOptions& options) const;

@@ -1,9 +1,7 @@
 #include "heed/models/transformer.h"
 
+#include <algorithm>
 #include <cmath>
-#include <numeric>
-
-#include "heed/tensor/graph.h"
 
 namespace heed {
 
@@ -32,7 +30,9 @@ Transformer::Block Transformer::block(const Params& params, Cross cross) const {
 }
 
 Transformer::Transformer(const Params& params, const ModelConfig& c, const Vocabularies& v)
-    : config_(c), source_(params / (is_language_model(c) ? "words" : "source"), v.source, c.size) {
+    : config_(c),
+      source_(params / (is_language_model(c) ? "words" : "source"), v.source, c.size),
+      sinusoids_(c.size) {
   if (!v.shared) target_.emplace(params / "target", v.target, c.size);
   if (c.position == "learned") positions_.emplace(params / "positions", c.positions, c.size);
   for (int64_t i = 0; i < c.encoder_layers; ++i)
@@ -87,17 +87,20 @@ class Transformer::Stream {
   std::optional<Tensor> more_;
 };
 
-Tensor Transformer::embed(const Embedding& table, const Tensor& id, int64_t first) const {
-  const int64_t T = id.size(1);
-  Tensor x = table(id) * std::sqrt(double(config_.size));  // [B, T, D]
-  if (config_.position == "sinusoidal")
-    x = x + sinusoidal_positions(T, config_.size, first, x.type());
+Tensor Transformer::embed(const Embedding& table, const Tensor& id, const Positions& first) const {
+  const int64_t B = first.by_sentence() ? id.size(0) : 1, T = id.size(1), D = config_.size;
+  Tensor x = table(id) * std::sqrt(double(D));  // [B, T, D]
+  if (config_.position == "rotary") return dropout(x, config_.dropout);
+  std::vector<Id> at;
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t t = 0; t < T; ++t) at.push_back(static_cast<Id>(first.at(b, t)));
   if (positions_) {
-    require(first + T <= config_.positions, "transformer: learned positions for ",
-            config_.positions, " words, given a sentence of ", first + T);
-    std::vector<Id> at(static_cast<size_t>(T));
-    std::iota(at.begin(), at.end(), static_cast<Id>(first));
-    x = x + (*positions_)(ids(at, {T}));
+    const int64_t most = at.empty() ? 0 : *std::ranges::max_element(at) + 1;
+    require(most <= config_.positions, "transformer: learned positions for ", config_.positions,
+            " tokens, given a sentence of ", most);
+    x = x + (*positions_)(ids(at, {B, T}));
+  } else {
+    x = x + sinusoids_(at, {B, T, D}, x.type());
   }
   return dropout(x, config_.dropout);
 }
@@ -164,8 +167,7 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
 // ---- search
 
 State Transformer::start(const Source& source) const {
-  State state;
-  state.lengths = source.lengths;
+  State state(source);
   for (size_t i = 0; i < decoder_.size(); ++i) state.cache["self" + std::to_string(i)];
   if (encoder_.empty()) return state;
   const Tensor memory = encode(source);
@@ -179,22 +181,22 @@ State Transformer::start(const Source& source) const {
 
 Step Transformer::step(State& state, std::span<const Id> last, bool want_weights) const {
   const int64_t rows = static_cast<int64_t>(last.size()), B = state.sentences(), K = rows / B;
-  if (config_.score == "static") cannot_be_captured();  // it depends on the position
+  const Positions of_rows = Positions::each(state.row_positions(K));
   const Weigh weigh{.kind = weigh_kind(config_.weigh), .temperature = config_.temperature};
   AttendOptions self{
-      .weigh = weigh, .first = state.steps, .want_weights = want_weights && encoder_.empty()};
+      .weigh = weigh, .first = of_rows, .want_weights = want_weights && encoder_.empty()};
   const AttendOptions cross{.mask = Mask::padding(state.lengths),
                             .weigh = weigh,
-                            .first = state.steps,
+                            .first = Positions::each(state.positions),
                             .want_weights = want_weights};
   Step out;
-  Stream x(config_, embed(target_ ? *target_ : source_, ids(last, {rows, 1}),
-                          state.steps));  // [rows, 1, D]
+  Stream x(config_,
+           embed(target_ ? *target_ : source_, ids(last, {rows, 1}), of_rows));  // [rows, 1, D]
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
     KeyValueCache& cache = state.cache.at("self" + std::to_string(i));
     x.around(b.self_norm, [&](const Tensor& y) {
-      cache.append(b.self.project_kv(y, state.steps));
+      cache.append(b.self.project_kv(y, of_rows));
       self.mask = cache.mask();
       MultiHead::Output read = b.self(y, cache.all(), self);
       if (const auto& w = read.attended.weights)  // [rows, H, 1, words so far]
@@ -205,27 +207,17 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
     const auto across = [&](const Tensor& y) {
       const KeysValues memory{{state.sentence.at("keys" + std::to_string(i))},
                               state.sentence.at("values" + std::to_string(i))};
-      // Hypotheses of a sentence are queries of the same memory; where the score looks at the
-      // query's position, which is the same for all, one after the other.
-      const int64_t at_once = config_.score == "static" ? 1 : K;
-      const Tensor by_sentence = reshape(y, {B, K, config_.size});
-      std::vector<Tensor> ys, weights;
-      for (int64_t k = 0; k < K; k += at_once) {
-        MultiHead::Output read = (*b.cross)(slice(by_sentence, 1, k, k + at_once), memory, cross);
-        ys.push_back(read.y);
-        if (want_weights) weights.push_back(*read.attended.weights);
-      }
-      if (want_weights) {
-        const Tensor all = concat(weights, 2);  // [B, H, K, Ts]
+      // Hypotheses of a sentence are queries of the same memory, at the same position.
+      const MultiHead::Output read = (*b.cross)(reshape(y, {B, K, config_.size}), memory, cross);
+      if (const auto& w = read.attended.weights)  // [B, H, K, Ts]
         out.weights.push_back({static_cast<int64_t>(i),
-                               reshape(transpose(all, 1, 2), {rows, all.size(1), all.size(3)})});
-      }
-      return reshape(concat(ys, 1), {rows, 1, config_.size});
+                               reshape(transpose(*w, 1, 2), {rows, w->size(1), w->size(3)})});
+      return reshape(read.y, {rows, 1, config_.size});
     };
     if (b.cross) x.around(*b.cross_norm, across);
     x.around(b.inner_norm, b.inner);
   }
-  ++state.steps;
+  state.advance();
   const Tensor hidden = reshape(x.end(decoder_norm_), {rows, config_.size});
   out.logits = linear(hidden, output_weight());
   return out;

@@ -1,9 +1,13 @@
 // The Transformer (Vaswani et al., 2017), with any score in the place of scaled dot products.
 // Without an encoder it is a language model: decoder blocks with self-attention alone (Radford et
 // al., 2018).
+//
+// Threads: what is made does not change; it may be called from any number at once.
 #pragma once
 
+#include "heed/attention/multi_head.h"
 #include "heed/models/model.h"
+#include "heed/nn/layers.h"
 
 namespace heed {
 
@@ -31,13 +35,14 @@ class Transformer final : public Model {
   enum class Cross { yes, no };
   Block block(const Params& params, Cross cross) const;
   class Stream;
-  Tensor embed(const Embedding& table, const Tensor& id, int64_t first) const;
+  Tensor embed(const Embedding& table, const Tensor& id, const Positions& first) const;
   Tensor encode(const Source& source, std::vector<Tensor>* layers = nullptr) const;
 
   ModelConfig config_;
   Embedding source_;
   std::optional<Embedding> target_;     // none: the source's
   std::optional<Embedding> positions_;  // learned ones
+  SinusoidalPositions sinusoids_;
   std::vector<Block> encoder_, decoder_;
   std::optional<LayerNorm> encoder_norm_, decoder_norm_;  // with norms before, one more at the end
   std::optional<Linear> output_;                          // none: tied

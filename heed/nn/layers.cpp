@@ -1,10 +1,14 @@
 #include "heed/nn/layers.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <mutex>
 #include <vector>
+
+#include "heed/tensor/cuda.h"
+#include "heed/tensor/graph.h"
 
 namespace heed {
 
@@ -39,25 +43,76 @@ FeedForward::FeedForward(const Params& params, int64_t size, int64_t inner, doub
       dropout_(dropout),
       activation_(f) {}
 
+namespace {
+
+// Rows from `first` on.
+std::vector<double> sinusoids(int64_t length, int64_t size, int64_t first) {
+  const int64_t half = size / 2;
+  std::vector<double> rows(static_cast<size_t>(length * size));
+  for (int64_t i = 0; i < half; ++i) {
+    const double turn = std::pow(10000.0, -2.0 * double(i) / double(size));
+    for (int64_t t = 0; t < length; ++t) {
+      const double angle = static_cast<double>(first + t) * turn;
+      rows[static_cast<size_t>(t * size + i)] = std::sin(angle);
+      rows[static_cast<size_t>(t * size + half + i)] = std::cos(angle);
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
 Tensor sinusoidal_positions(int64_t length, int64_t size, int64_t first, Type type) {
   require(size % 2 == 0, "sinusoidal_positions: wants an even size, given ", size);
-  // Of each size the rows so far: sines took a host longer than all else it does for a small step.
-  static std::mutex mutex;
-  static std::map<int64_t, std::vector<double>> tables;
-  const std::lock_guard lock(mutex);
-  std::vector<double>& table = tables[size];
-  const int64_t half = size / 2, known = std::ssize(table) / std::max<int64_t>(size, 1);
-  table.resize(static_cast<size_t>(std::max(known, first + length) * size));
-  for (int64_t t = known; t < first + length; ++t)
-    for (int64_t i = 0; i < half; ++i) {
-      const double angle =
-          static_cast<double>(t) * std::pow(10000.0, -2.0 * double(i) / double(size));
-      table[static_cast<size_t>(t * size + i)] = std::sin(angle);
-      table[static_cast<size_t>(t * size + half + i)] = std::cos(angle);
-    }
-  const auto rows = std::span(table).subspan(static_cast<size_t>(first * size),
-                                             static_cast<size_t>(length * size));
-  return tensor(rows, {length, size}, type);
+  return tensor(sinusoids(length, size, first), {length, size}, type);
+}
+
+struct SinusoidalPositions::Tables {
+  std::mutex mutex;
+  std::vector<double> rows;  // so far, for all tables
+  // By device, its index and type; earlier ones, which a captured graph may still name, stay.
+  std::map<std::array<int64_t, 3>, std::vector<Tensor>> tables;
+};
+
+SinusoidalPositions::SinusoidalPositions(int64_t size)
+    : size_(size), tables_(std::make_shared<Tables>()) {}
+
+Tensor SinusoidalPositions::table(int64_t rows, Type type) const {
+  constexpr int64_t kLeast = 128;
+  const Device device = current_arena().device();
+  const std::lock_guard lock(tables_->mutex);
+  std::vector<Tensor>& all = tables_->tables[{
+      static_cast<int64_t>(device), Context::current().index(), static_cast<int64_t>(type)}];
+  if (!all.empty() && all.back().size(0) >= rows) return all.back();
+  const int64_t wanted = std::max({rows, kLeast, all.empty() ? 0 : 2 * all.back().size(0)});
+  const int64_t known = std::ssize(tables_->rows) / size_;
+  if (known < wanted) {
+    const std::vector<double> more = sinusoids(wanted - known, size_, known);
+    tables_->rows.insert(tables_->rows.end(), more.begin(), more.end());
+  }
+  cannot_be_captured();  // memory that lasts
+  const auto arena = Arena::shared(device);
+  const UseArena lasting(*arena);
+  all.push_back(
+      tensor(std::span<const double>(tables_->rows).first(static_cast<size_t>(wanted * size_)),
+             {wanted, size_}, type));
+  if (device == Device::cuda) cuda_synchronize();  // other contexts read it, too
+  return all.back();
+}
+
+Tensor SinusoidalPositions::operator()(std::span<const Id> at, const Shape& shape,
+                                       Type type) const {
+  const int64_t count = std::ssize(at);
+  require(shape.count() == count * size_, "sinusoidal positions: ", count, " of them of size ",
+          size_, " as ", shape);
+  if (count == 0) return zeros(shape, type);
+  const int64_t most = *std::ranges::max_element(at) + 1;
+  const Tensor rows = table(most, type);
+  // What follows each other is a view.
+  bool follow = true;
+  for (int64_t i = 0; i < count; ++i) follow = follow && at[static_cast<size_t>(i)] == at[0] + i;
+  if (follow && count > 1) return reshape(slice(rows, 0, at[0], at[0] + count), shape);
+  return reshape(embedding(rows, ids(at, {count})), shape);
 }
 
 }  // namespace heed

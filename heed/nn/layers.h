@@ -79,4 +79,21 @@ class FeedForward {
 // Embedding of position numbers; rotary ones are the op rotary().
 Tensor sinusoidal_positions(int64_t length, int64_t size, int64_t first = 0, Type type = Type::f32);
 
+// The same for a model, whose steps want them again and again: sines take a host longer than all
+// else it does for a small step. Keeps a table for each device; may be called from many threads at
+// once.
+class SinusoidalPositions {
+ public:
+  explicit SinusoidalPositions(int64_t size);
+  // Rows of these positions, seen as `shape`, whose last size is D.
+  Tensor operator()(std::span<const Id> at, const Shape& shape, Type type) const;
+
+ private:
+  struct Tables;
+  Tensor table(int64_t rows, Type type) const;
+
+  int64_t size_;
+  std::shared_ptr<Tables> tables_;
+};
+
 }  // namespace heed

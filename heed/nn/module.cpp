@@ -68,7 +68,13 @@ uint64_t hash(const std::string& name) {
 
 Params::Params(uint64_t seed, Type type, First first)
     : set_(std::make_shared<Set>(
-          Set{.seed = seed, .type = type, .first = first, .parameters = {}})) {}
+          Set{.seed = seed, .type = type, .first = first, .given = {}, .parameters = {}})) {}
+Params::Params(Given given)
+    : set_(std::make_shared<Set>(Set{.seed = 0,
+                                     .type = Type::f32,
+                                     .first = First::unset,
+                                     .given = std::move(given),
+                                     .parameters = {}})) {}
 
 Params Params::operator/(const std::string& part) const {
   Params inner = *this;
@@ -81,8 +87,9 @@ Tensor Params::add(const std::string& name, const Shape& shape, const Initialize
   for (const Parameter& p : set_->parameters)
     require(p.name != full_name, "params: the name '", full_name, "' is taken");
   Random random(set_->seed ^ hash(full_name));
-  const Tensor value =
-      set_->first == First::drawn ? init(shape, random, set_->type) : Tensor(shape, set_->type);
+  const Tensor value = set_->given                   ? set_->given(full_name, shape)
+                       : set_->first == First::drawn ? init(shape, random, set_->type)
+                                                     : Tensor(shape, set_->type);
   require(value.shape() == shape && value.type() == set_->type && value.contiguous(),
           "params: the initializer of '", full_name, "' gave ", value.shape(), ", wanted ", shape);
   set_->parameters.push_back({.name = full_name, .value = as_parameter(value)});

@@ -1,4 +1,6 @@
 // Parameters by name, and how they are initialized.
+//
+// Threads: a set of parameters serves one at a time; different ones are independent.
 #pragma once
 
 #include <functional>
@@ -34,6 +36,9 @@ class Params {
   // First values are drawn or, where all are going to be loaded, left as memory has them.
   enum class First { drawn, unset };
   explicit Params(uint64_t seed, Type type = Type::f32, First first = First::drawn);
+  // Of a loaded model: each is what `given` gives for its full name and shape, and never changes.
+  using Given = std::function<Tensor(const std::string& name, const Shape& shape)>;
+  explicit Params(Given given);
 
   // The part with this name.
   Params operator/(const std::string& part) const;
@@ -60,6 +65,7 @@ class Params {
     uint64_t seed;
     Type type;
     First first;
+    Given given;
     std::vector<Parameter> parameters;
   };
   std::shared_ptr<Set> set_;

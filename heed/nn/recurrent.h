@@ -1,5 +1,7 @@
 // Recurrent networks: plain RNN, GRU and LSTM, one or two directions, several layers, sentences of
 // different lengths in one batch.
+//
+// Threads: what is made does not change; it may be called from any number at once.
 #pragma once
 
 #include <optional>

@@ -128,8 +128,9 @@ Tensor summed(const Tensor& dx, const Tensor& x) {
 
 // Single queries that read the same keys and values. In the backward pass each computes what its
 // query needs and saves the rest here; what flows to keys, values and v is computed once, when all
-// are through (deferred gradients; kernels.h, StepsGrad).
-struct Steps {
+// are through (deferred gradients; kernels.h, StepsGrad). The tape knows those whose steps are still being recorded.
+}  // namespace
+struct AttentionSteps {
   uint64_t tape = 0;
   int64_t k = -1, value = -1, v = -1;       // the records that made them
   std::shared_ptr<ParameterState> v_state;  // or v is a parameter
@@ -142,8 +143,8 @@ struct Steps {
            v == weight.slot().index && v_state == weight.parameter_state();
   }
 };
-// Those that a tape of this thread still holds.
-thread_local std::vector<std::weak_ptr<Steps>> step_registry;
+namespace {
+using Steps = AttentionSteps;
 
 Tensor nothing(const Tensor& like) { return Tensor({0}, like.type()); }
 
@@ -183,6 +184,7 @@ Grads through_steps(const Steps& steps, const Tensor& k, const Tensor& value, co
 }
 
 std::shared_ptr<Steps> steps_of(const Tensor& k, const Tensor& value, const Tensor& v) {
+  auto& step_registry = Tape::current()->attention_steps();
   std::erase_if(step_registry, [](const auto& steps) { return steps.expired(); });
   const uint64_t tape = Tape::current()->number();
   for (const auto& known : step_registry)

@@ -14,15 +14,17 @@ void by_launch(size_t count, Body body) {
   for (size_t begin = 0; begin < count; begin += most) body(begin, std::min(count, begin + most));
 }
 
-}  // namespace
+Tensor as_ids(std::span<const Id> values) { return ids(values, {std::ssize(values)}); }
 
-void move_rows(std::span<const Tensor> x, std::span<const Tensor> y, const Tensor& from,
-               const Tensor& length, int64_t group) {
+// `to` may be null.
+void move(std::span<const Tensor> x, std::span<const Tensor> y, const Tensor& from,
+          const Tensor* to, const Tensor& length, int64_t group) {
   by_launch(x.size(), [&](size_t begin, size_t end) {
     launch("cache", x[begin], [&]<class T>() {
       kernels::MoveRows<T> k{.groups = from.count() / group,
                              .group = group,
                              .from = from.data<Id>(),
+                             .to = to ? to->data<Id>() : nullptr,
                              .length = length.data<Id>(),
                              .count = static_cast<int>(end - begin),
                              .part = {}};
@@ -30,12 +32,25 @@ void move_rows(std::span<const Tensor> x, std::span<const Tensor> y, const Tenso
         k.part[i - begin] = {.outer = x[i].size(1),
                              .n = x[i].size(3),
                              .x = x[i].data<T>(),
-                             .x_room = x[i].size(2),
+                             .x_capacity = x[i].size(2),
                              .y = y[i].data<T>(),
-                             .y_room = y[i].size(2)};
+                             .y_capacity = y[i].size(2)};
       return k;
     });
   });
+}
+
+}  // namespace
+
+void move_rows(std::span<const Tensor> x, std::span<const Tensor> y, std::span<const Id> from,
+               std::span<const Id> length, int64_t group) {
+  move(x, y, as_ids(from), nullptr, as_ids(length), group);
+}
+
+void put_rows(std::span<const Tensor> x, std::span<const Tensor> y, const RowMoves& moves) {
+  if (moves.from.empty()) return;
+  const Tensor to = as_ids(moves.to);
+  move(x, y, as_ids(moves.from), &to, as_ids(moves.length), 1);
 }
 
 std::vector<Id> in_order(int64_t count) {
@@ -44,20 +59,23 @@ std::vector<Id> in_order(int64_t count) {
   return out;
 }
 
-void append_rows(std::span<const Tensor> x, std::span<const Tensor> y, const Tensor& at) {
-  std::vector<Tensor> more;
-  for (const Tensor& part : x) more.push_back(contiguous(part));
+void append_rows(std::span<const Tensor> x, std::span<const Tensor> y, std::span<const Id> at) {
+  const Tensor where = as_ids(at);
+  std::vector<Tensor> in_order;
+  for (const Tensor& one : x) in_order.push_back(contiguous(one));
   by_launch(x.size(), [&](size_t begin, size_t end) {
     launch("cache", x[begin], [&]<class T>() {
-      kernels::AppendRows<T> k{
-          .at = at.data<Id>(), .count = static_cast<int>(end - begin), .part = {}};
+      kernels::AppendRows<T> k{.rows = x[begin].size(0),
+                               .at = where.data<Id>(),
+                               .count = static_cast<int>(end - begin),
+                               .part = {}};
       for (size_t i = begin; i < end; ++i)
-        k.part[i - begin] = {.rows = more[i].size(0) * more[i].size(1),
-                             .positions = more[i].size(2),
-                             .n = more[i].size(3),
-                             .x = more[i].data<T>(),
+        k.part[i - begin] = {.outer = x[i].size(1),
+                             .positions = x[i].size(2),
+                             .n = x[i].size(3),
+                             .x = in_order[i].data<T>(),
                              .y = y[i].data<T>(),
-                             .room = y[i].size(2)};
+                             .capacity = y[i].size(2)};
       return k;
     });
   });

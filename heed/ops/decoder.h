@@ -6,6 +6,8 @@
 // What is read is what the source adds to the gates: values (enc C) instead of (values enc) C. So a
 // step has one product with h_{t-1}, [W U], and what is read as such, sum_j w_tj enc_j, is one
 // product for all steps after the last.
+//
+// Threads: may be called from any number at once, each in its own context or in the default one.
 #pragma once
 
 #include <span>

@@ -39,10 +39,10 @@ Tensor embedding(const Tensor& given, const Tensor& given_id) {
 
 namespace {
 
-Tensor rotated(const Tensor& given, int64_t first, double base, bool backward) {
+// `first`: one position, or one for each sentence.
+Tensor rotated(const Tensor& given, std::span<const Id> first, double base, bool backward) {
   const Tensor x = contiguous(given);
-  const Id positions[] = {static_cast<Id>(first)};
-  const Tensor position = ids(positions, {1});
+  const Tensor position = ids(first, {std::ssize(first)});
   Tensor y = empty_like(x);
   launch("rotary", x, [&]<class T>() {
     return kernels::Rotary<T>{.batch = x.size(0),
@@ -50,6 +50,7 @@ Tensor rotated(const Tensor& given, int64_t first, double base, bool backward) {
                               .heads = x.size(2),
                               .n = x.size(3),
                               .first = position.data<Id>(),
+                              .first_step = first.size() == 1 ? 0 : 1,
                               .base = static_cast<kernels::Wide<T>>(base),
                               .backward = backward,
                               .x = x.data<T>(),
@@ -61,10 +62,19 @@ Tensor rotated(const Tensor& given, int64_t first, double base, bool backward) {
 }  // namespace
 
 Tensor rotary(const Tensor& x, int64_t first, double base) {
+  const Id one[] = {static_cast<Id>(first)};
+  return rotary(x, one, base);
+}
+
+Tensor rotary(const Tensor& x, std::span<const Id> first, double base) {
   require(x.rank() == 4 && x.size(3) % 2 == 0, "rotary: wants [B, T, H, d] with even d, given ",
           x.shape());
+  require(first.size() == 1 || std::ssize(first) == x.size(0), "rotary: ", first.size(),
+          " positions for ", x.size(0), " sentences");
   return record("rotary", {&x}, rotated(x, first, base, false),
-                [first, base](const Tensor& dy) { return Grads{rotated(dy, first, base, true)}; });
+                [first = std::vector<Id>(first.begin(), first.end()), base](const Tensor& dy) {
+                  return Grads{rotated(dy, first, base, true)};
+                });
 }
 
 }  // namespace heed

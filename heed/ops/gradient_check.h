@@ -1,5 +1,7 @@
 // Checks a gradient against finite differences. Part of the library, so that whoever writes an op,
 // a score or a layer of their own can check it.
+//
+// Threads: may be called from any number at once, each in its own context or in the default one.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,7 @@
 // Results into a given tensor, for ops that are made of several steps (cross entropy, recurrent
 // cells) and for the tape. Nothing here is recorded; the caller checks shapes.
+//
+// Threads: may be called from any number at once, each in its own context or in the default one.
 #pragma once
 
 #include <optional>

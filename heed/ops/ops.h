@@ -3,6 +3,8 @@
 // All of them check shapes and types, throw Error with the op's name, what was given and what was
 // wanted, and record their gradient on the open tape (tape.h). Values in, value out; nothing is
 // changed in place unless a comment says so. `axis` may be negative, counting from the end.
+//
+// Threads: may be called from any number at once, each in its own context or in the default one.
 #pragma once
 
 #include <cmath>
@@ -148,6 +150,8 @@ Tensor embedding(const Tensor& table, const Tensor& id);
 
 // Rotary positions (RoPE): x [B, T, H, d], rotated by the angle of position first + t.
 Tensor rotary(const Tensor& x, int64_t first = 0, double base = 10000);
+// The same, from first[b] on in sentence b: ids [B].
+Tensor rotary(const Tensor& x, std::span<const Id> first, double base = 10000);
 
 // ---- recurrent cells (fused)
 

@@ -130,8 +130,13 @@ T* data_or_null(const Tensor& x) {
 // no step waits for another thread, and U stays in the cache of one core. The body makes no tensor.
 template <class Body>
 void each_direction(const Tensor& like, int64_t count, Body&& body) {
-  if (like.device() == Device::cpu && count >= threads())
-    return parallel_for(count, 1, [&](int64_t i, int64_t) { body(i); });
+  if (like.device() == Device::cpu && count >= threads()) {
+    Context& context = Context::current();
+    return parallel_for(count, 1, [&](int64_t i, int64_t) {
+      const HelpContext here(context);
+      body(i);
+    });
+  }
   for (int64_t i = 0; i < count; ++i) body(i);
 }
 

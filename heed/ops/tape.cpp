@@ -14,23 +14,23 @@ thread_local Tape* open_tape = nullptr;
 
 std::atomic<uint64_t> tapes_made = 0;
 
-// The gradients of the backward pass that is under way on this thread, by record.
-thread_local std::vector<Tensor>* under_way = nullptr;
-
-// Its tape's number, and the gradient that it began with.
-thread_local uint64_t under_way_on = 0;
-thread_local const Tensor* unit = nullptr;
-
-// Nothing of a backward pass outlives it, also if it ends by an exception.
+// The backward pass that is under way on this thread, if one is. Nothing of it outlives it, also if
+// it ends by an exception.
+struct BackwardPass;
+thread_local BackwardPass* under_way = nullptr;
 struct BackwardPass {
-  BackwardPass(uint64_t tape, std::vector<Tensor>& grads, const Tensor& one) {
-    drop_deferred();
-    under_way_on = tape, under_way = &grads, unit = &one;
+  BackwardPass(uint64_t number, std::vector<Tensor>& by_record, const Tensor& one)
+      : tape(number), grads(by_record), unit(one) {
+    under_way = this;
   }
-  ~BackwardPass() {
-    under_way_on = 0, under_way = nullptr, unit = nullptr;
-    drop_deferred();
-  }
+  ~BackwardPass() { under_way = nullptr; }
+  BackwardPass(const BackwardPass&) = delete;
+  BackwardPass& operator=(const BackwardPass&) = delete;
+
+  uint64_t tape;               // its number
+  std::vector<Tensor>& grads;  // by record
+  const Tensor& unit;          // the gradient that it began with
+  DeferredGradients deferred;
 };
 
 // Nobody else sees its numbers, and they lie in order: they can be added to.
@@ -94,17 +94,17 @@ bool tracked(const Tensor& x) {
 }
 
 Tensor gradient_so_far(const Slot& slot, const Shape& shape, Type type) {
-  HEED_ASSERT(under_way && slot.index < static_cast<int64_t>(under_way->size()));
-  Tensor& sum = (*under_way)[static_cast<size_t>(slot.index)];
+  HEED_ASSERT(under_way && slot.index < std::ssize(under_way->grads));
+  Tensor& sum = under_way->grads[static_cast<size_t>(slot.index)];
   sum = sum.defined() ? own(std::move(sum)) : zeros(shape, type);
   return sum;
 }
 
 const Tensor* Destination::so_far() const {
   const Tensor* sum = state ? state->grad.get() : nullptr;
-  if (!state && under_way && slot.tape == under_way_on &&
-      slot.index < static_cast<int64_t>(under_way->size()))
-    sum = &(*under_way)[static_cast<size_t>(slot.index)];
+  if (!state && under_way && slot.tape == under_way->tape &&
+      slot.index < std::ssize(under_way->grads))
+    sum = &under_way->grads[static_cast<size_t>(slot.index)];
   return sum && sum->defined() ? sum : nullptr;
 }
 std::optional<Tensor> Destination::begun() const {
@@ -114,7 +114,12 @@ std::optional<Tensor> Destination::begun() const {
 }
 bool Destination::empty() const { return !so_far(); }
 
-bool is_unit(const Tensor& dy) { return unit && dy.raw() == unit->raw(); }
+bool is_unit(const Tensor& dy) { return under_way && dy.raw() == under_way->unit.raw(); }
+
+DeferredGradients& Tape::deferred() {
+  HEED_ASSERT(under_way);
+  return under_way->deferred;
+}
 
 Tensor reusable(const Tensor& dy) { return dy.sole_owner() ? dy : empty_like(dy); }
 
@@ -147,7 +152,7 @@ void Tape::backward(const Tensor& loss) {
   const NoTape off;
   std::vector<Tensor> grads(records_.size());
   const Tensor one = full(loss.shape(), 1, loss.type());
-  const BackwardPass way(number_, grads, one);
+  BackwardPass pass(number_, grads, one);
   grads[static_cast<size_t>(loss.slot().index)] = one;
   while (!records_.empty()) {
     Record made = std::move(records_.back());
@@ -175,7 +180,7 @@ void Tape::backward(const Tensor& loss) {
       }
     }
   }
-  flush_weights(weights_);
+  flush_weights(pass.deferred, weights_);
   forget_weights();
   // What was recorded so far is unknown to what is recorded from here on.
   number_ = ++tapes_made;

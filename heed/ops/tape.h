@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -70,6 +71,10 @@ class Tape {
   // Draws from here on what a new tape with this seed would. Not within a captured step.
   void reseed(uint64_t seed);
   uint64_t number() const { return number_; }  // no two tapes of a process have the same
+  // For ops/weight.h: what waits for the end of the backward pass that is under way on this thread.
+  static class DeferredGradients& deferred();
+  // For ops/attention.cpp: decoders whose steps are being recorded.
+  std::vector<std::weak_ptr<struct AttentionSteps>>& attention_steps() { return attention_steps_; }
   // For ops/weight.h: this parameter's uses are to be settled and forgotten with the tape.
   void note_weight(const std::shared_ptr<ParameterState>& state) {
     weights_.emplace_back(state, state->uses);
@@ -96,6 +101,7 @@ class Tape {
   Tape* previous_;
   uint64_t seed_;
   Random random_, drawn_{0x7461706573656564};
+  std::vector<std::weak_ptr<struct AttentionSteps>> attention_steps_;
   const uint64_t* key_;  // the seed on a GPU, while a step is captured or replayed; else null
   std::vector<Record> records_;
   std::vector<std::pair<std::shared_ptr<ParameterState>, std::shared_ptr<WeightUses>>> weights_;

@@ -6,10 +6,7 @@
 namespace heed {
 namespace {
 
-// Beyond, packing is lost in the product; of one weight for a whole search later.
-constexpr int64_t kFewRows = 128, kFewRowsFixed = 1024;
-
-thread_local FixedWeights* fixed = nullptr;
+constexpr int64_t kFewRows = 128;  // beyond, packing is lost in the product
 
 // x^T dy, laid out as w is: the gradient of a transposed view is one too. And the sum of dy.
 WeightUse::Gradients outer(const Tensor& w, const Tensor& x, const Tensor& dy, bool want_bias) {
@@ -44,7 +41,9 @@ void give(ParameterState& to, const Tensor& grad) {
 
 // ---- on a GPU: what waits for the end of the backward pass
 
-struct Deferred {
+}  // namespace
+
+struct DeferredGradients::Inside {
   struct Rows {
     std::shared_ptr<ParameterState> to;
     Tensor x;
@@ -53,7 +52,15 @@ struct Deferred {
   std::vector<NotedWeight> weights;  // all of whose uses have come back
   size_t bytes = 0;
 };
-thread_local Deferred deferred;
+DeferredGradients::DeferredGradients() : inside_(std::make_unique<Inside>()) {}
+DeferredGradients::~DeferredGradients() = default;
+
+namespace {
+
+using Deferred = DeferredGradients::Inside;
+// Of the backward pass that is under way on this thread.
+Deferred& deferred_now() { return Tape::deferred().inside(); }
+
 constexpr size_t kMostDeferred = size_t{4} << 30;
 
 size_t bytes_of(const Tensor& x) { return static_cast<size_t>(x.count()) * size_of(x.type()); }
@@ -118,7 +125,7 @@ void sum_rows_each(const std::vector<Deferred::Rows>& all) {
 }
 
 // Everything that waits, as few launches: small products and sums fill a GPU only together.
-void flush_deferred() {
+void flush_deferred(Deferred& deferred) {
   std::map<std::array<int64_t, 4>, std::vector<Product>> by_size;
   for (const auto& [state, uses] : deferred.weights) {
     if (uses->x.empty()) continue;
@@ -158,9 +165,9 @@ bool WeightUse::worth_packing(int64_t rows) const {
 }
 
 std::optional<Tensor> WeightUse::packed(int64_t rows) {
-  if (fixed && !Tape::current() && rows <= kFewRowsFixed && w_.device() == Device::cpu &&
-      w_.size(1) > 1)
-    return fixed->packed(w_);
+  if (PackedWeights* const all = packed_weights();
+      all && !Tape::current() && w_.device() == Device::cpu && w_.size(1) > 1)
+    return all->packed(w_);
   if (!worth_packing(rows) || w_.size(1) == 1) return std::nullopt;
   if (!uses_->packed) uses_->packed = heed::packed("weight", w_);
   return uses_->packed;
@@ -185,9 +192,10 @@ WeightUse::Gradients WeightUse::gradients(const Tensor& x, const Tensor& dy, boo
   uses_->dy.push_back(dy);
   const bool last = ++uses_->returned == uses_->recorded;
   if (on_gpu) {
+    Deferred& deferred = deferred_now();
     deferred.bytes += bytes_of(x) + bytes_of(dy);
     if (last) deferred.weights.emplace_back(state_, uses_);
-    if (deferred.bytes > kMostDeferred) flush_deferred();
+    if (deferred.bytes > kMostDeferred) flush_deferred(deferred);
     return now;
   }
   if (!last) return now;
@@ -197,26 +205,31 @@ WeightUse::Gradients WeightUse::gradients(const Tensor& x, const Tensor& dy, boo
   return shaped(all, shape_);
 }
 
-FixedWeights::FixedWeights() : previous_(fixed) { fixed = this; }
-FixedWeights::~FixedWeights() { fixed = previous_; }
-
-std::optional<Tensor> FixedWeights::packed(const Tensor& w) {
+std::optional<Tensor> PackedWeights::packed(const Tensor& w) {
+  const std::lock_guard lock(mutex_);
   const auto [found, first] = used_.try_emplace(
       {reinterpret_cast<intptr_t>(w.raw()), w.size(0), w.size(1), w.stride(0), w.stride(1)},
       Used{w, std::nullopt});
   if (first) return std::nullopt;
   Used& used = found->second;
-  if (!used.packed) used.packed = heed::packed("weight", w);
+  if (!used.packed) {
+    if (!arena_) arena_ = Arena::shared(Device::cpu);
+    const UseArena lasting(*arena_);
+    used.packed = heed::packed("weight", w);
+  }
   return used.packed;
 }
 
+UsePackedWeights::UsePackedWeights(std::shared_ptr<PackedWeights> weights)
+    : weights_(std::move(weights)), previous_(set_packed_weights(weights_.get())) {}
+UsePackedWeights::~UsePackedWeights() { set_packed_weights(previous_); }
+
 void add_rows_later(const std::shared_ptr<ParameterState>& to, const Tensor& x) {
-  deferred.rows.push_back({to, x});
+  deferred_now().rows.push_back({to, x});
 }
 
-void drop_deferred() { deferred = {}; }
-
-void flush_weights(const std::vector<NotedWeight>& noted) {
+void flush_weights(DeferredGradients& all, const std::vector<NotedWeight>& noted) {
+  Deferred& deferred = all.inside();
   deferred.weights.clear();
   for (const auto& [state, uses] : noted) {
     if (uses->x.empty()) continue;
@@ -231,7 +244,7 @@ void flush_weights(const std::vector<NotedWeight>& noted) {
     give(*state, *found.weight);
     if (found.bias) give(*uses->bias, *found.bias);
   }
-  flush_deferred();
+  flush_deferred(deferred);
 }
 
 }  // namespace heed

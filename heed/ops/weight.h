@@ -8,8 +8,10 @@
 // another.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -35,8 +37,8 @@ class WeightUse {
   // every product with w, if it has one.
   explicit WeightUse(const Tensor& w, const std::shared_ptr<ParameterState>& bias = nullptr);
 
-  // For few rows only: w (or w^T) as products read it, from the second use on. packed() also
-  // where no tape is open but weights are fixed.
+  // w (or w^T) as products read it, from the second use on: for few rows only or, where no tape is
+  // open, of weights that do not change (PackedWeights).
   std::optional<Tensor> packed(int64_t rows);
   std::optional<Tensor> packed_transposed(int64_t rows);
 
@@ -58,15 +60,11 @@ class WeightUse {
   std::shared_ptr<WeightUses> uses_;  // null: not a parameter, or no tape is open
 };
 
-// While it lives, no weight changes, as in a search: what linear() multiplies by step after step is
-// laid out for products once. On a CPU; for this thread, where no tape is open.
-class FixedWeights {
+// Weights that do not change, as in a search, laid out for products once: what linear() multiplies
+// by step after step, from its second use on. On a CPU. May be used by many threads at once; a
+// packed weight is read in every context.
+class PackedWeights {
  public:
-  FixedWeights();
-  ~FixedWeights();
-  FixedWeights(const FixedWeights&) = delete;
-  FixedWeights& operator=(const FixedWeights&) = delete;
-
   std::optional<Tensor> packed(const Tensor& w);
 
  private:
@@ -74,18 +72,42 @@ class FixedWeights {
     Tensor w;  // its memory is not given to another while this remembers it
     std::optional<Tensor> packed;
   };
-  std::map<std::vector<int64_t>, Used> used_;  // by place and layout
-  FixedWeights* previous_;
+  std::mutex mutex_;
+  std::shared_ptr<Arena> arena_;                 // of no context
+  std::map<std::array<int64_t, 5>, Used> used_;  // by place and layout
+};
+
+// While it lives, products of this thread use these, where no tape is open.
+class UsePackedWeights {
+ public:
+  explicit UsePackedWeights(std::shared_ptr<PackedWeights> weights);
+  ~UsePackedWeights();
+  UsePackedWeights(const UsePackedWeights&) = delete;
+  UsePackedWeights& operator=(const UsePackedWeights&) = delete;
+
+ private:
+  std::shared_ptr<PackedWeights> weights_;
+  PackedWeights* previous_;
 };
 
 // At the end of the backward pass, the sum of the rows of x [rows, n] is added to the gradient of a
 // parameter. On a GPU.
 void add_rows_later(const std::shared_ptr<ParameterState>& to, const Tensor& x);
 
-// For the tape: nothing waits at the beginning of the backward pass, and at its end what waits is
-// computed, also for uses that the loss does not depend on.
+// Gradients of weights and biases that wait for the end of a backward pass, which owns them.
+class DeferredGradients {
+ public:
+  DeferredGradients();
+  ~DeferredGradients();
+  struct Inside;
+  Inside& inside() { return *inside_; }
+
+ private:
+  std::unique_ptr<Inside> inside_;
+};
+
+// For the tape: what waits is computed, also for uses that the loss does not depend on.
 using NotedWeight = std::pair<std::shared_ptr<ParameterState>, std::shared_ptr<WeightUses>>;
-void drop_deferred();
-void flush_weights(const std::vector<NotedWeight>& noted);
+void flush_weights(DeferredGradients& deferred, const std::vector<NotedWeight>& noted);
 
 }  // namespace heed

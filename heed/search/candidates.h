@@ -1,4 +1,6 @@
 // Which words may follow, and the likeliest or a drawn one of them.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <optional>

@@ -1,11 +1,11 @@
-// From a model to words: greedy search (a beam of one), beam search, sampling, and the scoring of a
-// given target. Sees a model through start(), step() and State alone.
+// From a model to tokens: greedy search (a beam of one), beam search, sampling, and the scoring of
+// a given target. Sees a model through start(), step() and State alone.
 //
-// A sentence's result depends neither on the others in the batch nor on their order.
+// A sentence's result depends neither on the others in the batch nor on their order. All functions
+// may be called from many threads at once, each in a context of its own.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -49,8 +49,7 @@ struct SearchOptions {
   // on, such as the line's.
   std::vector<std::vector<Id>> prefixes = {};
   std::vector<int64_t> numbers = {};
-  // If set: called once for each sentence, with every word that was kept.
-  std::function<void(int64_t sentence, std::vector<SearchNode>)> record = {};
+  bool want_tree = false;  // every token that was kept: for an engine (engine.h)
 };
 
 // Throws Error that names the first option that cannot be.
@@ -65,13 +64,12 @@ struct Hypothesis {
   std::vector<std::vector<float>> weights = {};
 };
 
-// The best hypotheses of each sentence, best first.
+// The best hypotheses of each sentence, best first: all of them at once, by an engine that lasts as
+// long as this (engine.h has one that lasts), in the context in use.
 std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& source,
                                             const SearchOptions& options);
-// The same with a decoder (decoder.h) that lasts from search to search: on a GPU the steps of later
-// ones are graphs that are there already.
-class Decoder;
-std::vector<std::vector<Hypothesis>> search(Decoder& decoder, const Source& source,
+class Engine;
+std::vector<std::vector<Hypothesis>> search(Engine& engine, const Source& source,
                                             const SearchOptions& options);
 
 // Given targets scored word by word: the same numbers that search() reports for them.
@@ -79,7 +77,8 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
                                       const std::vector<std::vector<Id>>& targets,
                                       const SearchOptions& options);
 
-// One of the weights of a step, [rows, Ts], or of a forced target, [B, Tt, Ts].
-Tensor chosen_weights(const std::vector<Weights>& all, const SearchOptions& options);
+// One of the weights of a step, [rows, Ts], or of a forced target, [B, Tt, Ts]: of a layer (-1: the
+// last) and a head (-1: the mean of all).
+Tensor chosen_weights(const std::vector<Weights>& all, int64_t layer, int64_t head);
 
 }  // namespace heed

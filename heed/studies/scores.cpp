@@ -6,7 +6,7 @@
 #include "heed/base/check.h"
 #include "heed/studies/study.h"
 #include "heed/studies/translators.h"
-#include "heed/tensor/memory.h"
+#include "heed/tensor/context.h"
 #include "heed/training/loss.h"
 #include "heed/view/plot.h"
 

@@ -3,6 +3,8 @@
 // them.
 //
 // A new study is one file and one row of the table in study.cpp.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,15 @@
 // Corpora made in memory, and translators trained on them: for studies that compare models.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <filesystem>
 #include <string>
 #include <vector>
 
-#include "heed/data/grammar.h"
+#include "heed/studies/grammar.h"
 #include "heed/studies/study.h"
-#include "heed/training/trainer.h"
+#include "heed/training/run_folder.h"
 #include "heed/translation/translator.h"
 
 namespace heed {

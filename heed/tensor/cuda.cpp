@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "heed/base/check.h"
-#include "heed/kernels/cuda/gemm.h"
-#include "heed/kernels/cuda/scratch.h"
+#include "heed/tensor/context.h"
+#include "heed/tensor/gpu.h"
 #include "heed/tensor/graph.h"
 
 namespace heed {
@@ -15,10 +15,31 @@ namespace {
 
 constexpr int kMajor = 9;  // Hopper: its own instructions are what the kernels are built for
 
-bool exact = false;  // products
-
 void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) fail("cuda: ", what, ": ", cudaGetErrorString(error));
+}
+
+}  // namespace
+
+namespace {
+
+std::string described(const cudaDeviceProp& about) {
+  std::ostringstream text;
+  text << about.name << ", compute " << about.major << '.' << about.minor << ", "
+       << (about.totalGlobalMem >> 30) << " GiB";
+  return text.str();
+}
+
+// Why GPU `index` cannot be used, or nothing.
+std::string trouble_of(int index, int count) {
+  if (count == 0) return "no device found";
+  if (index < 0 || index >= count)
+    return "no GPU " + std::to_string(index) + "; there are " + std::to_string(count);
+  cudaDeviceProp about{};
+  if (const cudaError_t error = cudaGetDeviceProperties(&about, index); error != cudaSuccess)
+    return cudaGetErrorString(error);
+  if (about.major == kMajor) return "";
+  return described(about) + ": heed's kernels want compute 9.0 (Hopper: H100, H200, GH200)";
 }
 
 }  // namespace
@@ -32,35 +53,59 @@ CudaDevices cuda_devices() {
   }
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp about{};
-    if (cudaGetDeviceProperties(&about, i) != cudaSuccess) continue;
-    std::ostringstream text;
-    text << about.name << ", compute " << about.major << '.' << about.minor << ", "
-         << (about.totalGlobalMem >> 30) << " GiB";
-    found.names.push_back(text.str());
-    if (i == 0 && about.major != kMajor)
-      found.trouble = text.str() + ": heed's kernels want compute 9.0 (Hopper: H100, H200, GH200)";
+    if (cudaGetDeviceProperties(&about, i) == cudaSuccess) found.names.push_back(described(about));
   }
-  if (found.names.empty()) found.trouble = "no device found";
+  found.trouble = trouble_of(0, count);
   return found;
 }
 
-void require_cuda() {
-  static const CudaDevices found = cuda_devices();
-  require(found.trouble.empty(), "cuda: ", found.trouble, "; use --device cpu");
+void require_cuda(int index) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  const std::string trouble =
+      error == cudaSuccess ? trouble_of(index, count) : cudaGetErrorString(error);
+  require(trouble.empty(), "cuda: ", trouble, "; use --device cpu");
 }
 
-void* cuda_stream() {
-  static const cudaStream_t stream = [] {
-    cudaStream_t s = nullptr;
-    check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "no stream");
-    return s;
-  }();
-  return stream;
+// ---- a context's GPU
+
+Gpu::Gpu(int which, void* foreign_stream)
+    : index(which), stream(static_cast<cudaStream_t>(foreign_stream)), own_stream(!foreign_stream) {
+  check(cudaSetDevice(index), "no such GPU");
+  if (own_stream) check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream");
 }
 
-void cuda_synchronize() {
-  check(cudaStreamSynchronize(static_cast<cudaStream_t>(cuda_stream())), "a kernel failed");
+Gpu::~Gpu() {
+  int before = 0;
+  cudaGetDevice(&before);
+  cudaSetDevice(index);
+  cudaStreamSynchronize(stream);
+  for (std::byte* block : uploads.host) cudaFreeHost(block);
+  for (cudaEvent_t event : uploads.read)
+    if (event) cudaEventDestroy(event);
+  cudaFree(uploads.device);
+  cudaFreeHost(ring.host);
+  for (cudaEvent_t event : ring.done)
+    if (event) cudaEventDestroy(event);
+  cudaFreeHost(pinned);
+  if (own_stream) cudaStreamDestroy(stream);
+  cudaSetDevice(before);
 }
+
+std::shared_ptr<Gpu> make_gpu(int index, void* stream) {
+  require_cuda(index);
+  return std::make_shared<Gpu>(index, stream);
+}
+void choose_gpu(Gpu& gpu) { check(cudaSetDevice(gpu.index), "no such GPU"); }
+Gpu& current_gpu() { return Context::current().gpu(); }
+
+kernels::Cuda cuda_device() {
+  Gpu& gpu = current_gpu();
+  return {gpu.stream, &gpu.kernels};
+}
+void* cuda_stream() { return current_gpu().stream; }
+
+void cuda_synchronize() { check(cudaStreamSynchronize(current_gpu().stream), "a kernel failed"); }
 
 void* cuda_allocate(size_t bytes) {
   void* block = nullptr;
@@ -73,20 +118,18 @@ void* cuda_allocate(size_t bytes) {
 }
 
 void cuda_free(void* block) { cudaFree(block); }  // nothing to be done if it fails
-size_t cuda_scratch_bytes() { return kernels::cuda_scratch_bytes(); }
+size_t cuda_scratch_bytes() { return current_gpu().kernels.scratch_bytes(); }
 
 void copy_to_cuda(const void* host, void* device, size_t bytes) {
   if (bytes == 0) return;
-  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice,
-                        static_cast<cudaStream_t>(cuda_stream())),
+  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, current_gpu().stream),
         "copy to the GPU");
 }
 
 void copy_from_cuda(const void* device, void* host, size_t bytes) {
   cannot_be_captured();
   if (bytes > 0)
-    check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost,
-                          static_cast<cudaStream_t>(cuda_stream())),
+    check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, current_gpu().stream),
           "copy from the GPU");
   cuda_synchronize();
 }
@@ -94,36 +137,31 @@ void copy_from_cuda(const void* device, void* host, size_t bytes) {
 void copy_from_cuda(std::span<const FromCuda> all) {
   cannot_be_captured();
   // Through memory that the GPU can write to by itself.
-  static void* block = nullptr;
-  static size_t size = 0;
+  Gpu& gpu = current_gpu();
   size_t wanted = 0;
   for (const FromCuda& c : all) wanted += c.bytes;
-  if (wanted > size) {
-    if (block) cudaFreeHost(block);
-    block = nullptr, size = 0;
-    check(cudaMallocHost(&block, 2 * wanted), "memory for results");
-    size = 2 * wanted;
+  if (wanted > gpu.pinned_bytes) {
+    if (gpu.pinned) cudaFreeHost(gpu.pinned);
+    gpu.pinned = nullptr, gpu.pinned_bytes = 0;
+    check(cudaMallocHost(&gpu.pinned, 2 * wanted), "memory for results");
+    gpu.pinned_bytes = 2 * wanted;
   }
-  std::byte* at = static_cast<std::byte*>(block);
+  std::byte* at = static_cast<std::byte*>(gpu.pinned);
   for (const FromCuda& c : all) {
     if (c.bytes == 0) continue;
-    check(cudaMemcpyAsync(at, c.device, c.bytes, cudaMemcpyDeviceToHost,
-                          static_cast<cudaStream_t>(cuda_stream())),
+    check(cudaMemcpyAsync(at, c.device, c.bytes, cudaMemcpyDeviceToHost, current_gpu().stream),
           "copy from the GPU");
     at += c.bytes;
   }
   cuda_synchronize();
-  at = static_cast<std::byte*>(block);
+  at = static_cast<std::byte*>(gpu.pinned);
   for (const FromCuda& c : all) {
     if (c.bytes > 0) std::memcpy(c.host, at, c.bytes);
     at += c.bytes;
   }
 }
 
-void set_exact_products(bool on) {
-  exact = on;
-  kernels::set_exact_products(on);
-}
-bool exact_products() { return exact; }
+void set_exact_products(bool on) { current_gpu().kernels.exact_products = on; }
+bool exact_products() { return current_gpu().kernels.exact_products; }
 
 }  // namespace heed

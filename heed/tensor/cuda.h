@@ -1,26 +1,37 @@
-// The NVIDIA GPU of this machine. A link seam: cuda.cpp where the build has CUDA (HEED_CUDA), else
+// NVIDIA GPUs of this machine. A link seam: cuda.cpp where the build has CUDA (HEED_CUDA), else
 // no_cuda.cpp, which says what is missing.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "heed/kernels/view.h"
 
 namespace heed {
 
 struct CudaDevices {
   bool built = false;              // was this library built with CUDA?
-  std::vector<std::string> names;  // "NVIDIA H200, compute 9.0, 139 GiB"
-  std::string trouble;             // why none can be used, in plain words
+  std::vector<std::string> names;  // by index: "NVIDIA H200, compute 9.0, 139 GiB"
+  std::string trouble;             // why the first cannot be used, in plain words
 };
 CudaDevices cuda_devices();
 
 // Throws Error, which says what is missing, unless there is a GPU that heed's kernels run on.
-void require_cuda();
+void require_cuda(int index = 0);
 
-// Everything runs on one stream, in order: kernels, copies, and what is freed is used again only by
-// what comes behind.
+// A context's GPU (tensor/context.h): its stream, scratch memory, plans of products, uploads and
+// captured graphs. Its work runs in the order of its stream: kernels, copies, and what is freed is
+// used again only by what comes after.
+class Gpu;
+std::shared_ptr<Gpu> make_gpu(int index, void* stream);  // null: a stream of its own
+void choose_gpu(Gpu& gpu);                               // for this thread's calls of the driver
+
+// All that follows is of the context in use.
+kernels::Cuda cuda_device();  // for kernels
 void* cuda_stream();
 void cuda_synchronize();  // waits; throws Error for what went wrong meanwhile
 
@@ -39,7 +50,7 @@ void copy_from_cuda(std::span<const FromCuda> all);  // waits once
 // Reading without waiting: what lies at `device` when all that was launched so far has run, at most
 // 256 bytes of it, for one of the next eight tickets to fetch.
 int64_t read_later(const void* device, size_t bytes);
-void read_now(int64_t ticket, void* host, size_t bytes);  // waits for that, and for nothing behind
+void read_now(int64_t ticket, void* host, size_t bytes);  // waits for that, and for nothing after
 
 // f32 products in full f32 instead of tf32: for checks.
 void set_exact_products(bool on);

@@ -4,72 +4,59 @@
 #include <map>
 
 #include "heed/base/check.h"
-#include "heed/tensor/cuda.h"
+#include "heed/tensor/context.h"
+#include "heed/tensor/gpu.h"
 #include "heed/tensor/graph.h"
 
 namespace heed {
 namespace {
 
-constexpr size_t kUploads = size_t{32} << 20;  // of a step, at most
-constexpr size_t kMost = 256;                  // graphs that are kept
+constexpr size_t kMost = 256;  // graphs that are kept
 
 void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) fail("cuda graph: ", what, ": ", cudaGetErrorString(error));
 }
 
-cudaStream_t stream() { return static_cast<cudaStream_t>(cuda_stream()); }
+cudaStream_t stream() { return current_gpu().stream; }
 
-// Where uploads of a step are gathered: two blocks of the host's memory in turn, since the GPU may
-// still be reading the last step's, and one on the GPU.
-struct Uploads {
-  std::byte* host[2] = {nullptr, nullptr};
-  cudaEvent_t read[2] = {nullptr, nullptr};
-  std::byte* device = nullptr;
-  int turn = 0;
-  size_t used = 0;
-
-  void make() {
-    if (device) return;
-    device = static_cast<std::byte*>(cuda_allocate(kUploads));
+void begin(Uploads& u) {
+  if (!u.device) {
+    u.device = static_cast<std::byte*>(cuda_allocate(Uploads::kBytes));
     for (int i = 0; i < 2; ++i) {
       void* block = nullptr;
-      check(cudaMallocHost(&block, kUploads), "memory for uploads");
-      host[i] = static_cast<std::byte*>(block);
-      check(cudaEventCreateWithFlags(&read[i], cudaEventDisableTiming), "event");
+      check(cudaMallocHost(&block, Uploads::kBytes), "memory for uploads");
+      u.host[i] = static_cast<std::byte*>(block);
+      check(cudaEventCreateWithFlags(&u.read[i], cudaEventDisableTiming), "event");
     }
   }
-  void begin() {
-    make();
-    check(cudaEventSynchronize(read[turn]), "uploads");
-    used = 0;
-  }
-  bool full(size_t bytes) const { return used + bytes > kUploads; }
-  void* add(const void* from, size_t bytes) {
-    require(used + bytes <= kUploads, "cuda graph: a step uploads more than ", kUploads >> 20,
-            " MiB; a smaller --batch-tokens needs less");
-    std::memcpy(host[turn] + used, from, bytes);
-    void* const place = device + used;
-    used += (bytes + 255) / 256 * 256;
-    return place;
-  }
-  void send() {
-    if (used > 0)
-      check(cudaMemcpyAsync(device, host[turn], used, cudaMemcpyHostToDevice, stream()), "uploads");
-    check(cudaEventRecord(read[turn], stream()), "uploads");
-    turn = 1 - turn;
-  }
-};
-
-Uploads uploads;
-enum class Mode { none, capture, replay };
-thread_local Mode mode = Mode::none;
+  check(cudaEventSynchronize(u.read[u.turn]), "uploads");
+  u.used = 0;
+}
+void* add(Uploads& u, const void* from, size_t bytes) {
+  require(u.used + bytes <= Uploads::kBytes, "cuda graph: a step uploads more than ",
+          Uploads::kBytes >> 20, " MiB; a smaller --batch-tokens needs less");
+  std::memcpy(u.host[u.turn] + u.used, from, bytes);
+  void* const place = u.device + u.used;
+  u.used += (bytes + 255) / 256 * 256;
+  return place;
+}
+void send(Uploads& u) {
+  if (u.used > 0)
+    check(cudaMemcpyAsync(u.device, u.host[u.turn], u.used, cudaMemcpyHostToDevice, stream()),
+          "uploads");
+  check(cudaEventRecord(u.read[u.turn], stream()), "uploads");
+  u.turn = 1 - u.turn;
+}
 
 struct NotCaptured {};  // thrown through a step that turns out not to depend on shapes alone
 
 class InMode {
  public:
-  explicit InMode(Mode now) { mode = now; }
-  ~InMode() { mode = Mode::none; }
+  InMode(Gpu& gpu, GraphMode now) : gpu_(gpu) { gpu_.mode = now; }
+  ~InMode() { gpu_.mode = GraphMode::none; }
+
+ private:
+  Gpu& gpu_;
 };
 
 }  // namespace
@@ -116,13 +103,15 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
   Captured& step = inside_->steps[shape];
   if (++step.seen == 1 || step.never || (!step.graph && !inside_->has_room(step.seen)))
     return body();
-  uploads.begin();
+  Gpu& gpu = current_gpu();
+  Uploads& uploads = gpu.uploads;
+  begin(uploads);
   arena_->begin_trace();
   if (!step.graph) {
     check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed), "begin");
     cudaGraph_t made = nullptr;
     try {
-      const InMode now(Mode::capture);
+      const InMode now(gpu, GraphMode::capture);
       body();
     } catch (const NotCaptured&) {
       cudaStreamEndCapture(stream(), &made);
@@ -141,7 +130,7 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
     ++inside_->kept;
   } else {
     {
-      const InMode now(Mode::replay);
+      const InMode now(gpu, GraphMode::replay);
       body();
     }
     if (step.uploaded != uploads.used || step.trace != arena_->trace()) {
@@ -152,39 +141,39 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
     }
     ++replayed_;
   }
-  uploads.send();
+  send(uploads);
   check(cudaGraphLaunch(step.graph, stream()), "launch");
 }
 
-void cannot_be_captured() {
-  if (mode == Mode::capture) throw NotCaptured();
+namespace {
+
+// How the context in use takes kernels now; a GPU that was never asked for takes none.
+GraphMode mode_now() {
+  const Gpu* const gpu = Context::current().gpu_if_made();
+  return gpu ? gpu->mode : GraphMode::none;
 }
 
-bool kernels_left_out() { return mode == Mode::replay; }
+}  // namespace
+
+void cannot_be_captured() {
+  if (mode_now() == GraphMode::capture) throw NotCaptured();
+}
+
+bool kernels_left_out() { return mode_now() == GraphMode::replay; }
 void* graph_upload(const void* host, size_t bytes) {
-  if (mode == Mode::none) return nullptr;
-  if (uploads.full(bytes)) cannot_be_captured();
-  return uploads.add(host, bytes);
+  if (mode_now() == GraphMode::none) return nullptr;
+  Uploads& uploads = current_gpu().uploads;
+  if (uploads.used + bytes > Uploads::kBytes) cannot_be_captured();
+  return add(uploads, host, bytes);
 }
 
 // ---- reading later
 
-namespace {
-
-constexpr size_t kTickets = 8, kTicketBytes = 256;
-
-struct Ring {
-  std::byte* host = nullptr;
-  cudaEvent_t done[kTickets] = {};
-  int64_t next = 0;
-};
-Ring ring;
-
-}  // namespace
-
 int64_t read_later(const void* device, size_t bytes) {
+  constexpr size_t kTickets = Ring::kTickets, kTicketBytes = Ring::kTicketBytes;
   require(bytes <= kTicketBytes, "cuda: ", bytes, " bytes to be read later, at most ",
           kTicketBytes);
+  Ring& ring = current_gpu().ring;
   if (!ring.host) {
     void* block = nullptr;
     check(cudaMallocHost(&block, kTickets * kTicketBytes), "memory");
@@ -201,6 +190,8 @@ int64_t read_later(const void* device, size_t bytes) {
 }
 
 void read_now(int64_t ticket, void* host, size_t bytes) {
+  constexpr size_t kTickets = Ring::kTickets, kTicketBytes = Ring::kTicketBytes;
+  const Ring& ring = current_gpu().ring;
   const size_t at = static_cast<size_t>(ticket) % kTickets;
   require(ticket < ring.next && ring.next - ticket <= static_cast<int64_t>(kTickets),
           "cuda: what was to be read later is gone");

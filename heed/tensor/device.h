@@ -1,4 +1,6 @@
 // Where a tensor lives and what its numbers are.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,6 @@
 // From a tensor's device and type to a kernel: the one place that knows both.
+//
+// Threads: may be called from any number at once, each in its own context or in the default one.
 #pragma once
 
 #include <concepts>
@@ -31,19 +33,24 @@ void launch_on(const char* op, Device device, Type type, const Kernel& kernel) {
     if constexpr (RunsOnCpu<Kernel>) return kernels::run(kernels::Cpu{}, kernel);
   } else {
     if constexpr (RunsOnCuda<Kernel>) {
-      if (!kernels_left_out()) kernels::run(kernels::Cuda{cuda_stream()}, kernel);
+      if (!kernels_left_out()) kernels::run(cuda_device(), kernel);
       return;
     }
   }
   fail(op, ": no kernel for ", name(type), " on ", name(device), "; cast to f32 first");
 }
 
-// Runs the kernel that `make.operator()<T>()` fills in, for the type and on the device of `like`:
+// Runs the kernel that `make.operator()<T>()` fills in, for the type and on the device of `like`,
+// in the context in use. Operands of another device or context are an error:
 //   launch("tanh", x, [&]<class T>() { return kernels::Map<T>{.f = ..., .x = x.data<T>(), ...}; });
 template <class Make>
 void launch(const char* op, const Tensor& like, Make&& make) {
   const auto start = [&]<class T>() {
-    launch_on(op, like.device(), like.type(), make.template operator()<T>());
+    const auto kernel = [&] {
+      const Launching now(op, like.device());
+      return make.template operator()<T>();
+    }();
+    launch_on(op, like.device(), like.type(), kernel);
   };
   switch (like.type()) {
     case Type::f32: return start.template operator()<float>();

@@ -16,6 +16,8 @@
 // captured anew.
 //
 // On a CPU a step simply runs.
+//
+// Threads: an object serves one at a time; different ones are independent.
 #pragma once
 
 #include <array>
@@ -24,7 +26,7 @@
 #include <functional>
 #include <memory>
 
-#include "heed/tensor/memory.h"
+#include "heed/tensor/context.h"
 
 namespace heed {
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "heed/base/check.h"
+#include "heed/tensor/context.h"
 #include "heed/tensor/cuda.h"
 
 #if defined(__has_feature)  // clang's way to say it
@@ -35,8 +36,6 @@ constexpr size_t kFence = 0;
 constexpr size_t kCudaAlign = 256;
 constexpr size_t kCudaChunk = size_t{256} << 20;
 
-thread_local Arena* in_use = nullptr;
-
 size_t align_of(Device device) { return device == Device::cpu ? kAlign : kCudaAlign; }
 
 // The sanitizer knows nothing of a GPU's memory.
@@ -50,10 +49,13 @@ void unpoison(Device device, void* begin, size_t size) {
 }  // namespace
 
 std::shared_ptr<Arena> Arena::make(Device device) {
-  return std::shared_ptr<Arena>(new Arena(device));
+  return make(device, Context::current().number());
+}
+std::shared_ptr<Arena> Arena::make(Device device, uint64_t context) {
+  return std::shared_ptr<Arena>(new Arena(device, context));
 }
 
-Arena::Arena(Device device) : device_(device) {
+Arena::Arena(Device device, uint64_t context) : device_(device), context_(context) {
   if (device != Device::cpu) return;
   const size_t reserved =
       static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -169,28 +171,5 @@ void Arena::reset_peak() {
   const std::lock_guard lock(mutex_);
   peak_ = used_;
 }
-
-namespace {
-
-Arena& process_arena(Device device) {
-  static const std::shared_ptr<Arena> cpu = Arena::make();
-  if (device == Device::cpu) return *cpu;
-  // Never taken down: tensors of static life would outlast the driver.
-  static auto& cuda = *new std::shared_ptr<Arena>(Arena::make(Device::cuda));
-  return *cuda;
-}
-
-}  // namespace
-
-Arena& current_arena() { return in_use ? *in_use : process_arena(Device::cpu); }
-
-UseArena::UseArena(Arena& arena) : previous_(in_use) { in_use = &arena; }
-UseArena::~UseArena() { in_use = previous_; }
-
-UseDevice::UseDevice(Device device) : previous_(in_use) {
-  if (device == Device::cuda) require_cuda();
-  in_use = &process_arena(device);
-}
-UseDevice::~UseDevice() { in_use = previous_; }
 
 }  // namespace heed

@@ -5,8 +5,8 @@
 // what fitted before a chunk came gets the same addresses after. Blocks are given out best fit,
 // lowest address first, and joined again when freed. That is deterministic: the same requests in
 // the same order get the same addresses, so a training step whose shapes come back finds its memory
-// warm, and on a GPU can be replayed as a graph (docs/decisions/memory.md). There is a process-wide
-// arena for what lasts, and a trainer uses another one for its steps.
+// warm, and on a GPU can be replayed as a graph (docs/decisions/memory.md). A context has one for
+// what lasts (tensor/context.h), and a trainer uses another one for its steps.
 #pragma once
 
 #include <cstddef>
@@ -23,20 +23,24 @@ namespace heed {
 // Thread-safe. Kept alive by the tensors in it.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
-  // Uses no memory yet.
+  // Of the context in use. Uses no memory yet.
   static std::shared_ptr<Arena> make(Device device = Device::cpu);
+  static std::shared_ptr<Arena> make(Device device, uint64_t context);
+  // Of no context: for what never changes once others see it, and is read in every context.
+  static std::shared_ptr<Arena> shared(Device device) { return make(device, 0); }
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   Device device() const { return device_; }
+  uint64_t context() const { return context_; }  // its number, or 0
 
   // Aligned to 64 bytes (256 on a GPU). Throws Error when the device's memory would not suffice.
   void* allocate(size_t bytes);
   void release(void* block, size_t bytes);  // as many as it was asked for
 
-  // A hash of all that was asked for and given back since begin_trace(): the same for two steps
-  // that took the same course.
+  // The allocation trace: a hash of all that was asked for and given back since begin_trace(), the
+  // same for two steps that took the same memory.
   void begin_trace();
   uint64_t trace() const;
 
@@ -45,7 +49,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void reset_peak();
 
  private:
-  explicit Arena(Device device);
+  Arena(Device device, uint64_t context);
   void add_chunk(std::byte* begin, size_t size);
   size_t block_size(size_t bytes) const;
 
@@ -56,39 +60,11 @@ class Arena : public std::enable_shared_from_this<Arena> {
   };
 
   const Device device_;
+  const uint64_t context_;
   mutable std::mutex mutex_;
   std::vector<Chunk> chunks_;
   int64_t used_ = 0, peak_ = 0;
   uint64_t trace_ = 0;
-};
-
-// The arena that new tensors of this thread come from: the one in use, else the process-wide one of
-// the device in use.
-Arena& current_arena();
-
-// While it lives, new tensors of this thread live on `device`. Throws Error if this machine has
-// none, or this build knows none.
-class UseDevice {
- public:
-  explicit UseDevice(Device device);
-  ~UseDevice();
-  UseDevice(const UseDevice&) = delete;
-  UseDevice& operator=(const UseDevice&) = delete;
-
- private:
-  Arena* previous_;
-};
-
-// While it lives, new tensors of this thread come from `arena`. Tensors may outlive it.
-class UseArena {
- public:
-  explicit UseArena(Arena& arena);
-  ~UseArena();
-  UseArena(const UseArena&) = delete;
-  UseArena& operator=(const UseArena&) = delete;
-
- private:
-  Arena* previous_;
 };
 
 }  // namespace heed

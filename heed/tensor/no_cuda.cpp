@@ -12,7 +12,11 @@ namespace {
 }  // namespace
 
 CudaDevices cuda_devices() { return {}; }
-void require_cuda() { missing(); }
+void require_cuda(int) { missing(); }
+class Gpu {};
+std::shared_ptr<Gpu> make_gpu(int, void*) { missing(); }
+void choose_gpu(Gpu&) {}
+kernels::Cuda cuda_device() { missing(); }
 void* cuda_stream() { missing(); }
 void cuda_synchronize() {}
 void* cuda_allocate(size_t) { missing(); }

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "heed/tensor/context.h"
 #include "heed/tensor/cuda.h"
 #include "heed/tensor/dispatch.h"
-#include "heed/tensor/memory.h"
 
 namespace heed {
 
@@ -51,10 +51,58 @@ Tensor::Tensor(const Shape& shape, Type type)
   for (const int64_t size : shape)
     require(!__builtin_mul_overflow(bytes, static_cast<size_t>(size), &bytes) && bytes >> 60 == 0,
             "tensor: ", shape, " is more than any memory can hold");
-  auto arena = current_arena().shared_from_this();
-  device_ = arena->device();
-  void* block = arena->allocate(bytes);
-  storage_ = std::shared_ptr<void>(block, [arena, bytes](void* p) { arena->release(p, bytes); });
+  auto storage = std::make_shared<Storage>();
+  Arena& arena = current_arena();
+  storage->data = arena.allocate(bytes);
+  storage->bytes = bytes;
+  storage->arena = arena.shared_from_this();
+  storage->device = arena.device();
+  storage->context = arena.context();
+  storage_ = std::move(storage);
+}
+
+Storage::~Storage() {
+  if (arena) arena->release(data, bytes);
+}
+
+// A row-major tensor at the beginning of this memory.
+Tensor tensor_in(std::shared_ptr<Storage> storage, const Shape& shape, Type type) {
+  Tensor y;
+  y.storage_ = std::move(storage);
+  y.shape_ = shape, y.stride_ = row_major(shape), y.type_ = type;
+  return y;
+}
+
+Tensor look_at(const ForeignMemory& memory, const Shape& shape, Type type) {
+  return look_at(memory, shape, row_major(shape), type);
+}
+Tensor look_at(const ForeignMemory& memory, const Shape& shape, const Shape& strides, Type type) {
+  require(shape.rank() == strides.rank(), "look_at: shape ", shape, " and strides ", strides,
+          " have different numbers of axes");
+  require(memory.data || shape.count() == 0, "look_at: no memory for ", shape);
+  require(reinterpret_cast<uintptr_t>(memory.data) % size_of(type) == 0, "look_at: memory for ",
+          name(type), " begins in the middle of an element; copy it first");
+  for (int i = 0; i < shape.rank(); ++i)
+    require(shape[i] >= 0 && strides[i] >= 0, "look_at: negative sizes or strides, shape ", shape,
+            ", strides ", strides, "; copy it first");
+  if (memory.device == Device::cuda) Context::current().gpu();
+  auto storage = std::make_shared<Storage>();
+  storage->data = memory.data;
+  storage->owner = memory.owner;
+  storage->device = memory.device;
+  storage->context = memory.constant ? 0 : Context::current().number();
+  return tensor_in(std::move(storage), shape, type).view(shape, strides);
+}
+
+Tensor received(const Tensor& x) {
+  if (!x.defined() || x.context() == Context::current().number()) return x;
+  const Tensor here = to(x, Device::cpu);
+  if (here.context() == Context::current().number()) return here;
+  require(here.contiguous(), "received: wants a contiguous tensor, given shape ", x.shape());
+  const UseDevice host(Device::cpu);
+  return uploaded({static_cast<const std::byte*>(here.raw()),
+                   static_cast<size_t>(here.count()) * size_of(here.type())},
+                  here.shape(), here.type());
 }
 
 bool Tensor::contiguous() const {
@@ -72,14 +120,14 @@ double Tensor::item() const {
 }
 
 std::span<const Id> Tensor::host_ids() const {
-  require(contiguous() && (device_ == Device::cpu || host_), "tensor: ids ", shape_,
+  require(contiguous() && (device() == Device::cpu || host_), "tensor: ids ", shape_,
           " that were computed on a GPU; they cannot be checked on the host");
-  const Id* first = device_ == Device::cpu ? data<Id>() : host_->data() + offset_;
+  const Id* first = device() == Device::cpu ? data<Id>() : host_->data() + offset_;
   return {first, static_cast<size_t>(count())};
 }
 
 std::vector<double> Tensor::values() const {
-  if (device_ == Device::cuda) return to(*this, Device::cpu).values();
+  if (device() == Device::cuda) return to(*this, Device::cpu).values();
   std::vector<double> out;
   out.reserve(static_cast<size_t>(count()));
   const auto visit = [&]<class T>(const T* p) {
@@ -136,10 +184,11 @@ Tensor uploaded(std::span<const std::byte> bytes, const Shape& shape, Type type)
                           ? graph_upload(bytes.data(), bytes.size())
                           : nullptr;
   if (place) {
-    Tensor y;
-    y.storage_ = std::shared_ptr<void>(place, [](void*) {});
-    y.shape_ = shape, y.stride_ = row_major(shape), y.type_ = type, y.device_ = Device::cuda;
-    return y;
+    auto storage = std::make_shared<Storage>();
+    storage->data = place;
+    storage->device = Device::cuda;
+    storage->context = Context::current().number();
+    return tensor_in(std::move(storage), shape, type);
   }
   Tensor y(shape, type);
   set_numbers(y, bytes);

@@ -3,6 +3,9 @@
 // Row-major with strides, so that a transposed or cut tensor is a view of the same numbers. Shapes
 // are written with the same letters everywhere: B batch, T time, H heads, D model size, d head
 // size, V vocabulary, K beam.
+//
+// Threads: a handle; many may read the elements of one, and copy different handles to them, at
+// once.
 #pragma once
 
 #include <array>
@@ -15,6 +18,7 @@
 
 #include "heed/base/check.h"
 #include "heed/base/random.h"
+#include "heed/tensor/context.h"
 #include "heed/tensor/device.h"
 
 namespace heed {
@@ -56,6 +60,21 @@ struct Slot {
   int64_t index = -1;
 };
 
+// The memory of tensors: a block of an arena, or somebody else's.
+struct Storage {
+  Storage() = default;
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  ~Storage();
+
+  void* data = nullptr;
+  std::shared_ptr<Arena> arena = nullptr;  // null: not ours to release
+  size_t bytes = 0;
+  std::shared_ptr<const void> owner = nullptr;  // of foreign memory: kept alive
+  Device device = Device::cpu;
+  uint64_t context = 0;  // 0: none, it never changes
+};
+
 class Tensor {
  public:
   Tensor() = default;                                          // no tensor: only to be assigned to
@@ -69,7 +88,9 @@ class Tensor {
   int64_t stride(int axis) const { return stride_[axis < 0 ? axis + rank() : axis]; }
   int64_t count() const { return shape_.count(); }
   Type type() const { return type_; }
-  Device device() const { return device_; }
+  Device device() const { return storage_ ? storage_->device : Device::cpu; }
+  // The number of the context that it was made in; 0: it never changes, and is read in all.
+  uint64_t context() const { return storage_ ? storage_->context : 0; }
   bool contiguous() const;
   // True if no other tensor shares the numbers: they may be overwritten unseen.
   bool sole_owner() const { return storage_.use_count() == 1; }
@@ -85,8 +106,10 @@ class Tensor {
   // The same, whatever the type.
   void* raw() const {
     require(defined(), "tensor: there is none; it was never given a value");
-    return static_cast<std::byte*>(storage_.get()) + static_cast<size_t>(offset_) * size_of(type_);
+    check_launching(storage_->device, storage_->context);
+    return static_cast<std::byte*>(storage_->data) + static_cast<size_t>(offset_) * size_of(type_);
   }
+  const std::shared_ptr<Storage>& storage() const { return storage_; }
   // The ids of a contiguous tensor that ids() made, or of a part of it, as the host sees them: what
   // an op checks, whatever the device.
   std::span<const Id> host_ids() const;
@@ -108,14 +131,13 @@ class Tensor {
 
  private:
   friend Tensor ids(std::span<const Id> values, const Shape& shape);
-  friend Tensor uploaded(std::span<const std::byte> bytes, const Shape& shape, Type type);
+  friend Tensor tensor_in(std::shared_ptr<Storage> storage, const Shape& shape, Type type);
 
-  std::shared_ptr<void> storage_;
+  std::shared_ptr<Storage> storage_;
   std::shared_ptr<const std::vector<Id>> host_;  // on a GPU: what ids() was given
   int64_t offset_ = 0;
   Shape shape_, stride_;
   Type type_ = Type::f32;
-  Device device_ = Device::cpu;
   Slot slot_;
   std::shared_ptr<ParameterState> state_;
 };
@@ -126,6 +148,24 @@ Shape row_major(const Shape& shape);
 // The same numbers on another device, with the same strides; x itself if it lives there. Not
 // recorded.
 Tensor to(const Tensor& x, Device device);
+
+// Memory that somebody else owns, such as a NumPy array or a tensor of PyTorch, seen as a tensor of
+// the context in use, without a copy: `strides` count elements, `owner` (may be null: the caller
+// sees to it) is kept until no tensor looks there any more. What others write there meanwhile must
+// be in order with what is computed here: on a GPU on the context's stream
+// (Context::Options::stream).
+struct ForeignMemory {
+  void* data = nullptr;
+  Device device = Device::cpu;
+  std::shared_ptr<const void> owner = nullptr;
+  bool constant = false;  // it never changes: to be read in every context
+};
+Tensor look_at(const ForeignMemory& memory, const Shape& shape, Type type = Type::f32);
+Tensor look_at(const ForeignMemory& memory, const Shape& shape, const Shape& strides, Type type);
+
+// A copy in the context in use, wherever x was made: for results that leave a context. x is
+// complete (on a GPU its stream was waited for).
+Tensor received(const Tensor& x);
 
 // A tensor on the current device from the host's bytes.
 Tensor uploaded(std::span<const std::byte> bytes, const Shape& shape, Type type);

@@ -2,6 +2,8 @@
 // the loss is the cross entropy of its tokens and, where an alignment is given, of the attention's
 // weights (guided alignment, Chen et al., 2016). What a model predicts beside the target
 // (TeacherForced::also) is added.
+//
+// Threads: may be called from any number at once, each in its own context or in the default one.
 #pragma once
 
 #include "heed/data/batch.h"

@@ -1,6 +1,8 @@
 // Optimizers: from gradients to new parameters, one pass over memory. In mixed precision the
 // parameters are f32 master weights, gradients are f32 too, and the same pass writes the bf16
 // compute copies that the next forward and backward pass multiply by.
+//
+// Threads: one trains at a time with a set of parameters.
 #pragma once
 
 #include <cstdint>

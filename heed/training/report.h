@@ -1,5 +1,7 @@
 // What an update came to: its losses and the square of its gradients' norm. On a GPU their reading
 // is deferred until the next update is under way, so that it never waits for the host.
+//
+// Threads: an object serves one at a time; different ones are independent.
 #pragma once
 
 #include <vector>

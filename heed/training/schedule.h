@@ -1,4 +1,6 @@
 // The learning rate as a function of the step.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <cstdint>

@@ -6,9 +6,9 @@
 
 #include "heed/base/check.h"
 #include "heed/models/config_json.h"
+#include "heed/models/tensor_file.h"
 #include "heed/ops/into.h"
-#include "heed/tensor/memory.h"
-#include "heed/training/checkpoint.h"
+#include "heed/tensor/context.h"
 
 namespace heed {
 namespace {
@@ -410,8 +410,7 @@ bool Trainer::resume() {
   const auto metadata = load_tensors(checkpoint_tensors(), checkpoint_path());
   params_.refresh_compute_copies();
   const auto found = metadata.find("state");
-  const auto state =
-      nlohmann::json::parse(found == metadata.end() ? "" : found->second, nullptr, false);
+  const auto state = parse_json<nlohmann::json>(found == metadata.end() ? "" : found->second);
   require(state.is_object(), checkpoint_path().string(), ": no state of a training run in it");
   try {
     const bool knows = state.contains("examples");
@@ -419,17 +418,25 @@ bool Trainer::resume() {
     require(then == identity_, checkpoint_path().string(),
             ": where a run is in its corpus means nothing in another: it was [", then,
             "], this is [", identity_, "]; give the corpus of before, or train another model");
-    state_.step = state.at("step");
-    adam_.set_steps(state.at("adam_steps"));
+    const auto whole = [&](const nlohmann::json& value) {
+      require(value.is_number_integer() && value.get<double>() >= 0 && value.get<double>() < 0x1p53,
+              checkpoint_path().string(), ": its state has ", value.dump(),
+              " where a whole number is wanted; the file is damaged");
+      return value.get<int64_t>();
+    };
+    state_.step = whole(state.at("step"));
+    adam_.set_steps(whole(state.at("adam_steps")));
     // Before checkpoints knew their corpus, epochs had other batches: this one begins anew.
-    const int64_t batch = knows ? state.at("batch").get<int64_t>() : 0;
-    state_.position = {state.at("epoch"), state.at("window"), batch};
+    const int64_t batch = knows ? whole(state.at("batch")) : 0;
+    state_.position = {whole(state.at("epoch")), whole(state.at("window")), batch};
     if (!state.at("best").is_null()) state_.best = state.at("best");
     if (state.contains("best_loss") && !state.at("best_loss").is_null())
       state_.best_loss = state.at("best_loss");
-    state_.since_best = state.at("since_best");
-    state_.validated = state.at("validated");
-    if (state.contains("recent")) state_.recent = state.at("recent").get<std::vector<int64_t>>();
+    state_.since_best = whole(state.at("since_best"));
+    state_.validated = whole(state.at("validated"));
+    state_.recent.clear();
+    if (state.contains("recent"))
+      for (const nlohmann::json& step : state.at("recent")) state_.recent.push_back(whole(step));
     state_.rate_factor = state.at("rate_factor");
     state_.seconds = state.at("seconds");
   } catch (const nlohmann::json::exception&) {

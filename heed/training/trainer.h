@@ -5,6 +5,8 @@
 // A run is a function of its configuration, its corpus and the number of steps: one that was killed
 // at any moment and resumed ends with the same bytes as one that was not. (Limits of time are the
 // exception.)
+//
+// Threads: one trains at a time with a set of parameters.
 #pragma once
 
 #include <chrono>
@@ -17,9 +19,9 @@
 
 #include "heed/data/batch.h"
 #include "heed/models/model.h"
+#include "heed/models/tensor_file.h"
+#include "heed/tensor/context.h"
 #include "heed/tensor/graph.h"
-#include "heed/tensor/memory.h"
-#include "heed/training/checkpoint.h"
 #include "heed/training/loss.h"
 #include "heed/training/optimizer.h"
 #include "heed/training/report.h"

@@ -1,5 +1,6 @@
 // A model on disk: a folder with config.json, model.safetensors, the tokenizers' files and, for
-// resuming, checkpoint/.
+// resuming, checkpoint/. Reading it needs nothing of training, which makes it
+// (training/run_folder.h). Functions may be called from any thread.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +9,6 @@
 
 #include "heed/data/tokenizer.h"
 #include "heed/models/model.h"
-#include "heed/training/trainer.h"
 
 namespace heed {
 
@@ -22,24 +22,19 @@ struct AlignmentHead {
 struct ModelFolder {
   std::filesystem::path path;
   ModelConfig config;
-  TrainConfig training;  // as it was trained, or is
   TokenizerPair tokenizers;
   Params params;
   std::unique_ptr<Model> model;
   AlignmentHead alignment = {};  // as config.json says
 };
 
-// A new model; writes config.json and the tokenizers into `path`, which is made where it is not
-// there. Parameters have their first values.
-ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& config,
-                         const TrainConfig& training, const TokenizerPair& tokenizers);
-
 enum class Parameters { load, leave };  // from model.safetensors, or at their first values
 // Throws Error that says what is missing or does not fit.
 ModelFolder open_model(const std::filesystem::path& path, Parameters parameters = Parameters::load);
 
-// The training's configuration has changed: config.json keeps it.
-void keep_training(const std::filesystem::path& path, const TrainConfig& training);
+// For inference alone, by translation/loaded_model.h: parameters never change, and are read in
+// every context of the device in use. On a CPU they are the mapped file itself.
+ModelFolder load_model(const std::filesystem::path& path);
 
 // From now on these weights of the model in `path` align, unless others are named: config.json
 // keeps it.

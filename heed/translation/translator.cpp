@@ -39,20 +39,16 @@ bool shorten(Sentence& s, int64_t most) {
   return true;
 }
 
-// Calls body(numbers of lines) for batches of lines that are not empty, long ones first: lines of
-// similar length waste little, and memory is largest at the beginning.
-template <class Body>
-void by_length(const std::vector<Translation>& all, int64_t batch, Body body) {
+// The lines that are not empty, long ones first: lines of similar length waste little, and memory
+// is largest at the beginning.
+std::vector<size_t> by_length(const std::vector<Translation>& all) {
   std::vector<size_t> order;
   for (size_t i = 0; i < all.size(); ++i)
     if (!all[i].source.ids.empty()) order.push_back(i);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return all[a].source.ids.size() > all[b].source.ids.size();
   });
-  for (size_t at = 0; at < order.size(); at += static_cast<size_t>(batch))
-    body(std::vector<size_t>(order.begin() + static_cast<std::ptrdiff_t>(at),
-                             order.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                                 order.size(), at + static_cast<size_t>(batch)))));
+  return order;
 }
 
 Translation::Candidate candidate(const Tokenizer& tokenizer, Hypothesis h) {
@@ -81,78 +77,84 @@ Links word_alignment(const Sentence& source, const Sentence& target,
   return to_words(links, source.word, target.word);
 }
 
-std::vector<Weights> all_weights(const ModelFolder& model, const Translation& t) {
-  const NoTape off;
-  std::vector<Id> out = t.best().target.ids;
-  out.insert(out.begin(), model.tokenizers.target->special().begin);
-  const int64_t T = static_cast<int64_t>(out.size());
-  return model.model
-      ->forward(source_of({&t.source}, model.tokenizers.source->special()), ids(out, {1, T}),
-                /*want_weights=*/true)
-      .weights;
-}
-
-Translator::Translator(const ModelFolder& folder)
-    : model_(&folder), decoder_(std::make_unique<Decoder>(*folder.model)) {}
-
-Translator::Translator(const std::filesystem::path& folder)
-    : own_(std::make_unique<ModelFolder>(open_model(folder))),
-      model_(own_.get()),
-      decoder_(std::make_unique<Decoder>(*model_->model)) {
-  require(!is_language_model(model_->config), folder.string(),
+Translator::Translator(std::shared_ptr<const LoadedModel> model) : model_(std::move(model)) {
+  require(!is_language_model(this->model().config), this->model().path.string(),
           ": a language model, not a translator; see 'heed lm'");
+}
+Translator::Translator(const ModelFolder& folder) : Translator(LoadedModel::borrow(folder)) {}
+Translator::Translator(const std::filesystem::path& folder)
+    : Translator(LoadedModel::open(folder)) {}
+
+std::vector<Weights> Translator::all_weights(const Translation& t) const {
+  std::vector<Id> out = t.best().target.ids;
+  out.insert(out.begin(), model().tokenizers.target->special().begin);
+  const int64_t T = static_cast<int64_t>(out.size());
+  std::vector<Weights> found;
+  {
+    const LoadedModel::Turn turn(*model_);
+    found = model()
+                .model
+                ->forward(source_of({&t.source}, model().tokenizers.source->special()),
+                          ids(out, {1, T}), /*want_weights=*/true)
+                .weights;
+    for (Weights& w : found) w.values = to(contiguous(w.values), Device::cpu);
+  }
+  for (Weights& w : found) w.values = received(w.values);
+  return found;
 }
 
 SearchOptions Translator::of_model(SearchOptions o) const {
-  const SpecialIds special = model_->tokenizers.target->special();
+  const SpecialIds special = model().tokenizers.target->special();
   // A translation may not be longer than the model's positions either.
-  const std::optional<int64_t> most = longest_sentence(model_->config);
+  const std::optional<int64_t> most = longest_sentence(model().config);
   if (most && (o.max_length == 0 || o.max_length > *most)) o.max_length = *most;
-  if (!o.layer && !o.head) o.layer = model_->alignment.layer, o.head = model_->alignment.head;
+  if (!o.layer && !o.head) o.layer = model().alignment.layer, o.head = model().alignment.head;
   o.begin = special.begin, o.end = special.end, o.pad = special.pad, o.unknown = special.unknown;
   return o;
 }
 
 int64_t Translator::longest(const TranslateOptions& o) const {
-  return std::min(o.max_length, longest_sentence(model_->config).value_or(o.max_length));
+  return std::min(o.max_length, longest_sentence(model().config).value_or(o.max_length));
 }
 
 std::vector<Translation> Translator::translate(const std::vector<std::string>& lines,
                                                const TranslateOptions& o) const {
   require(o.batch > 0, "translate: batches want at least one sentence, given ", o.batch);
-  const TokenizerPair& tokenizers = model_->tokenizers;
+  const TokenizerPair& tokenizers = model().tokenizers;
   std::vector<Translation> out(lines.size());
   for (size_t i = 0; i < lines.size(); ++i) {
     out[i].source = encoded(*tokenizers.source, lines[i], o.first_line + static_cast<int64_t>(i));
     out[i].cut = shorten(out[i].source, longest(o));
     if (out[i].source.ids.empty()) out[i].candidates.emplace_back();
   }
+  SearchOptions search_options = of_model(o.search);
+  search_options.numbers.clear(), search_options.prefixes.clear();
+  std::vector<size_t> numbers;  // of the requests
+  std::vector<Engine::Request> requests;
+  for (const size_t i : by_length(out)) {
+    numbers.push_back(i);
+    Engine::Request& r = requests.emplace_back();
+    r.source = out[i].source.ids;
+    r.source.push_back(tokenizers.source->special().end);
+    r.options = search_options;
+    r.number = o.first_line + static_cast<int64_t>(i);
+    r.slots = o.batch;
+    if (!o.search.prefixes.empty()) r.prefix = o.search.prefixes.at(i);
+  }
   int64_t done = 0;
-  by_length(out, o.batch, [&](const std::vector<size_t>& numbers) {
-    SearchOptions search_options = of_model(o.search);
-    search_options.numbers.clear(), search_options.prefixes.clear();
-    std::vector<const Sentence*> rows;
-    for (const size_t i : numbers) {
-      rows.push_back(&out[i].source);
-      search_options.numbers.push_back(o.first_line + static_cast<int64_t>(i));
-      if (!o.search.prefixes.empty()) search_options.prefixes.push_back(o.search.prefixes.at(i));
-    }
-    if (o.want_tree)
-      search_options.record = [&](int64_t b, std::vector<SearchNode> tree) {
-        out[numbers[static_cast<size_t>(b)]].tree = std::move(tree);
-      };
-    auto found = search(*decoder_, source_of(rows, tokenizers.source->special()), search_options);
-    for (size_t b = 0; b < numbers.size(); ++b) {
-      std::vector<Translation::Candidate>& all = out[numbers[b]].candidates;
-      for (Hypothesis& h : found[b]) all.push_back(candidate(*tokenizers.target, std::move(h)));
-      if (!all.empty()) continue;
-      // None is possible, such as behind a prefix of probability 0.
-      Translation::Candidate& none = all.emplace_back();
-      none.log_probability = none.score = -std::numeric_limits<double>::infinity();
-    }
-    done += static_cast<int64_t>(numbers.size());
-    if (o.progress) o.progress(done);
+  std::vector<Engine::Result> found = model_->engine().decode(std::move(requests), [&](size_t) {
+    if (o.progress) o.progress(++done);
   });
+  for (size_t at = 0; at < numbers.size(); ++at) {
+    Translation& t = out[numbers[at]];
+    t.tree = std::move(found[at].tree);
+    for (Hypothesis& h : found[at].hypotheses)
+      t.candidates.push_back(candidate(*tokenizers.target, std::move(h)));
+    if (!t.candidates.empty()) continue;
+    // None is possible, such as after a prefix of probability 0.
+    Translation::Candidate& none = t.candidates.emplace_back();
+    none.log_probability = none.score = -std::numeric_limits<double>::infinity();
+  }
   return out;
 }
 
@@ -162,7 +164,7 @@ std::vector<Translation> Translator::score(const std::vector<std::string>& sourc
   require(o.batch > 0, "score: batches want at least one sentence, given ", o.batch);
   require(sources.size() == targets.size(), "score: ", sources.size(), " sources, ", targets.size(),
           " targets");
-  const TokenizerPair& tokenizers = model_->tokenizers;
+  const TokenizerPair& tokenizers = model().tokenizers;
   std::vector<Translation> out(sources.size());
   std::vector<Sentence> given;
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -180,15 +182,18 @@ std::vector<Translation> Translator::score(const std::vector<std::string>& sourc
                                  .score = surely,
                                  .weights = {}});
   }
-  int64_t done = 0;
-  by_length(out, o.batch, [&](const std::vector<size_t>& numbers) {
+  const std::vector<size_t> order = by_length(out);
+  for (size_t at = 0; at < order.size(); at += static_cast<size_t>(o.batch)) {
+    const auto numbers =
+        std::span(order).subspan(at, std::min(order.size() - at, static_cast<size_t>(o.batch)));
     std::vector<const Sentence*> rows;
     std::vector<std::vector<Id>> target_ids;
     for (const size_t i : numbers) {
       rows.push_back(&out[i].source);
       target_ids.push_back(given[i].ids);
     }
-    auto found = score_targets(*model_->model, source_of(rows, tokenizers.source->special()),
+    const LoadedModel::Turn turn(*model_);
+    auto found = score_targets(*model().model, source_of(rows, tokenizers.source->special()),
                                target_ids, of_model(o.search));
     for (size_t b = 0; b < numbers.size(); ++b) {
       Translation::Candidate c{.target = given[numbers[b]],
@@ -198,9 +203,8 @@ std::vector<Translation> Translator::score(const std::vector<std::string>& sourc
                                .weights = std::move(found[b].weights)};
       out[numbers[b]].candidates.push_back(std::move(c));
     }
-    done += static_cast<int64_t>(numbers.size());
-    if (o.progress) o.progress(done);
-  });
+    if (o.progress) o.progress(static_cast<int64_t>(at + numbers.size()));
+  }
   return out;
 }
 

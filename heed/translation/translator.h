@@ -2,25 +2,27 @@
 //
 //   const Translator translator("model");
 //   std::cout << translator.translate({"the cat sleeps ."})[0].best().text;
+//
+// All functions may be called from any number of threads at once: their sentences run in one batch,
+// and each result has the same bytes as alone. A copy shares the model.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "heed/search/decoder.h"
-#include "heed/translation/model_folder.h"
+#include "heed/base/alignment.h"
+#include "heed/translation/loaded_model.h"
 
 namespace heed {
 
 struct TranslateOptions {
   // Its special ids are set from the model, and where it says neither layer nor head, so are they.
   SearchOptions search = {};
-  bool want_tree = false;
-  int64_t batch = 32;         // sentences at a time
+  int64_t batch = 32;         // sentences at a time, with those of other callers
   int64_t max_length = 1000;  // pieces; what a line has more is cut off
   int64_t first_line = 1;     // the number of the first line: for messages and for sampling
-  std::function<void(int64_t done)> progress = {};
+  std::function<void(int64_t done)> progress = {};  // called on the calling thread
 };
 
 struct Translation {
@@ -43,14 +45,11 @@ struct Translation {
 Links word_alignment(const Sentence& source, const Sentence& target,
                      const std::vector<std::vector<float>>& weights);
 
-// What every attention of the decoder weighs where it produces the best candidate: by layer,
-// [1, H, pieces + 1, source pieces + 1], the ends last. The model reads both sides once more.
-std::vector<Weights> all_weights(const ModelFolder& model, const Translation& translation);
-
 class Translator {
  public:
   explicit Translator(const std::filesystem::path& folder);
-  // Borrows a model that is being trained.
+  explicit Translator(std::shared_ptr<const LoadedModel> model);
+  // Borrows a model that is being trained: for one thread.
   explicit Translator(const ModelFolder& folder);
 
   // In the order of the lines. An empty line has an empty translation. The result of a line depends
@@ -63,17 +62,20 @@ class Translator {
                                  const std::vector<std::string>& targets,
                                  const TranslateOptions& options = {}) const;
 
+  // What every attention of the decoder weighs where it produces the best candidate: by layer,
+  // [1, H, pieces + 1, source pieces + 1], the ends last. The model reads both sides once more.
+  std::vector<Weights> all_weights(const Translation& translation) const;
+
   // Pieces that a line may have with these options, and with this model.
   int64_t longest(const TranslateOptions& options) const;
 
-  const ModelFolder& model() const { return *model_; }
+  const ModelFolder& model() const { return model_->folder(); }
+  const LoadedModel& loaded() const { return *model_; }
 
  private:
   SearchOptions of_model(SearchOptions options) const;
 
-  std::unique_ptr<ModelFolder> own_;
-  const ModelFolder* model_;
-  std::unique_ptr<Decoder> decoder_;  // its steps last from batch to batch
+  std::shared_ptr<const LoadedModel> model_;
 };
 
 }  // namespace heed

@@ -1,4 +1,6 @@
 // The built-in letters of PNG pictures, read from font.txt; and the bytes of such a picture.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <array>

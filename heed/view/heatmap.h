@@ -2,6 +2,8 @@
 //
 // Words may hold anything (label.h). A weight that is non-finite is drawn as a gap or a cross, one
 // outside [0, 1] as the nearer end; where numbers are shown, they are shown as they are.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <string>

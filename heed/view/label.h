@@ -3,6 +3,8 @@
 // A corpus has everything in it: bytes that are no UTF-8, control characters, `<script>`. What is
 // drawn goes through to_label() first; after that it is UTF-8 that neither moves a terminal's
 // cursor nor is forbidden in XML.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <string>

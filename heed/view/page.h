@@ -1,6 +1,8 @@
 // Attention as one page of HTML, which needs nothing but itself: sentences, layers and heads to
 // choose from, the row and column of a word lit up under the pointer or the keyboard, exact
 // weights, the beam as a tree. Its parts are in web/.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,7 @@
 // Line and bar charts as SVG, for studies: light and dark, colours that colour-blind readers tell
 // apart, tooltips with the numbers.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <string>

@@ -3,6 +3,8 @@
 // Pictures stand alone: their style is inside, with a second set of colours for readers who prefer
 // dark ones, and they bring the background that these were chosen for. Text has one font of fixed
 // width, so that what a label takes is known without measuring it.
+//
+// Threads: an object serves one at a time; different ones are independent.
 #pragma once
 
 #include <string>

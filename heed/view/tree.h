@@ -1,4 +1,6 @@
 // A beam search as a tree: every token that was kept at some step, with those that followed it.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <string>

@@ -8,7 +8,7 @@
 
 #include "heed/base/random.h"
 #include "heed/ops/into.h"
-#include "heed/tensor/memory.h"
+#include "heed/tensor/context.h"
 
 namespace heed::cases {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "heed/attention/attend.h"
-#include "tests/cases/ops.h"
+#include "bench/cases/ops.h"
 
 namespace heed::cases {
 

@@ -22,6 +22,7 @@
 #include "heed/kernels/cuda/additive.h"
 #include "heed/kernels/kernels.h"
 #include "tests/compare.h"
+#include "tests/cuda/on_stream.h"
 
 using namespace heed;
 using namespace heed::kernels;
@@ -241,14 +242,14 @@ class Problem {
       for (auto [to, from] : {std::pair(&dk, &dk0), std::pair(&dvalue, &dvalue0)})
         cudaMemcpy(to->device, from->device, to->host.size() * sizeof(T), cudaMemcpyDeviceToDevice);
     if (c_.steps)
-      steps_forward(Cuda{});
+      steps_forward(on_stream());
     else
-      additive_attention<T>(Cuda{}, forward<T>(at, range_device_));
+      additive_attention<T>(on_stream(), forward<T>(at, range_device_));
     if (!good(cudaDeviceSynchronize(), c_.name + ": forward")) return {};
     if (c_.steps)
-      steps_backward(Cuda{}), steps_to_keys(Cuda{});
+      steps_backward(on_stream()), steps_to_keys(on_stream());
     else if (c_.back)
-      additive_attention_grad<T>(Cuda{}, backward<T>(at, range_device_));
+      additive_attention_grad<T>(on_stream(), backward<T>(at, range_device_));
     if (!good(cudaDeviceSynchronize(), c_.name + ": backward")) return {};
     const auto get = [&](auto& x) {
       const auto y = x.fetch();
@@ -294,10 +295,10 @@ class Problem {
                              .dv = all.dv});
   }
   void forward_only() {
-    additive_attention<T>(Cuda{}, forward<T>([](auto& x) { return x.device; }, range_device_));
+    additive_attention<T>(on_stream(), forward<T>([](auto& x) { return x.device; }, range_device_));
   }
   void backward_only() {
-    additive_attention_grad<T>(Cuda{},
+    additive_attention_grad<T>(on_stream(),
                                backward<T>([](auto& x) { return x.device; }, range_device_));
   }
 
@@ -483,7 +484,7 @@ double microseconds_in_graph(const std::function<void(Cuda)>& f) {
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
-  for (int i = 0; i < 20; ++i) f(Cuda{stream});
+  for (int i = 0; i < 20; ++i) f(on_stream(stream));
   cudaStreamEndCapture(stream, &graph);
   if (!good(cudaGraphInstantiate(&exec, graph, 0), "capturing")) return 0;
   cudaEvent_t begin, end;

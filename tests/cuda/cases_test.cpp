@@ -7,7 +7,7 @@
 #include "heed/ops/decoder.h"
 #include "heed/tensor/memory.h"
 #include "tests/cases/attention.h"
-#include "tests/cases/special.h"
+#include "bench/cases/special.h"
 #include "tests/compare.h"
 #include "tests/cuda/on_gpu.h"
 
@@ -64,7 +64,7 @@ void compare(const std::string& name, const std::vector<Tensor>& f32, F f, F com
   ASSERT_EQ(truth.size(), gpu.size());
   for (size_t i = 0; i < truth.size(); ++i) {
     ASSERT_EQ(truth[i].size(), gpu[i].size()) << "part " << i;
-    // Twice what f32 gets wrong, and four roundings of the largest number and of what cancels.
+    // Twice what f32 gets wrong, and four roundings of the largest element and of what cancels.
     const double composed_error =
         std::max(worst(truth[i], cpu[i]), composed ? worst(truth[i], here[i]) : 0);
     const double allowed = 2 * earned(composed_error) + 4 * 0x1p-23 * largest(truth[i]) +

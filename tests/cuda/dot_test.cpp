@@ -25,6 +25,7 @@
 #include "heed/base/random.h"
 #include "heed/kernels/kernels.h"
 #include "tests/compare.h"
+#include "tests/cuda/on_stream.h"
 
 using namespace heed;
 using namespace heed::kernels;
@@ -564,8 +565,8 @@ void time_case(const Case& c) {
   k.dq = heads(fill(lq.total), lq), k.dk = heads(fill(lk.total), lk),
   k.dvalue = heads(fill(lv.total), lv);
   k.forward = a;
-  const double forward = median_us([&] { run(Cuda{}, a); });
-  const double back = median_us([&] { run(Cuda{}, k); });
+  const double forward = median_us([&] { run(on_stream(), a); });
+  const double back = median_us([&] { run(on_stream(), k); });
   const double pairs = static_cast<double>(c.B * c.H) *
                        (c.mask == Mask::causal ? 0.5 * static_cast<double>(c.Tq * (c.Tq + 1))
                                                : static_cast<double>(c.Tq * c.Tk));

@@ -23,6 +23,7 @@
 #include "heed/base/check.h"
 #include "heed/kernels/kernels.h"
 #include "tests/compare.h"
+#include "tests/cuda/on_stream.h"
 #include "tests/cuda/timing.h"
 
 namespace heed::kernels {
@@ -305,7 +306,7 @@ void one_case(const std::string& name, const std::vector<Array>& arrays, Make ma
   if (title.find(wanted) == std::string::npos || (o.shift && total > 3'000'000)) return;
   try {
     OnGpu<T> gpu(arrays, o.shift);
-    const auto run_gpu = [&] { run(Cuda{stream}, make(gpu)); };
+    const auto run_gpu = [&] { run(on_stream(stream), make(gpu)); };
     run_gpu();
     check(cudaStreamSynchronize(stream), "the run");
     if (!o.only_time) {

@@ -6,9 +6,9 @@
 
 #include "heed/models/config.h"
 #include "heed/ops/into.h"
-#include "heed/search/decoder.h"
+#include "heed/search/engine.h"
+#include "heed/tensor/context.h"
 #include "heed/tensor/graph.h"
-#include "heed/tensor/memory.h"
 #include "heed/training/loss.h"
 #include "heed/training/optimizer.h"
 #include "tests/cuda/on_gpu.h"
@@ -110,7 +110,7 @@ class TwoSearches {
   const Params params_{3};
   const std::unique_ptr<Model> model_ = make_model(
       params_, config_, {.source = 44, .target = 44, .shared = is_language_model(config_)});
-  Decoder graphs_{*model_}, plain_{*model_, Decoder::Steps::plain};
+  Engine graphs_{*model_}, plain_{*model_, nullptr, Engine::Steps::plain};
 };
 
 class Searches : public OnGpu, public testing::WithParamInterface<size_t> {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "heed/tensor/context.h"
 #include "heed/tensor/cuda.h"
 
 namespace heed {
@@ -15,7 +16,9 @@ class OnGpu : public testing::Test {
     if (!found.built || !found.trouble.empty()) GTEST_SKIP() << "no GPU: " << found.trouble;
     set_exact_products(true);
   }
-  void TearDown() override { set_exact_products(false); }
+  void TearDown() override {
+    if (Context::current().gpu_if_made()) set_exact_products(false);
+  }
 };
 
 }  // namespace heed

@@ -2,6 +2,7 @@
 //
 //   rows_test [--time] [part of a name]
 #include "tests/cuda/kernel_cases.h"
+#include "tests/cuda/on_stream.h"
 
 using namespace heed;
 using namespace heed::kernels;
@@ -269,8 +270,8 @@ void conversions() {
         OnGpu<bf16> half(halves, shift);
         const ToBf16 to{n, wide.t(0), half.t(0)};
         const FromBf16 from{n, half.t(0), wide.t(1)};
-        run(Cuda{stream}, to);
-        run(Cuda{stream}, from);
+        run(on_stream(stream), to);
+        run(on_stream(stream), from);
         check(cudaStreamSynchronize(stream), "the run");
         const std::vector<char> there = half.bytes(0), back = wide.bytes(1);
         bool good = half.guarded(0, there) && wide.guarded(1, back);
@@ -282,8 +283,8 @@ void conversions() {
         report(good, title);
         if (timing && n > 10000 && !shift)
           for (int way : {0, 1}) {
-            const double us =
-                microseconds([&] { way ? run(Cuda{stream}, from) : run(Cuda{stream}, to); });
+            const double us = microseconds(
+                [&] { way ? run(on_stream(stream), from) : run(on_stream(stream), to); });
             std::printf("TIME %-58s %9.2f us  %5.1f%% of 4.8 TB/s\n", way ? "from_bf16" : "to_bf16",
                         us, 6.0 * double(n) / us / 4.8e6 * 100);
           }

@@ -28,6 +28,7 @@
 #include "heed/base/parallel.h"
 #include "heed/kernels/kernels.h"
 #include "tests/compare.h"
+#include "tests/cuda/on_stream.h"
 #include "tests/cuda/timing.h"
 
 using namespace heed;
@@ -406,11 +407,11 @@ struct OnGpu {
     return s;
   }
   bool fits() const {
-    return kernels::fits(Cuda{stream}, forward()) && kernels::fits(Cuda{stream}, grad());
+    return kernels::fits(on_stream(stream), forward()) && kernels::fits(on_stream(stream), grad());
   }
   void run_both() const {
-    run(Cuda{stream}, forward());
-    run(Cuda{stream}, grad());
+    run(on_stream(stream), forward());
+    run(on_stream(stream), grad());
   }
   // Everything that came out, guards included, from arrays that held nothing before.
   template <class Run>
@@ -569,10 +570,10 @@ void does_not_fit(const char* why, Cell cell, int64_t rows, int64_t n, int64_t o
                                                .dh0 = at,
                                                .dc0 = at},
                                               {}}};
-  const bool one = fits(Cuda{stream}, forward), other = fits(Cuda{stream}, grad);
+  const bool one = fits(on_stream(stream), forward), other = fits(on_stream(stream), grad);
   bool refused = false;
   if (!one) try {
-      run(Cuda{stream}, forward);
+      run(on_stream(stream), forward);
     } catch (const std::exception&) {
       refused = true;
     }
@@ -599,9 +600,9 @@ void time(const Case& k) {
     for (int back = 0; back < 2; ++back) {
       const double us = microseconds([&] {
         if (back)
-          run(Cuda{stream}, gpu.grad());
+          run(on_stream(stream), gpu.grad());
         else
-          run(Cuda{stream}, gpu.forward());
+          run(on_stream(stream), gpu.forward());
       });
       std::printf(
           "TIME %-58s %-8s %8.1f us, %5.2f us a step, %5.1f TFLOP/s (tf32), %5.1f%% of 4.8 "

@@ -35,7 +35,7 @@ void step_back(const StepGrad<T>& k, int64_t b, int64_t h) {
   const Attention<T>& a = k.forward;
   const Tag<T> d;
   const int64_t width = additive_width<T>(a.size), number = b * a.heads + h;
-  T* const q = scratch<Workspace::attention_block, T>(2 * width + kStepKeys +
+  T* const q = scratch<Scratch::attention_block, T>(2 * width + kStepKeys +
                                                       AdditiveTile<T>::count(width, 1, kStepKeys));
   T *const dq = q + width, *const score = dq + width;
   AdditiveTile<T> tile(score + kStepKeys, a.size, width, 1, kStepKeys);
@@ -100,7 +100,7 @@ template <class T>
 void keys_back(const StepsGrad<T>& k, int64_t b, int64_t h, T* dv) {
   const int64_t width = additive_width<T>(k.size);
   T* const q =
-      scratch<Workspace::attention_block, T>((2 * kStepRows + kStepKeys + 1) * width +
+      scratch<Scratch::attention_block, T>((2 * kStepRows + kStepKeys + 1) * width +
                                              AdditiveTile<T>::count(width, kStepRows, kStepKeys));
   T *const dq = q + kStepRows * width, *const dk = dq + kStepRows * width,
            *const sum = dk + kStepKeys * width;
@@ -156,7 +156,7 @@ void apply(const StepsGrad<T>& k) {
                        .a_batch = {k.heads * k.steps * k.keys, k.steps * k.keys},
                        .b_batch = {k.dcontext.batch, k.dcontext.head},
                        .c_batch = {k.dvalue.batch, k.dvalue.head}});
-  T* const parts = scratch<Workspace::attention_whole, T>(k.batch * k.heads * k.size);
+  T* const parts = scratch<Scratch::attention_whole, T>(k.batch * k.heads * k.size);
   parallel_for(k.batch * k.heads, 1, [&](int64_t i, int64_t) {
     keys_back(k, i / k.heads, i % k.heads, parts + i * k.size);
   });

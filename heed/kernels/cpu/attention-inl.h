@@ -300,8 +300,9 @@ void take_scores(const Group<T>& group, Rows rows, Keys keys, const Panels<T>& p
 // scale * log2(x), where the form asks for it.
 template <class T>
 HWY_INLINE Vec<T> shaped(const Attention<T>& a, Vec<T> x) {
+  if (a.form != ScoreForm::log_dot) return x;
   const Tag<T> d;
-  return a.form == ScoreForm::log_dot ? hn::Mul(hn::Set(d, a.scale * kLog2E<T>), hn::Log(d, x)) : x;
+  return hn::Mul(hn::Set(d, a.scale * kLog2E<T>), log_of<T>(x));
 }
 
 // A row of scores made ready for the softmax: form, bias, and -inf where nothing is seen, as far as

@@ -200,7 +200,7 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
   const Attention<T>& a = group.a;
   const Block block = block_at(group, row0);
   const Widths<T> width(a);
-  T* memory = scratch<Workspace::attention_block, T>(TileScores<T>::count(a, kStrip) +
+  T* memory = scratch<Scratch::attention_block, T>(TileScores<T>::count(a, kStrip) +
                                                      (kRows + kStep) * width.value);
   T *sums = memory, *value_panels = sums + kRows * width.value;
   TileScores<T> s(a, kStrip, value_panels + kStep * width.value);
@@ -259,7 +259,7 @@ void apply(const Attention<T>& a) {
     for (int64_t row = 0; row < group.rows(); row = group.block_end(row)) body(row);
   };
   const auto workspace = [&] {
-    T* keys = scratch<Workspace::attention_whole, T>(
+    T* keys = scratch<Scratch::attention_whole, T>(
         tiles * kStep * (a.size + rounded_up(a.value_size, kPanel<T>)));
     return std::pair(keys, keys + tiles * kStep * a.size);
   };

@@ -122,7 +122,7 @@ void take_back(const AttentionGrad<T>& k, const Piece<T>& piece) {
   const Widths<T> w(a);
   const bool additive = a.form == ScoreForm::additive;
   const bool many = group.rows() >= kFewRows;
-  T* memory = scratch<Workspace::attention_block, T>(
+  T* memory = scratch<Scratch::attention_block, T>(
       GradScores<T>::count(a, kRows) + kRows * kTileRow + 2 * kKeys * (w.size + w.value) +
       kRows * w.value + kPanel<T> * std::max(w.size, w.value));
   T *dk_sums = memory, *dvalue_sums = dk_sums + kKeys * w.size,
@@ -230,7 +230,7 @@ void apply(const AttentionGrad<T>& k) {
   const int64_t pieces =
       k.dbias.data ? 1 : std::clamp<int64_t>(tiles, 1, std::min<int64_t>(8, wanted));
   const int64_t part = (rows + heads) * w.size + rounded_up(rows, 16);  // as vectors begin
-  T* parts = scratch<Workspace::attention_whole, T>(groups * pieces * part);
+  T* parts = scratch<Scratch::attention_whole, T>(groups * pieces * part);
   const auto run_piece = [&](int64_t i) {
     const int64_t group = i / pieces, p = i % pieces;
     T* dq = parts + i * part;

@@ -14,25 +14,29 @@ constexpr int64_t kGrain = 16384;
 
 template <class T>
 void move(const MoveRows<T>& k, const MovePart<T>& p) {
-  const int64_t count = *k.length * p.n, x_step = p.x_room * p.n, y_step = p.y_room * p.n;
-  if (count == 0) return;
-  const int64_t grain = std::max<int64_t>(1, kGrain / (count * k.group));
+  const int64_t x_step = p.x_capacity * p.n, y_step = p.y_capacity * p.n;
+  const int64_t most = k.groups == 0 ? 0 : *std::max_element(k.length, k.length + k.groups) * p.n;
+  if (most == 0) return;
+  const int64_t grain = std::max<int64_t>(1, kGrain / (most * k.group));
   parallel_for(k.groups * p.outer, grain, [&](int64_t begin, int64_t end) {
     std::vector<T> read;  // in place, what is written may still be wanted
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t first = item / p.outer * k.group, o = item % p.outer;
+      const int64_t group = item / p.outer, first = group * k.group, o = item % p.outer;
+      const int64_t count = k.length[group] * p.n;
+      if (k.to && k.to[group] < 0) continue;
       const auto source = [&](int64_t i) { return p.x + (k.from[i] * p.outer + o) * x_step; };
+      const bool in_place = p.x == p.y && !k.to;
       const auto each = [&](auto body) {
         for (int64_t i = first; i < first + k.group; ++i)
-          if (p.x != p.y || k.from[i] != i) body(i);
+          if (!in_place || k.from[i] != i) body(i);
       };
       read.clear();
-      if (p.x == p.y)
-        each([&](int64_t i) { read.insert(read.end(), source(i), source(i) + count); });
+      if (in_place) each([&](int64_t i) { read.insert(read.end(), source(i), source(i) + count); });
       const T* next = read.data();
       each([&](int64_t i) {
-        std::copy_n(p.x == p.y ? next : source(i), count, p.y + (i * p.outer + o) * y_step);
-        next += p.x == p.y ? count : 0;
+        const int64_t row = k.to ? k.to[i] : i;
+        std::copy_n(in_place ? next : source(i), count, p.y + (row * p.outer + o) * y_step);
+        next += in_place ? count : 0;
       });
     }
   });
@@ -41,8 +45,8 @@ void move(const MoveRows<T>& k, const MovePart<T>& p) {
 template <class T>
 void append(const AppendRows<T>& k, const AppendPart<T>& p) {
   const int64_t count = p.positions * p.n;
-  for (int64_t i = 0; i < p.rows; ++i)
-    std::copy_n(p.x + i * count, count, p.y + (i * p.room + *k.at) * p.n);
+  for (int64_t i = 0; i < k.rows * p.outer; ++i)
+    std::copy_n(p.x + i * count, count, p.y + (i * p.capacity + k.at[i / p.outer]) * p.n);
 }
 
 template <class T>

@@ -39,15 +39,7 @@ void apply(const Map<T>& k) {
     case Unary::copy: return map([](V x) { return x; });
     case Unary::negate: return map([](V x) { return hn::Neg(x); });
     case Unary::exp: return map([](V x) { return exp_of(x); });
-    case Unary::log:
-      return map([](V x) {
-        // Highway's Log is for positive numbers; below them the usual answers.
-        const Tag<T> tag;
-        const auto y = hn::Log(tag, x);
-        const auto at_zero = hn::IfThenElse(hn::Eq(x, hn::Zero(tag)), hn::Neg(hn::Inf(tag)), y);
-        const auto at_inf = hn::IfThenElse(hn::Eq(x, hn::Inf(tag)), x, at_zero);
-        return hn::IfThenElse(hn::Ge(x, hn::Zero(tag)), at_inf, hn::NaN(tag));
-      });
+    case Unary::log: return map([](V x) { return log_of<T>(x); });
     case Unary::sqrt: return map([](V x) { return hn::Sqrt(x); });
     case Unary::square: return map([](V x) { return hn::Mul(x, x); });
     case Unary::tanh: return map([](V x) { return tanh_of(x); });

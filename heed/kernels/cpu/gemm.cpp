@@ -193,7 +193,7 @@ void multiply_tile(const Matmul<T>& g, const Block<T>& block, const Piece& piece
 template <class T>
 void multiply_vector(const Matmul<T>& g, const T* a, const T* b, T* c) {
   const Tag<T> d;
-  T* x = scratch<Workspace::product_right, T>(g.k);
+  T* x = scratch<Scratch::product_right, T>(g.k);
   for (int64_t p = 0; p < g.k; ++p) x[p] = b[p * g.b.row];
   const auto put = [&](int64_t i, T sum) {
     T* at = c + i * g.c.row;
@@ -275,7 +275,7 @@ void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
       const int64_t blocks = chunk_count(k_end - k_begin, kDepth);
       const auto k_at = [&](int64_t k0) { return std::min(kDepth, k_end - k0); };
       T* const packed =
-          pack_early ? scratch<Workspace::product_right, T>((k_end - k_begin) * (panel_count * nr))
+          pack_early ? scratch<Scratch::product_right, T>((k_end - k_begin) * (panel_count * nr))
                      : nullptr;
       if (packed)
         pack_blocks<T>(k_end - k_begin, n,
@@ -286,7 +286,7 @@ void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
       };
       T* const packed_a =
           a_in_place ? nullptr
-                     : scratch<Workspace::product_left, T>(blocks * g.m * (kDepth + kApart));
+                     : scratch<Scratch::product_left, T>(blocks * g.m * (kDepth + kApart));
       const auto packed_rows = [&](int64_t k0) {
         return packed_a ? packed_a + (k0 - k_begin) / kDepth * g.m * (kDepth + kApart) : nullptr;
       };

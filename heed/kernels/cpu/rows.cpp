@@ -235,7 +235,7 @@ void softmax_long(const Softmax<T>& k, int64_t begin, int64_t end) {
       const auto shift = hn::Set(d, most + std::log(sum_exp(k.n, most, x)));
       write([&](Vec<T> v) { return hn::Sub(v, shift); }, x);
     } else {
-      T* const powers = past_caches ? scratch<Workspace::rows, T>(k.n) : y;
+      T* const powers = past_caches ? scratch<Scratch::rows, T>(k.n) : y;
       const auto factor = hn::Set(d, T(1) / exp_row(k.n, most, x, powers));
       write([&](Vec<T> v) { return hn::Mul(v, factor); }, powers);
     }
@@ -362,7 +362,7 @@ void apply(const NormGrad<T>& k) {
   // At most 32 chunks: one thread adds up what the others wrote.
   const int64_t grain = std::max({int64_t{32}, row_grain(k.n), chunk_count(k.rows, 32)});
   const int64_t chunks = std::max<int64_t>(1, chunk_count(k.rows, grain));
-  T* const partial = scratch<Workspace::rows, T>(2 * chunks * k.n);
+  T* const partial = scratch<Scratch::rows, T>(2 * chunks * k.n);
   if (k.rows == 0) std::fill_n(partial, 2 * chunks * k.n, T(0));
   const T count = static_cast<T>(k.n);
   parallel_for(k.rows, grain, [&](int64_t begin, int64_t end) {
@@ -474,22 +474,24 @@ void apply(const ScatterAdd<T>& k) {
 template <class T>
 void apply(const Rotary<T>& k) {
   const int64_t half = k.n / 2;
-  // The angles of a position are the same for all sentences and heads: made once.
-  std::vector<T> rotations(static_cast<size_t>(2 * k.length * half));
-  T *cosine = rotations.data(), *sine = cosine + k.length * half;
-  for (int64_t t = 0; t < k.length; ++t)
+  // The angles of a position are the same for all heads and, where they stand alike, sentences:
+  // made once.
+  const int64_t rows = (k.first_step == 0 ? 1 : k.batch) * k.length;
+  std::vector<T> rotations(static_cast<size_t>(2 * rows * half));
+  T *cosine = rotations.data(), *sine = cosine + rows * half;
+  for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(*k.first + t) *
+      const double angle = static_cast<double>(k.first[r / k.length] + r % k.length) *
                            std::pow(static_cast<double>(k.base), -2.0 * double(i) / double(k.n));
-      cosine[t * half + i] = static_cast<T>(std::cos(angle));
-      sine[t * half + i] = static_cast<T>(k.backward ? -std::sin(angle) : std::sin(angle));
+      cosine[r * half + i] = static_cast<T>(std::cos(angle));
+      sine[r * half + i] = static_cast<T>(k.backward ? -std::sin(angle) : std::sin(angle));
     }
   parallel_for(k.batch * k.length, row_grain(k.heads * k.n), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
       for (int64_t h = 0; h < k.heads; ++h) {
         const T* x = k.x + (r * k.heads + h) * k.n;
         T* y = k.y + (r * k.heads + h) * k.n;
-        const T *c = cosine + r % k.length * half, *s = sine + r % k.length * half;
+        const T *c = cosine + r % rows * half, *s = sine + r % rows * half;
         for (int64_t i = 0; i < half; ++i) {
           const T a = x[i], b = x[i + half];
           y[i] = a * c[i] - b * s[i];

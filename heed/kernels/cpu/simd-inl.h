@@ -184,6 +184,16 @@ HWY_INLINE V exp2_of_negative(V x) {
   return Exp2From<hn::TFromV<V>>(0)(x);
 }
 
+// Highway's Log is for positive numbers; elsewhere the usual answers.
+template <class T>
+HWY_INLINE Vec<T> log_of(Vec<T> x) {
+  const Tag<T> d;
+  const auto y = hn::Log(d, x);
+  const auto at_zero = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), hn::Neg(hn::Inf(d)), y);
+  const auto at_inf = hn::IfThenElse(hn::Eq(x, hn::Inf(d)), x, at_zero);
+  return hn::IfThenElse(hn::Ge(x, hn::Zero(d)), at_inf, hn::NaN(d));
+}
+
 // tanh|x| = e / (e + 2) with e = exp(2|x|) - 1, which keeps all digits near 0.
 HWY_INLINE Vec<float> tanh_of(Vec<float> x) {
   const Tag<float> d;

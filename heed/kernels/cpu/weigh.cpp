@@ -63,8 +63,9 @@ void apply(const Entmax<T>& k) {
       const T* x = k.x + row * k.n;
       T* y = k.y + row * k.n;
       const T most = max_range(k.n, x);
-      if (most == -std::numeric_limits<T>::infinity()) {
-        std::fill_n(y, k.n, T(0));
+      if (most == -std::numeric_limits<T>::infinity()) {  // nothing is seen, but perhaps NaN
+        const bool none = std::none_of(x, x + k.n, [](T z) { return std::isnan(z); });
+        std::fill_n(y, k.n, none ? T(0) : std::numeric_limits<T>::quiet_NaN());
         continue;
       }
       const T factor = k.sparsemax ? T(1) : T(0.5);

@@ -163,7 +163,7 @@ void additive_attention(Cuda device, const Attention<T>& a) {
   Prepare<T> p = plan(a, Heads<const T>{});
   Workspace workspace;
   count(workspace, p, a.range != nullptr);
-  workspace.take();
+  workspace.take(device);
   count(workspace, p, a.range != nullptr);
   const Given<T> given = launch(stream_of(device), p);
   const size_t shared = tile_shared(given.width, given.parts);

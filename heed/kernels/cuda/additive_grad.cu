@@ -527,7 +527,7 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
     workspace.wants(p.v_parts, a.batch * a.heads * p.chunks * prepared.width);
   };
   count_all();
-  workspace.take();
+  workspace.take(device);
   count_all();
   p.given = launch(stream, prepared);
   p.g = as_floats(k.dcontext, prepared.g_copy, a.heads, a.queries, prepared.value_width);

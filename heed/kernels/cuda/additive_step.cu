@@ -446,8 +446,8 @@ void additive_step_grad(Cuda device, const AttentionGrad<T>& k) {
                    .add = k.add,
                    .dv = k.dv};
   const int64_t rows = a.batch * a.heads;
-  auto* saved = static_cast<float*>(
-      cuda_scratch(static_cast<size_t>(2 * rows * a.keys + v_parts_of(all)) * sizeof(float)));
+  auto* saved = static_cast<float*>(cuda_scratch(
+      device, static_cast<size_t>(2 * rows * a.keys + v_parts_of(all)) * sizeof(float)));
   const bool one_bias = k.dbias.data && k.dbias.batch == 0;
   launch(stream,
          DScores<T>{a, k.dcontext, k.dq, saved, one_bias ? Heads<float>{} : k.dbias, k.dplace});
@@ -473,7 +473,7 @@ template <class T>
 void start(Cuda device, const StepsGrad<T>& k) {
   if (k.batch * k.heads == 0) return;
   auto* v_parts =
-      static_cast<float*>(cuda_scratch(static_cast<size_t>(v_parts_of(k)) * sizeof(float)));
+      static_cast<float*>(cuda_scratch(device, static_cast<size_t>(v_parts_of(k)) * sizeof(float)));
   launch(stream_of(device), k, v_parts);
 }
 

@@ -401,7 +401,7 @@ class Workspace {
     if (base_) pointer = reinterpret_cast<U*>(base_ + used_);
     used_ += static_cast<size_t>(rounded_up(count * static_cast<int64_t>(sizeof(U)), 256));
   }
-  void take() { base_ = static_cast<char*>(cuda_scratch(used_)), used_ = 0; }
+  void take(Cuda device) { base_ = static_cast<char*>(cuda_scratch(device, used_)), used_ = 0; }
 
  private:
   char* base_ = nullptr;

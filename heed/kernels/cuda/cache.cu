@@ -19,10 +19,18 @@ __device__ void move(const MoveRows<float>& k, const MovePart<float>& p, int64_t
                      uint4* shared) {
   constexpr int64_t kWords = sizeof(S) / sizeof(float);
   S* const read = reinterpret_cast<S*>(shared);  // [group][threads]
-  const int64_t first = group * k.group, units = *k.length * p.n / kWords;
-  const int64_t x_step = p.x_room * p.n / kWords, y_step = p.y_room * p.n / kWords;
+  const int64_t first = group * k.group, units = k.length[group] * p.n / kWords;
+  const int64_t x_step = p.x_capacity * p.n / kWords, y_step = p.y_capacity * p.n / kWords;
   const S* const x = reinterpret_cast<const S*>(p.x);
   S* const y = reinterpret_cast<S*>(p.y);
+  if (k.to) {  // a row to another one
+    const int64_t to = k.to[first];
+    if (to < 0) return;
+    const S* const source = x + (k.from[first] * p.outer + o) * x_step;
+    for (int64_t u = threadIdx.x; u < units; u += blockDim.x)
+      y[(to * p.outer + o) * y_step + u] = source[u];
+    return;
+  }
   const bool in_place = p.x == p.y;
   for (int64_t u = threadIdx.x; u < units; u += blockDim.x) {
 #pragma unroll 4
@@ -57,11 +65,11 @@ __global__ void __launch_bounds__(128)
 
 __global__ void __launch_bounds__(256) append_rows(const __grid_constant__ AppendRows<float> k) {
   const AppendPart<float>& p = k.part[blockIdx.y];
-  const int64_t count = p.positions * p.n, at = int64_t{*k.at} * p.n;
-  for (int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x; i < p.rows * count;
+  const int64_t count = p.positions * p.n;
+  for (int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x; i < k.rows * p.outer * count;
        i += int64_t{gridDim.x} * 256) {
     const int64_t row = i / count;
-    p.y[row * p.room * p.n + at + (i - row * count)] = p.x[i];
+    p.y[(row * p.capacity + k.at[row / p.outer]) * p.n + (i - row * count)] = p.x[i];
   }
 }
 
@@ -82,7 +90,7 @@ void run(Cuda device, const MoveRows<float>& k) {
 void run(Cuda device, const AppendRows<float>& k) {
   int64_t most = 0;
   for (int i = 0; i < k.count; ++i)
-    most = max(most, k.part[i].rows * k.part[i].positions * k.part[i].n);
+    most = max(most, k.rows * k.part[i].outer * k.part[i].positions * k.part[i].n);
   if (most == 0) return;
   const dim3 grid(grid_for(most, 256), static_cast<unsigned>(k.count));
   append_rows<<<grid, 256, 0, stream_of(device)>>>(k);

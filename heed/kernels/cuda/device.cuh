@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "heed/base/check.h"
-#include "heed/kernels/cuda/scratch.h"
+#include "heed/kernels/cuda/state.h"
 #include "heed/kernels/kernels.h"
 
 namespace heed::kernels {

@@ -441,8 +441,8 @@ void dot_attention_grad(Cuda device, const AttentionGrad<T>& k) {
       keep ? std::clamp<int64_t>(kMostDScores / per_sentence, 1, a.batch) : a.batch;
   const int64_t means = ceil_div(a.batch * a.heads * a.queries, 64) * 64;
   const int64_t dscores = keep ? batch * per_sentence : 0;
-  plan.mean =
-      static_cast<float*>(cuda_scratch(static_cast<size_t>(means + dscores) * sizeof(float)));
+  plan.mean = static_cast<float*>(
+      cuda_scratch(device, static_cast<size_t>(means + dscores) * sizeof(float)));
   if (keep) plan.dscore = plan.mean + means;
   for (int64_t b = 0; b < a.batch; b += batch) {
     const int64_t count = std::min(batch, a.batch - b);

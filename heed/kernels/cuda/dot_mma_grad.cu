@@ -402,8 +402,9 @@ void mma_attention_grad(Cuda device, const AttentionGrad<bf16>& k) {
   plan.steps = static_cast<int>(ceil_div(plan.heads * a.queries, kRowStep));
   const int64_t means = ceil_div(a.batch * a.heads * a.queries, 64) * 64;
   const int64_t spans = a.batch * plan.units * plan.steps;
-  plan.mean = static_cast<float*>(cuda_scratch(static_cast<size_t>(means) * sizeof(float) +
-                                               static_cast<size_t>(spans) * sizeof(Span)));
+  plan.mean =
+      static_cast<float*>(cuda_scratch(device, static_cast<size_t>(means) * sizeof(float) +
+                                                   static_cast<size_t>(spans) * sizeof(Span)));
   plan.spans = reinterpret_cast<Span*>(plan.mean + means);
   const bool few = plan.heads * a.queries <= 64;
   if (a.size == 32)

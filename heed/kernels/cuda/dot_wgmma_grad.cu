@@ -453,8 +453,9 @@ void wgmma_attention_grad(Cuda device, const AttentionGrad<bf16>& k) {
   plan.steps = static_cast<int>(ceil_div(a.queries, kTile));
   const int64_t means = ceil_div(a.batch * a.heads * a.queries, 64) * 64;
   const int64_t spans = a.batch * a.heads * plan.steps;
-  plan.mean = static_cast<float*>(cuda_scratch(static_cast<size_t>(means) * sizeof(float) +
-                                               static_cast<size_t>(spans) * sizeof(Span)));
+  plan.mean =
+      static_cast<float*>(cuda_scratch(device, static_cast<size_t>(means) * sizeof(float) +
+                                                   static_cast<size_t>(spans) * sizeof(Span)));
   plan.spans = reinterpret_cast<Span*>(plan.mean + means);
   return a.size == 64 ? launch<64>(device, k, plan) : launch<128>(device, k, plan);
 }

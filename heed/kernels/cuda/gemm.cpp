@@ -12,8 +12,7 @@
 #include <map>
 
 #include "heed/base/check.h"
-#include "heed/kernels/cuda/gemm.h"
-#include "heed/kernels/cuda/scratch.h"
+#include "heed/kernels/cuda/state.h"
 #include "heed/kernels/kernels.h"
 
 namespace heed::kernels {
@@ -21,20 +20,9 @@ namespace {
 
 constexpr size_t kWorkspace = size_t{32} << 20;
 
-bool exact = false;
-
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS)
     fail("matrix product: ", what, ": cuBLASLt says ", cublasLtGetStatusString(status));
-}
-
-cublasLtHandle_t handle() {
-  static const cublasLtHandle_t made = [] {
-    cublasLtHandle_t h = nullptr;
-    check(cublasLtCreate(&h), "cannot begin");
-    return h;
-  }();
-  return made;
 }
 
 template <class T>
@@ -65,19 +53,53 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm{};
 };
 
+using Key = std::array<int64_t, 21>;
+
+}  // namespace
+
+struct CudaState::Products {
+  cublasLtHandle_t lt = nullptr;
+  cublasHandle_t blas = nullptr;  // once many products of one size were asked for
+  std::map<Key, Plan> plans;
+
+  Products() { check(cublasLtCreate(&lt), "cannot begin"); }
+  ~Products() {
+    for (auto& [key, p] : plans) {
+      cublasLtMatmulDescDestroy(p.what);
+      for (const cublasLtMatrixLayout_t layout : {p.a, p.b, p.c})
+        cublasLtMatrixLayoutDestroy(layout);
+    }
+    if (blas) cublasDestroy(blas);
+    cublasLtDestroy(lt);
+  }
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+};
+
+CudaState::Products& CudaState::products() {
+  if (!products_) products_ = std::make_shared<Products>();
+  return *products_;
+}
+
+namespace {
+
 template <class T, class C>
 struct Product {
   const Matmul<T, C>& k;
   Operand a, b, c;
   int64_t batch;
   cublasLtEpilogue_t epilogue;
+  CudaState& state;
 
   // All that the choice of a kernel depends on.
-  std::array<int64_t, 19> key(const T* pa, const T* pb, const C* pc) const {
-    return {k.m,           k.n,           k.k,      a.transposed, a.lead,
-            a.step,        b.transposed,  b.lead,   b.step,       c.lead,
-            c.step,        batch,         epilogue, k.accumulate, alignment(pa),
-            alignment(pb), alignment(pc), exact,    k.bias_step};
+  Key key(const T* pa, const T* pb, const C* pc) const {
+    return {k.m,           k.n,           k.k,
+            a.transposed,  a.lead,        a.step,
+            b.transposed,  b.lead,        b.step,
+            c.lead,        c.step,        batch,
+            epilogue,      k.accumulate,  alignment(pa),
+            alignment(pb), alignment(pc), state.exact_products,
+            k.bias_step,   type<T>(),     type<C>()};
   }
 
   static cublasLtMatrixLayout_t layout(cudaDataType_t t, int64_t rows, int64_t cols, int64_t lead,
@@ -98,10 +120,11 @@ struct Product {
   Plan plan(const T* pa, const T* pb, const C* pc) const {
     Plan p;
     const bool f32 = std::is_same_v<T, float>;
-    check(
-        cublasLtMatmulDescCreate(
-            &p.what, f32 && !exact ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
-        "description");
+    check(cublasLtMatmulDescCreate(
+              &p.what,
+              f32 && !state.exact_products ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+              CUDA_R_32F),
+          "description");
     const auto set = [&](cublasLtMatmulDescAttributes_t name, auto value) {
       check(cublasLtMatmulDescSetAttribute(p.what, name, &value, sizeof value), "description");
     };
@@ -131,8 +154,8 @@ struct Product {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(alignment(pc)));
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle(), p.what, p.a, p.b, p.c,
-                                                                 p.c, wish, 1, &found, &count);
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        state.products().lt, p.what, p.a, p.b, p.c, p.c, wish, 1, &found, &count);
     cublasLtMatmulPreferenceDestroy(wish);
     if (status != CUBLAS_STATUS_SUCCESS || count == 0)
       fail("matrix product: cuBLASLt has no kernel for [", k.m, ", ", k.k, "] x [", k.k, ", ", k.n,
@@ -142,17 +165,18 @@ struct Product {
   }
 
   void run(cudaStream_t stream, const T* pa, const T* pb, C* pc) const {
-    static std::map<std::array<int64_t, 19>, Plan> plans;
-    const auto [at, fresh] = plans.try_emplace(key(pa, pb, pc));
-    if (fresh) at->second = plan(pa, pb, pc);
+    CudaState::Products& products = state.products();
+    const Key wanted = key(pa, pb, pc);
+    auto at = products.plans.find(wanted);
+    if (at == products.plans.end()) at = products.plans.emplace(wanted, plan(pa, pb, pc)).first;
     const Plan& p = at->second;
     if (k.bias)
       check(cublasLtMatmulDescSetAttribute(p.what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &k.bias,
                                            sizeof k.bias),
             "bias");
     const float one = 1, beta = k.accumulate ? 1 : 0;
-    check(cublasLtMatmul(handle(), p.what, &one, pb, p.a, pa, p.b, &beta, pc, p.c, pc, p.c,
-                         &p.algorithm, cuda_scratch(kWorkspace), kWorkspace, stream),
+    check(cublasLtMatmul(products.lt, p.what, &one, pb, p.a, pa, p.b, &beta, pc, p.c, pc, p.c,
+                         &p.algorithm, state.scratch(kWorkspace), kWorkspace, stream),
           "cannot run");
   }
 };
@@ -194,7 +218,8 @@ void product(Cuda device, const Matmul<T, C>& k) {
                         .b = operand(k.b, step(k.b_batch)),
                         .c = operand(k.c, step(k.c_batch)),
                         .batch = together ? k.outer * k.inner : k.inner,
-                        .epilogue = epilogue_of(k.bias != nullptr, k.activation)};
+                        .epilogue = epilogue_of(k.bias != nullptr, k.activation),
+                        .state = *device.state};
   const auto stream = static_cast<cudaStream_t>(device.stream);
   for (int64_t i = 0; i < (together ? 1 : k.outer); ++i)
     p.run(stream, k.a.data + i * k.a_batch.outer, k.b.data + i * k.b_batch.outer,
@@ -217,13 +242,10 @@ void outer_each(Cuda device, const OuterEach<T>& k) {
     if (status != CUBLAS_STATUS_SUCCESS)
       fail("matrix products: cuBLAS says ", cublasGetStatusString(status));
   };
-  static const cublasHandle_t made = [&] {
-    cublasHandle_t h = nullptr;
-    sure(cublasCreate(&h));
-    return h;
-  }();
+  cublasHandle_t& made = device.state->products().blas;
+  if (!made) sure(cublasCreate(&made));
   sure(cublasSetStream(made, static_cast<cudaStream_t>(device.stream)));
-  sure(cublasSetWorkspace(made, cuda_scratch(kWorkspace), kWorkspace));
+  sure(cublasSetWorkspace(made, cuda_scratch(device, kWorkspace), kWorkspace));
   const float one = 1, zero = 0;
   const bool f32 = std::is_same_v<T, float>;
   const auto address = [](auto p) { return reinterpret_cast<const void* const*>(p); };
@@ -232,15 +254,14 @@ void outer_each(Cuda device, const OuterEach<T>& k) {
       static_cast<int>(k.k), &one, address(k.b), type<T>(), static_cast<int>(k.n), address(k.a),
       type<T>(), static_cast<int>(k.m), &zero, reinterpret_cast<void* const*>(k.c), CUDA_R_32F,
       static_cast<int>(k.n), static_cast<int>(k.count),
-      f32 && !exact ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+      f32 && !device.state->exact_products ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+      CUBLAS_GEMM_DEFAULT));
 }
 
 }  // namespace
 
 void run(Cuda device, const OuterEach<float>& k) { outer_each(device, k); }
 void run(Cuda device, const OuterEach<bf16>& k) { outer_each(device, k); }
-
-void set_exact_products(bool on) { exact = on; }
 
 void run(Cuda device, const Matmul<float>& k) { product(device, k); }
 void run(Cuda device, const Matmul<bf16>& k) { product(device, k); }

@@ -336,7 +336,8 @@ void launch(Cuda device, const NormGrad<T>& k) {
   const int64_t width = (k.dbias ? 2 : 1) * k.n;
   const auto scratch = [&](int64_t count) {
     if (k.partial) return k.partial;
-    return static_cast<float*>(cuda_scratch(std::max<int64_t>(1, count) * width * sizeof(float)));
+    return static_cast<float*>(
+        cuda_scratch(device, std::max<int64_t>(1, count) * width * sizeof(float)));
   };
   const bool packed = aligned_to_4(k.x, k.dy, k.dx, k.of.sum) && aligned_to_4(k.gain);
   int64_t blocks = 0;

@@ -105,7 +105,7 @@ void launch(Cuda device, const Sum<T>& k) {
     const int64_t share = std::max<int64_t>(4096, ceil_div(ceil_div(k.n, most), 1024) * 1024);
     const int64_t splits = std::max<int64_t>(1, ceil_div(k.n, share));
     if (splits == 1) return launch_row_sums(device, k.outer, k.n, 1, share, k.x, k.y);
-    auto* partial = static_cast<float*>(cuda_scratch(k.outer * splits * sizeof(float)));
+    auto* partial = static_cast<float*>(cuda_scratch(device, k.outer * splits * sizeof(float)));
     launch_row_sums(device, k.outer, k.n, splits, share, k.x, partial);
     return launch_row_sums(device, k.outer, splits, 1, splits, static_cast<const float*>(partial),
                            k.y);
@@ -122,7 +122,8 @@ void launch(Cuda device, const Sum<T>& k) {
   const int64_t share = std::max<int64_t>(4 * kWarps, ceil_div(k.n, most));
   const int64_t splits = std::max<int64_t>(1, ceil_div(k.n, share));
   if (splits == 1) return sums(1, share, k.y);
-  auto* partial = static_cast<float*>(cuda_scratch(k.outer * splits * k.inner * sizeof(float)));
+  auto* partial =
+      static_cast<float*>(cuda_scratch(device, k.outer * splits * k.inner * sizeof(float)));
   sums(splits, share, partial);
   launch_column_sums<1, kWarp>(device, k.outer, splits, k.inner, 1, splits,
                                static_cast<const float*>(partial), k.y);
@@ -654,7 +655,7 @@ void run(Cuda device, const SumSquares<float>& k) {
   Chunks chunks;
   for (int i = 0; i < k.count; ++i) chunks.add(k.part[i].n, aligned(k.part[i].x, 16));
   const unsigned grid = grid_for(chunks.count(), 1, 132 * 4);
-  auto* partial = static_cast<double*>(cuda_scratch(grid * sizeof(double)));
+  auto* partial = static_cast<double*>(cuda_scratch(device, grid * sizeof(double)));
   sum_squares<<<grid, kThreads, 0, stream_of(device)>>>(k, chunks, partial);
   launched("sum_squares");
 }

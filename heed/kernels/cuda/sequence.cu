@@ -668,8 +668,8 @@ void launch_all(Cuda device, const char* name, const Plan<Kernel>& plan, size_t 
     const int groups = plan.groups - first < plan.at_once ? plan.groups - first : plan.at_once;
     const size_t counts = static_cast<size_t>(groups) * static_cast<size_t>(plan.slices);
     const size_t before = (counts * sizeof(unsigned) + 255) / 256 * 256;
-    char* const scratch =
-        static_cast<char*>(cuda_scratch(before + static_cast<size_t>(groups) * share_bytes));
+    char* const scratch = static_cast<char*>(
+        cuda_scratch(device, before + static_cast<size_t>(groups) * share_bytes));
     Share share{.first = first,
                 .row_blocks = plan.row_blocks,
                 .slices = plan.slices,

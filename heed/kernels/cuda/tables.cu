@@ -177,8 +177,8 @@ void launch(Cuda device, const ScatterAdd<T>& k) {
   for (int64_t first = 0; first < k.count; first += kSlice) {
     const int count = static_cast<int>(std::min<int64_t>(kSlice, k.count - first));
     const int runs = static_cast<int>(ceil_div(count, kRun));
-    auto* partial =
-        static_cast<float*>(cuda_scratch(2 * sizeof(float) * runs * k.n + 2 * sizeof(int) * count));
+    auto* partial = static_cast<float*>(
+        cuda_scratch(device, 2 * sizeof(float) * runs * k.n + 2 * sizeof(int) * count));
     auto *sorted_id = reinterpret_cast<int*>(partial + 2 * runs * k.n),
          *sorted_i = sorted_id + count;
     rank_ids<<<static_cast<unsigned>(ceil_div(count, kWarps * kRanked)), kThreads, 0, stream>>>(
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t i = item % half, position = item / half, t = position % k.length;
   const double theta = exp2(-2.0 * static_cast<double>(i) / static_cast<double>(k.n) * log2_base);
   double s, c;
-  sincos(static_cast<double>(*k.first + t) * theta, &s, &c);
+  sincos(static_cast<double>(k.first[position / k.length * k.first_step] + t) * theta, &s, &c);
   const float cosine = static_cast<float>(c), sine = static_cast<float>(k.backward ? -s : s);
   const T* x = k.x + position * k.heads * k.n + i;
   T* y = k.y + position * k.heads * k.n + i;

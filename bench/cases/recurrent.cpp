@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/cases/ops.h"
+#include "bench/cases/ops.h"
 
 namespace heed::cases {
 

@@ -1,5 +1,5 @@
 // Verbs and what goes with them: tense, negation, questions, clitics, the participle's agreement.
-#include "heed/data/grammar/speaker.h"
+#include "heed/studies/grammar/speaker.h"
 
 namespace heed::grammar {
 namespace {

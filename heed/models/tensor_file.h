@@ -1,10 +1,14 @@
 // Tensors to and from a safetensors file, by name.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 
+#include "heed/files/safetensors.h"
 #include "heed/nn/module.h"
 
 namespace heed {
@@ -19,6 +23,22 @@ void save_tensors(const TensorsByName& tensors, const std::filesystem::path& pat
 // nothing, if one is missing, has another shape or type, or if the file has more than these.
 std::map<std::string, std::string> load_tensors(const TensorsByName& tensors,
                                                 const std::filesystem::path& path);
+
+// A file's tensors without a copy, on a CPU: each looks into the mapped file, which stays mapped as
+// long as one does. On a GPU they are uploaded. They never change and are read in every context.
+class MappedTensors {
+ public:
+  explicit MappedTensors(const std::filesystem::path& path);
+  // Throws Error if it is missing, has another shape or type, or is not finite.
+  Tensor at(const std::string& name, const Shape& shape, Type type) const;
+  // Throws Error if the file has more than so many.
+  void require_only(size_t count) const;
+
+ private:
+  std::string path_;
+  std::shared_ptr<const SafetensorsFile> file_;
+  std::shared_ptr<Arena> arena_;  // for what cannot be looked at
+};
 
 // The same for a model's parameters.
 void save_parameters(const Params& params, const std::filesystem::path& path,

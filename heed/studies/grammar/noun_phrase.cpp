@@ -1,5 +1,5 @@
 // Determiners, adjectives, possessors, pronouns: who and what a sentence is about.
-#include "heed/data/grammar/speaker.h"
+#include "heed/studies/grammar/speaker.h"
 
 namespace heed::grammar {
 

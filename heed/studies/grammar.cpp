@@ -1,11 +1,11 @@
-#include "heed/data/grammar.h"
+#include "heed/studies/grammar.h"
 
 #include <unordered_set>
 
 #include "heed/base/check.h"
-#include "heed/data/grammar/lexicon.h"
-#include "heed/data/grammar/phrase.h"
-#include "heed/data/grammar/speaker.h"
+#include "heed/studies/grammar/lexicon.h"
+#include "heed/studies/grammar/phrase.h"
+#include "heed/studies/grammar/speaker.h"
 #include "heed/data/text.h"
 
 namespace heed {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/cases/ops.h"
+#include "bench/cases/ops.h"
 
 namespace heed::cases {
 

@@ -1,4 +1,4 @@
-#include "heed/data/grammar/lexicon.h"
+#include "heed/studies/grammar/lexicon.h"
 
 #include <algorithm>
 #include <charconv>

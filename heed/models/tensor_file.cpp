@@ -1,4 +1,4 @@
-#include "heed/training/checkpoint.h"
+#include "heed/models/tensor_file.h"
 
 #include <algorithm>
 #include <cstring>
@@ -38,6 +38,15 @@ bool all_finite(std::span<const std::byte> bytes) {
   return true;
 }
 
+void check_entry(const std::string& path, const TensorEntry& entry, const Shape& wanted,
+                 Type type) {
+  const Shape shape(entry.shape);
+  require(shape == wanted && entry.dtype == stored(type), path, ": tensor '", entry.name, "' is ",
+          to_string(entry.dtype), " ", shape, ", the model wants ", name(type), " ", wanted);
+  require(entry.dtype != StoredDtype::F32 || all_finite(entry.bytes), path, ": tensor '",
+          entry.name, "' has numbers that are none (NaN or infinite): the file is damaged");
+}
+
 }  // namespace
 
 void save_tensors(const TensorsByName& tensors, const std::filesystem::path& path,
@@ -58,18 +67,37 @@ std::map<std::string, std::string> load_tensors(const TensorsByName& tensors,
                                                 const std::filesystem::path& path) {
   const SafetensorsFile file = SafetensorsFile::open(path);
   for (const auto& [name, x] : tensors) {
-    const TensorEntry& entry = file.at(name);
-    const Shape shape(entry.shape);
-    require(shape == x.shape() && entry.dtype == stored(x.type()), path.string(), ": tensor '",
-            name, "' is ", to_string(entry.dtype), " ", shape, ", the model wants ",
-            heed::name(x.type()), " ", x.shape());
-    require(entry.dtype != StoredDtype::F32 || all_finite(entry.bytes), path.string(), ": tensor '",
-            name, "' has numbers that are none (NaN or infinite): the file is damaged");
+    check_entry(path.string(), file.at(name), x.shape(), x.type());
   }
   require(file.entries().size() == tensors.size(), path.string(), ": has ", file.entries().size(),
           " tensors, the model wants ", tensors.size());
   for (const auto& [name, x] : tensors) set_numbers(x, file.at(name).bytes);
   return file.metadata();
+}
+
+MappedTensors::MappedTensors(const std::filesystem::path& path)
+    : path_(path.string()),
+      file_(std::make_shared<const SafetensorsFile>(SafetensorsFile::open(path))),
+      arena_(Arena::shared(current_arena().device())) {}
+
+Tensor MappedTensors::at(const std::string& name, const Shape& shape, Type type) const {
+  const TensorEntry& entry = file_->at(name);
+  check_entry(path_, entry, shape, type);
+  const auto place = reinterpret_cast<uintptr_t>(entry.bytes.data());
+  if (arena_->device() == Device::cpu && place % size_of(type) == 0)
+    // Nobody writes to what never changes.
+    return look_at({.data = const_cast<std::byte*>(entry.bytes.data()),
+                    .device = Device::cpu,
+                    .owner = file_,
+                    .constant = true},
+                   shape, type);
+  const UseArena lasting(*arena_);
+  return uploaded(entry.bytes, shape, type);
+}
+
+void MappedTensors::require_only(size_t count) const {
+  require(file_->entries().size() == count, path_, ": has ", file_->entries().size(),
+          " tensors, the model wants ", count);
 }
 
 namespace {

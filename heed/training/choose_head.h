@@ -1,4 +1,6 @@
 // Which attention of a model aligns words best, measured on pairs whose alignment is known.
+//
+// Threads: all functions may be called from any number at once.
 #pragma once
 
 #include <string>

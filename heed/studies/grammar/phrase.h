@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "heed/data/grammar.h"
-#include "heed/data/grammar/lexicon.h"
+#include "heed/studies/grammar.h"
+#include "heed/studies/grammar/lexicon.h"
 
 namespace heed::grammar {
 

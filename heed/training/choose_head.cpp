@@ -1,4 +1,4 @@
-#include "heed/translation/choose_head.h"
+#include "heed/training/choose_head.h"
 
 #include <algorithm>
 
@@ -34,7 +34,7 @@ std::vector<HeadError> head_errors(const Translator& translator,
                                    const TranslateOptions& options) {
   require(gold.size() == sources.size(), "alignment: ", sources.size(), " pairs and ", gold.size(),
           " lines of gold");
-  require(translator.model().config.score != "none",
+  require(has_attention(translator.model().config),
           "alignment: a model without attention; it has no head to choose");
   // Scoring the pairs first cuts and checks them.
   const std::vector<Translation> pairs = translator.score(sources, targets, options);
@@ -43,7 +43,7 @@ std::vector<HeadError> head_errors(const Translator& translator,
   for (size_t i = 0; i < pairs.size(); ++i) {
     const Translation& pair = pairs[i];
     if (pair.source.ids.empty()) continue;  // no links
-    const std::vector<Weights> layers = all_weights(translator.model(), pair);
+    const std::vector<Weights> layers = translator.all_weights(pair);
     size_t at = 0;
     for (size_t layer = 0; layer < layers.size(); ++layer) {
       const int64_t H = layers[layer].values.size(1);

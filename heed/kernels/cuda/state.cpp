@@ -1,4 +1,4 @@
-#include "heed/kernels/cuda/scratch.h"
+#include "heed/kernels/cuda/state.h"
 
 #include <cuda_runtime_api.h>
 
@@ -7,28 +7,28 @@
 #include "heed/base/check.h"
 
 namespace heed::kernels {
-namespace {
 
-size_t held = 0;  // all blocks, earlier ones too
+CudaState::CudaState() = default;
+CudaState::~CudaState() {
+  for (const Block& block : blocks_) cudaFree(block.data);
+}
 
-}  // namespace
+size_t CudaState::scratch_bytes() const {
+  size_t sum = 0;
+  for (const Block& block : blocks_) sum += block.size;
+  return sum;
+}
 
-size_t cuda_scratch_bytes() { return held; }
-
-void* cuda_scratch(size_t bytes) {
-  static void* block = nullptr;
-  static size_t size = 0;
-  if (bytes <= size) return block;
+void* CudaState::scratch(size_t bytes) {
+  if (!blocks_.empty() && bytes <= blocks_.back().size) return blocks_.back().data;
   const size_t wanted = std::max(bytes + bytes / 4, size_t{32} << 20);
   void* larger = nullptr;
   if (const cudaError_t error = cudaMalloc(&larger, wanted); error != cudaSuccess)
     fail("cuda: ", wanted >> 20,
          " MiB for a kernel's intermediate results: ", cudaGetErrorString(error),
          "; a smaller --batch-tokens needs less");
-  block = larger;
-  size = wanted;
-  held += wanted;
-  return block;
+  blocks_.push_back({larger, wanted});
+  return larger;
 }
 
 }  // namespace heed::kernels

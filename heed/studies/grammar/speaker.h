@@ -8,8 +8,8 @@
 
 #include "heed/base/check.h"
 #include "heed/base/random.h"
-#include "heed/data/grammar/lexicon.h"
-#include "heed/data/grammar/phrase.h"
+#include "heed/studies/grammar/lexicon.h"
+#include "heed/studies/grammar/phrase.h"
 
 namespace heed::grammar {
 

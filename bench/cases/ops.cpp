@@ -1,4 +1,4 @@
-#include "tests/cases/special.h"
+#include "bench/cases/special.h"
 
 #include <algorithm>
 #include <cmath>

@@ -14,6 +14,8 @@
 //
 // How: each phrase is built in both languages at once, and every token carries the meanings it
 // expresses; two tokens are aligned if they share one.
+//
+// Threads: what is made does not change; it may be called from any number at once.
 #pragma once
 
 #include <cstdint>

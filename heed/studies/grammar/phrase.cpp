@@ -1,4 +1,4 @@
-#include "heed/data/grammar/phrase.h"
+#include "heed/studies/grammar/phrase.h"
 
 #include <algorithm>
 #include <map>

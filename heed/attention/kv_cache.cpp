@@ -1,0 +1,163 @@
+#include "heed/attention/kv_cache.h"
+
+#include <algorithm>
+
+namespace heed {
+namespace {
+
+void check_rows(std::span<const Id> from, int64_t rows) {
+  for (const Id i : from)
+    require(i >= 0 && i < rows, "key/value cache: sentence ", i, " of ", rows);
+}
+
+// The first rows of x [.., G, capacity, n].
+Tensor first_rows(const Tensor& x, int64_t rows) {
+  Shape shape = x.shape();
+  shape[0] = rows;
+  return x.view(shape, x.strides());
+}
+
+std::vector<Id> chosen(std::span<const Id> values, std::span<const Id> from) {
+  std::vector<Id> out;
+  for (const Id i : from) out.push_back(values[static_cast<size_t>(i)]);
+  return out;
+}
+
+}  // namespace
+
+KeyValueCache::KeyValueCache(int64_t capacity, int64_t rows)
+    : lengths_(static_cast<size_t>(rows), 0),
+      fixed_(capacity),
+      arena_(current_arena().shared_from_this()) {}
+
+int64_t KeyValueCache::length() const {
+  return lengths_.empty() ? 0 : *std::ranges::max_element(lengths_);
+}
+
+// New memory for keys and values like these.
+void KeyValueCache::make_room(int64_t rows, const Tensor& keys, const Tensor& values,
+                              int64_t capacity) {
+  const UseArena use(arena_ ? *arena_ : current_arena());
+  keys_ = Tensor({rows, keys.size(1), capacity, keys.size(3)}, keys.type());
+  values_ = Tensor({rows, values.size(1), capacity, values.size(3)}, values.type());
+}
+
+// Larger memory, with what is in `before`.
+void KeyValueCache::move_to(const KeyValueCache& before, int64_t rows, int64_t capacity) {
+  make_room(rows, before.keys_, before.values_, capacity);
+  move_rows(std::vector{before.keys_, before.values_}, std::vector{keys_, values_},
+            in_order(before.rows()), before.lengths_);
+}
+
+void KeyValueCache::append(const KeysValues& more) {
+  const NoTape off;
+  const Tensor &k = more.keys.k, &v = more.values;
+  const int64_t B = k.size(0), length = this->length() + k.size(2);
+  if (lengths_.empty()) lengths_.assign(static_cast<size_t>(B), 0);
+  if (!keys_.defined()) make_room(B, k, v, fixed_ ? fixed_ : std::max<int64_t>(16, length));
+  require(B == rows() && k.size(1) == keys_.size(1) && k.size(3) == keys_.size(3),
+          "key/value cache: holds keys [", rows(), ", ", keys_.size(1), ", ", this->length(), ", ",
+          keys_.size(3), "], given ", k.shape());
+  require(v.size(0) == B && v.size(1) == values_.size(1) && v.size(2) == k.size(2) &&
+              v.size(3) == values_.size(3),
+          "key/value cache: holds values [", rows(), ", ", values_.size(1), ", ", this->length(),
+          ", ", values_.size(3), "], given ", v.shape(), " for keys ", k.shape());
+  if (length > keys_.size(2)) {
+    require(fixed_ == 0, "key/value cache: a capacity of ", fixed_, " positions, given ", length);
+    move_to(KeyValueCache(*this), keys_.size(0), std::max(length, 2 * keys_.size(2)));
+  }
+  append_rows(std::vector{k, v}, std::vector{keys_, values_}, lengths_);
+  for (Id& row : lengths_) row += static_cast<Id>(k.size(2));
+}
+
+KeysValues KeyValueCache::all() const {
+  require(length() > 0, "key/value cache: nothing has been added yet");
+  const NoTape off;
+  const Tensor k = first_rows(keys_, rows()), v = first_rows(values_, rows());
+  if (fixed_) return {{k}, v};
+  return {{slice(k, 2, 0, length())}, slice(v, 2, 0, length())};
+}
+
+Mask KeyValueCache::mask() const {
+  const bool alike = std::ranges::all_of(lengths_, [&](Id n) { return n == lengths_[0]; });
+  if (!fixed_ && alike) return {};
+  return Mask::padding(lengths_);
+}
+
+void KeyValueCache::add_rows(int64_t count) {
+  const int64_t wanted = rows() + count;
+  if (keys_.defined() && wanted > keys_.size(0))
+    move_to(KeyValueCache(*this), std::max(wanted, 2 * keys_.size(0)), keys_.size(2));
+  lengths_.resize(static_cast<size_t>(wanted), 0);
+}
+
+void KeyValueCache::keep_rows(std::span<const Id> from, std::span<const Id> to, int64_t count) {
+  check_rows(from, rows()), check_rows(to, rows());
+  RowMoves moves{{from.begin(), from.end()}, {to.begin(), to.end()}, chosen(lengths_, from)};
+  for (size_t i = 0; i < to.size(); ++i) lengths_[static_cast<size_t>(to[i])] = moves.length[i];
+  if (keys_.defined()) put_rows(std::vector{keys_, values_}, std::vector{keys_, values_}, moves);
+  lengths_.resize(static_cast<size_t>(count));
+}
+
+void KeyValueCache::empty_rows(std::span<const Id> which) {
+  check_rows(which, rows());
+  for (const Id i : which) lengths_[static_cast<size_t>(i)] = 0;
+}
+
+void KeyValueCache::take(const KeyValueCache& other, std::span<const Id> from) {
+  if (other.rows() == 0) return;
+  check_rows(from, other.rows());
+  lengths_ = chosen(other.lengths_, from);
+  if (!other.keys_.defined()) return;
+  require(!fixed_ || length() <= fixed_, "key/value cache: a capacity of ", fixed_,
+          " positions, given ", length());
+  if (!keys_.defined())
+    make_room(rows(), other.keys_, other.values_, fixed_ ? fixed_ : other.keys_.size(2));
+  move_rows(std::vector{other.keys_, other.values_}, std::vector{keys_, values_}, from, lengths_);
+}
+
+void KeyValueCache::reorder(std::span<KeyValueCache* const> caches, std::span<const Id> from,
+                            int64_t group) {
+  std::vector<Tensor> x;
+  const KeyValueCache* first = nullptr;
+  bool in_place = group <= kMaxGroup, same = true;
+  for (KeyValueCache* cache : caches) {
+    if (!cache->keys_.defined()) continue;
+    if (!first) first = cache;
+    require(cache->lengths_ == first->lengths_, "key/value cache: one holds ", first->length(),
+            " positions, another ", cache->length(), "; they cannot be reordered together");
+    in_place = in_place && cache->rows() == std::ssize(from);
+    x.push_back(cache->keys_), x.push_back(cache->values_);
+  }
+  if (!first) return;
+  check_rows(from, first->rows());
+  for (size_t i = 0; i < from.size(); ++i) {
+    in_place = in_place && from[i] / group == static_cast<int64_t>(i) / group;
+    same = same && from[i] == static_cast<int64_t>(i);
+  }
+  if (!in_place) {
+    for (KeyValueCache* cache : caches) {
+      KeyValueCache picked = *cache;
+      picked.keys_ = picked.values_ = {};
+      picked.take(*cache, from);
+      *cache = picked;
+    }
+    return;
+  }
+  // Where a step is captured it must do the same each time, also where nothing changes.
+  if (same && !first->fixed_) return;
+  std::vector<Id> lengths;  // of the groups: hypotheses of a sentence are equally long
+  for (int64_t i = 0; i < std::ssize(from); i += group)
+    lengths.push_back(first->lengths_[static_cast<size_t>(i)]);
+  move_rows(x, x, from, lengths, group);
+  const std::vector<Id> after = chosen(first->lengths_, from);
+  for (KeyValueCache* cache : caches)
+    if (cache->keys_.defined()) cache->lengths_ = after;
+}
+
+void KeyValueCache::reorder(std::span<const Id> from, int64_t group) {
+  KeyValueCache* const one[] = {this};
+  reorder(one, from, group);
+}
+
+}  // namespace heed

@@ -1,0 +1,42 @@
+// What the kernels of one stream keep between launches: scratch memory, and the handles and plans
+// of matrix products. It belongs to a context (tensor/context.h) and serves one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "heed/kernels/view.h"
+
+namespace heed::kernels {
+
+class CudaState {
+ public:
+  CudaState();
+  ~CudaState();  // nothing runs on the stream any more
+  CudaState(const CudaState&) = delete;
+  CudaState& operator=(const CudaState&) = delete;
+
+  // Memory of the GPU that a kernel needs while it runs: one block, which all kernels of the stream
+  // use in turn. At least `bytes`, aligned to 256; what a run() leaves there is gone with the next
+  // one. Grows; what was given out before stays valid, since a captured graph may still name it.
+  void* scratch(size_t bytes);
+  size_t scratch_bytes() const;  // all that was taken for it
+
+  bool exact_products = false;  // f32 products in full f32 instead of tf32: for checks
+
+  struct Products;  // gemm.cpp
+  Products& products();
+
+ private:
+  struct Block {
+    void* data;
+    size_t size;
+  };
+  std::vector<Block> blocks_;  // the last one is in use
+  std::shared_ptr<Products> products_;
+};
+
+inline void* cuda_scratch(Cuda device, size_t bytes) { return device.state->scratch(bytes); }
+
+}  // namespace heed::kernels

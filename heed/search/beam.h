@@ -1,0 +1,65 @@
+// The search of one sentence: a tree of tokens, whose leaves are the live hypotheses. Greedy search
+// is a beam of one, and so is sampling.
+//
+// Threads: an object serves one at a time; different ones are independent.
+#pragma once
+
+#include <vector>
+
+#include "heed/search/search.h"
+#include "heed/search/slots.h"
+
+namespace heed {
+
+class Beam {
+ public:
+  // `length`: tokens of the source; `prefix`: what the target must begin with; `number`: what draws
+  // depend on.
+  struct Sentence {
+    int64_t length = 0;
+    std::vector<Id> prefix = {};
+    int64_t number = 0;
+  };
+  Beam(const SearchOptions& options, Sentence sentence);
+
+  // The tokens that a step takes, [beam].
+  std::vector<Id> last() const;
+  // Goes on with what a step found for its slot. Which hypothesis each of the new ones grew from.
+  std::vector<Id> grow(Slots& slots, int64_t slot);
+  bool over() const { return over_; }
+
+  std::vector<Hypothesis> results() const;  // best first
+  std::vector<SearchNode> tree() const;     // every token that was kept, if options.want_tree
+
+ private:
+  struct Node {
+    Id token = 0;
+    int64_t parent = kRoot;
+    double log_probability = 0;
+    std::vector<float> weights = {};
+    bool finished = false;  // the end of a hypothesis, where the search is recorded
+  };
+  static constexpr int64_t kRoot = -1, kDead = -2;  // leaves that are no nodes
+
+  double log_probability(int64_t leaf) const;
+  std::vector<Id> tokens(int64_t leaf) const;
+  void finish(int64_t leaf, double log_probability, std::vector<float> last_weights);
+  bool hopeless() const;
+
+  SearchOptions options_;
+  Sentence sentence_;
+  int64_t longest_ = 0;  // most tokens
+  int64_t steps_ = 0;
+  bool over_ = false;
+  std::vector<Node> nodes_;
+  std::vector<int64_t> leaves_;
+  std::vector<Hypothesis> finished_;
+};
+
+// log p / length^normalize, the end counted.
+double normalized(const SearchOptions& options, double log_probability, size_t tokens);
+// beta's factor of Wu et al. (2016), eq. 14: the sum over source tokens of log(min(their weights'
+// sum, 1)).
+double coverage(const std::vector<std::vector<float>>& weights, int64_t length);
+
+}  // namespace heed

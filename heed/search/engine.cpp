@@ -1,0 +1,267 @@
+#include "heed/search/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "heed/ops/cache.h"
+#include "heed/ops/tape.h"
+
+namespace heed {
+
+Engine::Engine(const Model& model, std::shared_ptr<Context> context, Steps steps,
+               std::shared_ptr<PackedWeights> packed)
+    : model_(model),
+      context_(context ? std::move(context) : Context::current().shared_from_this()),
+      device_(context_.get() == &Context::current() ? current_arena().device()
+                                                    : context_->device()),
+      steps_(steps),
+      packed_(std::move(packed)) {}
+
+Engine::~Engine() {
+  // What lies on a GPU is released in its context.
+  const UseContext here(*context_);
+  batches_.clear();
+}
+
+int64_t Engine::replayed() const {
+  int64_t sum = 0;
+  for (const auto& [kind, batch] : batches_)
+    if (batch.slots) sum += batch.slots->replayed();
+  return sum;
+}
+
+// ---- requests
+
+bool Engine::captures(const Request& r) const {
+  return (steps_ == Steps::as_graphs || (steps_ == Steps::by_device && device_ == Device::cuda)) &&
+         r.options.beam <= kMaxGroup;
+}
+
+Slots::Kind Engine::kind_of(const Request& r) const {
+  const SearchOptions& o = r.options;
+  Slots::Kind kind{.beam = o.beam, .likeliest = !o.sample || !r.prefix.empty()};
+  kind.weights = o.want_weights || o.coverage > 0;
+  if (kind.weights) kind.layer = o.layer.value_or(-1), kind.head = o.head.value_or(-1);
+  if (captures(r)) kind.slots = r.slots;
+  return kind;
+}
+
+void Engine::submit(Request r, Finished finished) {
+  check(r.options);
+  require(r.slots > 0, "search: wants slots for at least one sentence, given ", r.slots);
+  if (r.options.sample) r.options.beam = r.options.best = 1;
+  const Slots::Kind kind = kind_of(r);
+  const std::lock_guard lock(mutex_);
+  waiting_[kind].push_back({std::move(r), std::move(finished)});
+}
+
+std::vector<Engine::Result> Engine::decode(std::vector<Request> requests,
+                                           const std::function<void(size_t)>& done) {
+  struct Call {
+    std::mutex mutex;
+    std::vector<size_t> ready;
+    std::vector<Result> results;
+    std::exception_ptr error;
+    std::atomic<size_t> left;
+  };
+  const auto call = std::make_shared<Call>();
+  call->results.resize(requests.size());
+  call->left = requests.size();
+  for (const Request& r : requests) {  // before any of them runs
+    check(r.options);
+    require(r.slots > 0, "search: wants slots for at least one sentence, given ", r.slots);
+  }
+  for (size_t i = 0; i < requests.size(); ++i)
+    submit(std::move(requests[i]), [call, i](Result result, std::exception_ptr error) {
+      const std::lock_guard lock(call->mutex);
+      call->results[i] = std::move(result);
+      if (error && !call->error) call->error = error;
+      call->ready.push_back(i);
+      --call->left;
+    });
+  std::exception_ptr in_done;  // what the caller's own function threw
+  const auto tell = [&] {
+    std::vector<size_t> ready;
+    {
+      const std::lock_guard lock(call->mutex);
+      ready.swap(call->ready);
+    }
+    if (!done || in_done) return;
+    try {
+      for (const size_t i : ready) done(i);
+    } catch (...) {
+      in_done = std::current_exception();
+    }
+  };
+  // Of all callers that wait here one takes the steps.
+  std::unique_lock lock(mutex_);
+  while (call->left > 0) {
+    if (driven_) {
+      changed_.wait(lock);
+      lock.unlock();
+      tell();
+      lock.lock();
+      continue;
+    }
+    driven_ = true;
+    lock.unlock();
+    while (call->left > 0) {
+      take_step();
+      tell();
+      changed_.notify_all();
+    }
+    lock.lock();
+    driven_ = false;
+    changed_.notify_all();
+  }
+  lock.unlock();
+  tell();
+  if (in_done) std::rethrow_exception(in_done);
+  if (call->error) std::rethrow_exception(call->error);
+  return std::move(call->results);
+}
+
+bool Engine::step() {
+  const bool any = take_step();
+  changed_.notify_all();
+  return any;
+}
+
+// ---- the loop
+
+bool Engine::take_step() {
+  const std::lock_guard turn(driving_);
+  const UseContext here(*context_);
+  const UseDevice there(device_);
+  const NoTape off;
+  if (!packed_ && !packed_meanwhile_) packed_meanwhile_ = std::make_shared<PackedWeights>();
+  const UsePackedWeights fixed(packed_ ? packed_ : packed_meanwhile_);
+  // Who waits joins where slots are idle.
+  {
+    std::unique_lock lock(mutex_);
+    for (auto& [kind, waiting] : waiting_) {
+      if (waiting.empty()) continue;
+      Batch& batch = batches_[kind];
+      lock.unlock();  // others may submit while sources are encoded: at the end of a list
+      admit(kind, waiting, batch);
+      lock.lock();
+    }
+  }
+  bool any = false, left = false;
+  for (auto at = batches_.begin(); at != batches_.end();) {
+    Batch& batch = at->second;
+    if (batch.live > 0) {
+      any = true;
+      advance(batch);
+    }
+    left = left || batch.live > 0;
+    // Memory of a GPU stays where its graphs expect it.
+    at = batch.live == 0 && at->first.slots == 0 ? batches_.erase(at) : std::next(at);
+  }
+  if (!left) packed_meanwhile_ = nullptr;
+  return any;
+}
+
+// The result, or what went wrong, goes to whoever asked; the slot is idle then.
+void Engine::end(Batch& batch, int64_t slot, std::exception_ptr error) {
+  const std::unique_ptr<Running> one = std::move(batch.running[static_cast<size_t>(slot)]);
+  --batch.live;
+  if (error) return one->finished({}, error);
+  one->finished({.hypotheses = one->beam.results(), .tree = one->beam.tree()}, nullptr);
+}
+
+void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch) {
+  std::vector<Pending> chosen;
+  {
+    const std::lock_guard lock(mutex_);
+    const int64_t slots = waiting.front().request.slots, count = std::ssize(waiting);
+    const int64_t idle = slots - batch.live;
+    // A source alone costs nearly as much to encode as some: where many wait, some join together.
+    if (idle < std::min(count, (slots + 3) / 4)) return;
+    // Of those that wait longest, those whose length is nearest to the first one's: little padding.
+    const int64_t window = std::min(count, 4 * slots), take = std::min(idle, count);
+    std::vector<int64_t> order = [&] {
+      std::vector<int64_t> all(static_cast<size_t>(window));
+      for (int64_t i = 0; i < window; ++i) all[static_cast<size_t>(i)] = i;
+      return all;
+    }();
+    const auto length = [&](int64_t i) {
+      return std::ssize(waiting[static_cast<size_t>(i)].request.source);
+    };
+    if (take < window)
+      std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+        return std::abs(length(a) - length(0)) < std::abs(length(b) - length(0));
+      });
+    order.resize(static_cast<size_t>(take));
+    std::ranges::sort(order);
+    for (const int64_t i : order) chosen.push_back(std::move(waiting[static_cast<size_t>(i)]));
+    for (auto i = order.rbegin(); i != order.rend(); ++i) waiting.erase(waiting.begin() + *i);
+  }
+  std::vector<std::vector<Id>> sources;
+  for (const Pending& p : chosen) sources.push_back(p.request.source);
+  try {
+    if (!batch.slots)
+      batch.slots = std::make_unique<Slots>(
+          model_, kind, kind.slots > 0 ? Slots::Steps::captured : Slots::Steps::plain,
+          chosen[0].request.options.pad);
+    const std::vector<int64_t> slots = batch.slots->join(sources);
+    batch.running.resize(static_cast<size_t>(batch.slots->size()));
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      Request& r = chosen[i].request;
+      batch.running[static_cast<size_t>(slots[i])] = std::make_unique<Running>(Running{
+          Beam(r.options,
+               {.length = std::ssize(r.source), .prefix = std::move(r.prefix), .number = r.number}),
+          std::move(chosen[i].finished)});
+      ++batch.live;
+    }
+  } catch (...) {
+    // Who joined before shares the memory in which it went wrong.
+    const std::exception_ptr error = std::current_exception();
+    for (Pending& p : chosen)
+      if (p.finished) p.finished({}, error);
+    for (size_t s = 0; s < batch.running.size(); ++s)
+      if (batch.running[s]) end(batch, static_cast<int64_t>(s), error);
+    batch = {};
+  }
+}
+
+void Engine::advance(Batch& batch) {
+  Slots& slots = *batch.slots;
+  try {
+    std::vector<Id> last, from;
+    for (const auto& one : batch.running) {
+      const std::vector<Id> tokens = one ? one->beam.last() : std::vector<Id>();
+      last.insert(last.end(), tokens.begin(), tokens.end());
+      if (!one) last.resize(last.size() + static_cast<size_t>(slots.beam()), slots.pad());
+    }
+    slots.step(last);
+    std::vector<int64_t> gone;
+    for (size_t s = 0; s < batch.running.size(); ++s) {
+      std::vector<Id> grown = in_order(slots.beam());
+      const int64_t slot = static_cast<int64_t>(s);
+      if (batch.running[s]) {
+        Beam& beam = batch.running[s]->beam;
+        try {
+          grown = beam.grow(slots, slot);
+        } catch (...) {  // this one's own mistake, such as a prefix that cannot be
+          end(batch, slot, std::current_exception());
+        }
+        if (batch.running[s] && beam.over()) end(batch, slot, nullptr);
+        if (!batch.running[s]) gone.push_back(slot);
+      }
+      from.insert(from.end(), grown.begin(), grown.end());
+    }
+    for (const auto& [before, after] : slots.choose(from, gone))
+      batch.running[static_cast<size_t>(after)] =
+          std::move(batch.running[static_cast<size_t>(before)]);
+    batch.running.resize(static_cast<size_t>(slots.size()));
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    for (size_t s = 0; s < batch.running.size(); ++s)
+      if (batch.running[s]) end(batch, static_cast<int64_t>(s), error);
+    batch = {};
+  }
+}
+
+}  // namespace heed

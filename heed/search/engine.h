@@ -1,0 +1,105 @@
+// The decoding engine: the one loop that takes a model step by step. Sentences of any number of
+// callers run in one batch (search/slots.h); each joins at the next step and leaves when it is
+// done, and its result has the same bytes as alone.
+//
+//   Engine engine(model);
+//   const auto found = engine.decode({{.source = tokens, .options = {.beam = 5}}});
+//
+// There is no thread behind it: of the callers that wait, one drives the loop for all until its own
+// sentences are done, then another does. All functions may be called from any thread.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "heed/ops/weight.h"
+#include "heed/search/beam.h"
+
+namespace heed {
+
+class Engine {
+ public:
+  // Graphs are for GPUs, but on a CPU their steps compute the same, one kernel after the other.
+  enum class Steps { by_device, as_graphs, plain };
+
+  // Borrows the model. Without a context: the one in use; without packed weights the model's may
+  // change whenever nothing is under way.
+  explicit Engine(const Model& model, std::shared_ptr<Context> context = nullptr,
+                  Steps steps = Steps::by_device, std::shared_ptr<PackedWeights> packed = nullptr);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  struct Request {
+    std::vector<Id> source;      // tokens, with the end; none for a language model
+    SearchOptions options = {};  // without prefixes and numbers, which stand here
+    std::vector<Id> prefix = {};
+    int64_t number = 0;  // what draws depend on
+    int64_t slots = 32;  // so many sentences of its kind at once, at most
+  };
+  struct Result {
+    std::vector<Hypothesis> hypotheses = {};  // best first
+    std::vector<SearchNode> tree = {};        // if options.want_tree
+  };
+
+  // All of these, in their order. `done` is called on this thread, with the number of each as it is
+  // finished. Throws what went wrong with one of them, after all have ended.
+  std::vector<Result> decode(std::vector<Request> requests,
+                             const std::function<void(size_t)>& done = {});
+
+  // For who drives the loop himself, such as a server: a request joins at one of the next steps,
+  // and `finished` is called by the thread that takes the step.
+  using Finished = std::function<void(Result, std::exception_ptr)>;
+  void submit(Request request, Finished finished);
+  // One step of all that is under way, waiting for whoever takes one now; false if there was
+  // nothing.
+  bool step();
+
+  const Model& model() const { return model_; }
+  Context& context() const { return *context_; }
+  int64_t replayed() const;  // steps that were a captured graph
+
+ private:
+  struct Pending {
+    Request request;
+    Finished finished;
+  };
+  struct Running {
+    Beam beam;
+    Finished finished;
+  };
+  struct Batch {
+    std::unique_ptr<Slots> slots;
+    std::vector<std::unique_ptr<Running>> running;  // by slot; none: idle
+    int64_t live = 0;
+  };
+  Slots::Kind kind_of(const Request& request) const;
+  bool captures(const Request& request) const;
+  bool take_step();
+  void admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch);
+  void advance(Batch& batch);
+  static void end(Batch& batch, int64_t slot, std::exception_ptr error);
+
+  const Model& model_;
+  const std::shared_ptr<Context> context_;
+  const Device device_;
+  const Steps steps_;
+  const std::shared_ptr<PackedWeights> packed_;
+
+  std::mutex mutex_;  // of what waits
+  std::map<Slots::Kind, std::deque<Pending>> waiting_;
+  std::condition_variable changed_;
+  bool driven_ = false;  // somebody takes steps
+
+  std::mutex driving_;  // of all that follows: who takes a step
+  std::map<Slots::Kind, Batch> batches_;
+  std::shared_ptr<PackedWeights> packed_meanwhile_;  // of weights that may change
+};
+
+}  // namespace heed

@@ -1,0 +1,122 @@
+#include "heed/search/search.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "heed/search/engine.h"
+
+namespace heed {
+namespace {
+
+Tensor on_host(const Tensor& x) { return to(contiguous(x), Device::cpu); }
+
+}  // namespace
+
+void check(const SearchOptions& o) {
+  require(o.beam > 0 && o.best > 0, "search: wants a beam and a number of results above 0, given ",
+          o.beam, " and ", o.best);
+  require(o.best <= o.beam || o.sample, "search: a beam of ", o.beam, " cannot give ", o.best,
+          " results; widen the beam");
+  const auto within = [](const char* name, auto value, double least, double most) {
+    require(double(value) >= least && double(value) <= most, "search: ", name,
+            " wants a number from ", least, " to ", most, ", given ", value);
+  };
+  within("normalize", o.normalize, 0, 100), within("coverage", o.coverage, 0, 1e6);
+  within("min_length", o.min_length, 0, 1e6), within("max_length", o.max_length, 0, 1e6);
+  within("max_ratio", o.max_ratio, 0, 1000), within("max_extra", o.max_extra, 0, 1e6);
+  within("no_repeat", o.no_repeat, 0, 1e6), within("top_k", o.top_k, 0, 1e18);
+  require(o.temperature > 0 && std::isfinite(o.temperature),
+          "search: temperature wants a number above 0, given ", o.temperature);
+  within("top_p", o.top_p, 0, 1);
+}
+
+Tensor chosen_weights(const std::vector<Weights>& all, int64_t layer, int64_t head) {
+  require(!all.empty(), "alignment: this model has no attention to show");
+  if (layer < 0) layer = static_cast<int64_t>(all.size()) - 1;
+  require(layer < static_cast<int64_t>(all.size()), "alignment: layer ", layer, " of ", all.size());
+  const Tensor& w = all[static_cast<size_t>(layer)].values;  // heads at axis 1
+  if (head < 0) return mean(w, 1);
+  require(head < w.size(1), "alignment: head ", head, " of ", w.size(1));
+  Shape shape = w.shape();
+  std::vector<int64_t> rest;
+  for (int i = 0; i < w.rank(); ++i)
+    if (i != 1) rest.push_back(shape[i]);
+  return reshape(slice(w, 1, head, head + 1), Shape(std::span<const int64_t>(rest)));
+}
+
+std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& source,
+                                            const SearchOptions& options) {
+  Engine engine(model);
+  return search(engine, source, options);
+}
+
+std::vector<std::vector<Hypothesis>> search(Engine& engine, const Source& source,
+                                            const SearchOptions& o) {
+  const int64_t B = source.ids.size(0), width = source.ids.size(1);
+  require(o.prefixes.empty() || static_cast<int64_t>(o.prefixes.size()) == B,
+          "search: ", o.prefixes.size(), " prefixes for ", B, " sentences");
+  std::vector<Engine::Request> requests;
+  for (int64_t b = 0; b < B; ++b) {
+    const auto tokens =
+        source.ids.host_ids().subspan(static_cast<size_t>(b * width),
+                                      static_cast<size_t>(source.lengths[static_cast<size_t>(b)]));
+    Engine::Request& r = requests.emplace_back();
+    r.source.assign(tokens.begin(), tokens.end());
+    r.options = o;
+    r.options.prefixes.clear(), r.options.numbers.clear();
+    if (!o.prefixes.empty()) r.prefix = o.prefixes[static_cast<size_t>(b)];
+    r.number = o.numbers.empty() ? b : o.numbers[static_cast<size_t>(b)];
+    r.slots = B;
+  }
+  std::vector<std::vector<Hypothesis>> out;
+  for (Engine::Result& found : engine.decode(std::move(requests)))
+    out.push_back(std::move(found.hypotheses));
+  return out;
+}
+
+std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
+                                      const std::vector<std::vector<Id>>& targets,
+                                      const SearchOptions& o) {
+  require(static_cast<int64_t>(targets.size()) == source.ids.size(0),
+          "score_targets: ", targets.size(), " targets for ", source.ids.size(0), " sentences");
+  const NoTape off;
+  size_t longest = 0;
+  for (const auto& t : targets) longest = std::max(longest, t.size());
+  const int64_t B = source.ids.size(0), T = static_cast<int64_t>(longest) + 1;
+  std::vector<Id> in(static_cast<size_t>(B * T), o.pad);
+  for (int64_t b = 0; b < B; ++b) {
+    in[static_cast<size_t>(b * T)] = o.begin;
+    const auto& t = targets[static_cast<size_t>(b)];
+    std::copy(t.begin(), t.end(), in.begin() + b * T + 1);
+  }
+  const bool weights_needed = o.want_weights || o.coverage > 0;
+  const TeacherForced forced = model.forward(source, ids(in, {B, T}), weights_needed);
+  const Tensor log_probabilities =
+      on_host(log_softmax(linear(forced.hidden, model.output_weight())));
+  const int64_t V = log_probabilities.size(2);
+  std::optional<Tensor> weights;
+  if (weights_needed)
+    weights = on_host(chosen_weights(forced.weights, o.layer.value_or(-1), o.head.value_or(-1)));
+  std::vector<Hypothesis> out;
+  for (int64_t b = 0; b < B; ++b) {
+    Hypothesis h{.ids = targets[static_cast<size_t>(b)]};
+    const int64_t words = static_cast<int64_t>(h.ids.size());
+    for (int64_t t = 0; t <= words; ++t) {
+      const Id word = t < words ? h.ids[static_cast<size_t>(t)] : o.end;
+      h.log_probability += double(log_probabilities.data<float>()[(b * T + t) * V + word]);
+      if (weights) {
+        const float* w = weights->data<float>() + (b * T + t) * weights->size(2);
+        const int64_t length = source.lengths[static_cast<size_t>(b)];
+        h.weights.emplace_back(w, w + (length > 0 ? length : t + 1));
+      }
+    }
+    h.score = normalized(o, h.log_probability, h.ids.size());
+    if (o.coverage > 0)
+      h.score += o.coverage * coverage(h.weights, source.lengths[static_cast<size_t>(b)]);
+    if (!o.want_weights) h.weights.clear();
+    out.push_back(std::move(h));
+  }
+  return out;
+}
+
+}  // namespace heed

@@ -1,0 +1,420 @@
+#include "heed/search/slots.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "heed/ops/into.h"
+#include "heed/search/search.h"
+#include "heed/tensor/cuda.h"
+
+namespace heed {
+namespace {
+
+// Few sizes, where steps are captured: a number of slots and a cache's capacity are powers of two,
+// widths a multiple of 8, beyond 64 of 16, beyond 128 of 32, and so on.
+constexpr int64_t kSlots = 8, kCapacity = 64;
+
+int64_t power_of_two(int64_t n, int64_t least) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(n, least))));
+}
+int64_t rounded_width(int64_t n) {
+  int64_t unit = 8;
+  while (n > 8 * unit) unit *= 2;
+  return (n + unit - 1) / unit * unit;
+}
+
+// The same tensors on the host: what lies on a GPU comes in one go.
+void fetch(std::initializer_list<Tensor*> all) {
+  std::vector<Tensor> here;
+  std::vector<FromCuda> copies;
+  for (Tensor* x : all) {
+    if (x->device() == Device::cpu) return;
+    const UseDevice host(Device::cpu);
+    here.push_back(empty_like(*x));
+    copies.push_back(
+        {x->raw(), here.back().raw(), static_cast<size_t>(x->count()) * size_of(x->type())});
+  }
+  copy_from_cuda(copies);
+  for (size_t i = 0; Tensor * x : all) *x = here[i++];
+}
+
+template <class T>
+std::span<const T> row_of(const Tensor& x, int64_t row) {
+  return {x.data<T>() + row * x.size(1), static_cast<size_t>(x.size(1))};
+}
+
+// One non-finite score makes all of a row's log-probabilities non-finite, and top_k() passes over
+// those.
+std::span<const float> finite(std::span<const float> scores) {
+  require(scores.empty() || std::ranges::any_of(scores, [](float x) { return std::isfinite(x); }),
+          "search: the model's scores are not numbers; its parameters are broken");
+  return scores;
+}
+
+// Tokens [sources, width], padded.
+Source padded(std::span<const std::vector<Id>> sources, int64_t rows, int64_t width, Id pad) {
+  std::vector<Id> tokens(static_cast<size_t>(rows * width), pad);
+  Source out;
+  out.lengths.assign(static_cast<size_t>(rows), 0);
+  for (size_t b = 0; b < sources.size(); ++b) {
+    std::ranges::copy(sources[b], tokens.begin() + static_cast<std::ptrdiff_t>(b) * width);
+    out.lengths[b] = static_cast<Id>(sources[b].size());
+  }
+  out.ids = ids(tokens, {rows, width});
+  return out;
+}
+
+// [B, n] as [B, 1, 1, n]: rows that move are [rows, G, positions, n].
+Tensor as_rows(const Tensor& x) {
+  if (x.rank() == 4) return contiguous(x);
+  require(x.rank() == 2, "search: a state's entries are [rows, n] or [B, G, Ts, n], one is ",
+          x.shape());
+  return reshape(contiguous(x), {x.size(0), 1, 1, x.size(1)});
+}
+
+Tensor first_rows(const Tensor& x, int64_t rows, int64_t width) {
+  return x.view({rows, x.size(1), width, x.size(3)}, x.strides());
+}
+
+std::vector<Id> row_numbers(std::span<const Id> sentences, int64_t each) {
+  std::vector<Id> out;
+  for (const Id s : sentences)
+    for (int64_t k = 0; k < each; ++k) out.push_back(s < 0 ? s : static_cast<Id>(s * each + k));
+  return out;
+}
+
+}  // namespace
+
+Slots::Slots(const Model& model, const Kind& kind, Steps steps, Id pad)
+    : model_(model),
+      kind_(kind),
+      pad_(pad),
+      lasting_(Context::current().arena(current_arena().device()).shared_from_this()) {
+  if (steps == Steps::plain) return;
+  graphs_.emplace(Arena::make(current_arena().device()));
+  size_ = power_of_two(kind.slots, kSlots);
+  idle_.assign(static_cast<size_t>(size_), true);
+  lengths_.assign(static_cast<size_t>(size_), 0);
+  positions_.assign(static_cast<size_t>(size_), 0);
+}
+
+// ---- what came of a step
+
+Slots::Likeliest Slots::likeliest(int64_t slot, int64_t k) const {
+  return {finite(row_of<float>(found_.likeliest->values, row(slot, k))),
+          row_of<Id>(found_.likeliest->indices, row(slot, k))};
+}
+
+std::span<const float> Slots::weights(int64_t slot, int64_t k) const {
+  return row_of<float>(*found_.weights, row(slot, k));
+}
+
+std::span<const float> Slots::log_probabilities(int64_t slot, int64_t k) {
+  if (!all_) all_ = to(found_.log_probabilities, Device::cpu);
+  return finite(row_of<float>(*all_, row(slot, k)));
+}
+
+// ---- a step
+
+State Slots::state() const {
+  State out;
+  int64_t width = width_;
+  if (!captured()) width = lengths_.empty() ? 0 : *std::ranges::max_element(lengths_);
+  for (const auto& [name, x] : sentence_) {
+    const Tensor now = first_rows(x, size_, rank_.at(name) == 2 ? 1 : std::min(width, x.size(2)));
+    out.sentence[name] = rank_.at(name) == 2 ? now.view({size_, x.size(3)}, {x.stride(0), 1}) : now;
+  }
+  out.hypothesis = hypothesis_;
+  out.cache = cache_;
+  out.lengths = lengths_;
+  out.positions = positions_;
+  return out;
+}
+
+void Slots::compute(State& state, std::span<const Id> last) {
+  found_ = {};
+  const Step step = model_.step(state, last, kind_.weights);
+  found_.log_probabilities = contiguous(log_softmax(step.logits));
+  if (kind_.weights)
+    found_.weights = contiguous(chosen_weights(step.weights, kind_.layer, kind_.head));
+  // A few more than are wanted, for tokens that may not follow.
+  if (kind_.likeliest)
+    found_.likeliest = top_k(found_.log_probabilities, std::min(vocabulary(), 2 * kind_.beam + 8));
+}
+
+void Slots::step(std::span<const Id> last) {
+  all_.reset();
+  found_ = {};  // before the next step begins
+  if (captured()) {
+    captured_step(last);
+  } else {
+    State now = state();
+    compute(now, last);
+    hypothesis_ = std::move(now.hypothesis), cache_ = std::move(now.cache);
+    positions_ = std::move(now.positions);
+  }
+  if (found_.likeliest && found_.weights)
+    fetch({&found_.likeliest->values, &found_.likeliest->indices, &*found_.weights});
+  else if (found_.likeliest)
+    fetch({&found_.likeliest->values, &found_.likeliest->indices});
+  else if (found_.weights)
+    fetch({&*found_.weights});
+}
+
+// ---- who joins
+
+std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources) {
+  const int64_t count = std::ssize(sources);
+  std::vector<int64_t> to;
+  if (!captured()) {
+    for (int64_t i = 0; i < count; ++i) to.push_back(size_ + i);
+    join_now(sources, to);
+    return to;
+  }
+  for (int64_t s = 0; s < size_ && std::ssize(to) < count; ++s)
+    if (idle_[static_cast<size_t>(s)]) to.push_back(s);
+  HEED_ASSERT(std::ssize(to) == count);
+  // Those of one width together, so many at a time.
+  const int64_t most = model_.positions().value_or(INT64_MAX);
+  std::map<int64_t, std::vector<size_t>> by_width;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const int64_t width = std::ssize(sources[i]);
+    by_width[std::max(width, std::min(most, rounded_width(width)))].push_back(i);
+  }
+  if (!by_width.empty()) make_wide(by_width.rbegin()->first);
+  const size_t at_once = static_cast<size_t>(std::max(kSlots, size_ / 4));
+  for (const auto& [width, numbers] : by_width)
+    for (size_t begin = 0; begin < numbers.size(); begin += at_once) {
+      std::vector<std::vector<Id>> some;
+      std::vector<int64_t> where;
+      for (size_t i = begin; i < std::min(numbers.size(), begin + at_once); ++i) {
+        some.push_back(sources[numbers[i]]);
+        where.push_back(to[numbers[i]]);
+      }
+      join_captured(some, where, width);
+    }
+  for (size_t i = 0; i < to.size(); ++i) {
+    const auto slot = static_cast<size_t>(to[i]);
+    idle_[slot] = false, positions_[slot] = 0;
+    lengths_[slot] = static_cast<Id>(sources[i].size());
+  }
+  return to;
+}
+
+void Slots::join_now(std::span<const std::vector<Id>> sources, std::span<const int64_t> to) {
+  const int64_t count = std::ssize(sources);
+  int64_t width = 0;
+  for (const std::vector<Id>& s : sources) width = std::max<int64_t>(width, std::ssize(s));
+  const State fresh = model_.start(padded(sources, count, width, pad_));
+  const int64_t wanted = size_ + count;
+  const UseArena lasting(*lasting_);
+  for (const auto& [name, given] : fresh.sentence) {
+    const Tensor x = as_rows(given);
+    rank_[name] = given.rank();
+    Tensor& home = sentence_[name];
+    const int64_t slots = home.defined() ? home.size(0) : 0,
+                  wide = home.defined() ? home.size(2) : 0;
+    if (slots < wanted || wide < x.size(2)) {  // larger memory, with what is there
+      const Tensor before = home;
+      home = Tensor({slots < wanted ? std::max(wanted, 2 * slots) : slots, x.size(1),
+                     std::max(x.size(2), wide), x.size(3)},
+                    x.type());
+      if (size_ > 0)
+        move_rows(std::vector{before}, std::vector{home}, in_order(size_),
+                  std::vector<Id>(static_cast<size_t>(size_), static_cast<Id>(wide)));
+    }
+    RowMoves moves{in_order(count), {}, {}};
+    for (const int64_t slot : to) moves.to.push_back(static_cast<Id>(slot));
+    moves.length.assign(static_cast<size_t>(count), static_cast<Id>(x.size(2)));
+    put_rows(std::vector{x}, std::vector{home}, moves);
+  }
+  std::vector<Id> each;
+  for (int64_t i = 0; i < count * kind_.beam; ++i) each.push_back(static_cast<Id>(i / kind_.beam));
+  const Tensor copies = ids(each, {std::ssize(each)});
+  for (const auto& [name, x] : fresh.hypothesis) {
+    const Tensor rows = embedding(contiguous(x), copies);
+    Tensor& home = hypothesis_[name];
+    home = home.defined() && size_ > 0 ? concat({home, rows}, 0) : rows;
+  }
+  for (const auto& [name, unused] : fresh.cache) cache_[name].add_rows(count * kind_.beam);
+  for (const std::vector<Id>& s : sources) lengths_.push_back(static_cast<Id>(s.size()));
+  positions_.resize(static_cast<size_t>(wanted), 0);
+  size_ = wanted;
+}
+
+// ---- who leaves
+
+std::vector<std::pair<int64_t, int64_t>> Slots::choose(std::span<const Id> from,
+                                                       std::span<const int64_t> gone) {
+  const int64_t K = kind_.beam;
+  std::vector<std::pair<int64_t, int64_t>> moved;
+  if (captured()) {  // by the next step
+    from_.assign(from.begin(), from.end());
+    for (const int64_t s : gone) idle_[static_cast<size_t>(s)] = true;
+    return moved;
+  }
+  // The last ones take the places of those that leave.
+  const int64_t after = size_ - std::ssize(gone);
+  std::vector<Id> holes, last;
+  for (const int64_t s : gone)
+    if (s < after) holes.push_back(static_cast<Id>(s));
+  for (int64_t s = after; s < size_; ++s)
+    if (!std::ranges::binary_search(gone, s)) last.push_back(static_cast<Id>(s));
+  for (size_t i = 0; i < holes.size(); ++i) moved.emplace_back(last[i], holes[i]);
+
+  std::vector<Id> rows(from.size());
+  for (size_t i = 0; i < from.size(); ++i)
+    rows[i] = static_cast<Id>(static_cast<int64_t>(i) / K * K + from[i]);
+  for (const int64_t s : gone)
+    for (int64_t k = 0; k < K; ++k)
+      rows[static_cast<size_t>(s * K + k)] = static_cast<Id>(s * K + k);
+  std::vector<KeyValueCache*> caches;
+  for (auto& [name, c] : cache_) caches.push_back(&c);
+  KeyValueCache::reorder(caches, rows, K);
+  for (size_t i = 0; i < holes.size(); ++i)
+    std::copy_n(rows.begin() + last[i] * K, K, rows.begin() + holes[i] * K);
+  rows.resize(static_cast<size_t>(after * K));
+  bool same = gone.empty();
+  for (size_t i = 0; same && i < rows.size(); ++i) same = rows[i] == static_cast<Id>(i);
+  if (!same && !hypothesis_.empty()) {
+    const Tensor where = ids(rows, {std::ssize(rows)});
+    for (auto& [name, x] : hypothesis_) x = embedding(contiguous(x), where);
+  }
+  if (gone.empty()) return moved;
+  const std::vector<Id> from_rows = row_numbers(last, K), to_rows = row_numbers(holes, K);
+  for (KeyValueCache* c : caches) c->keep_rows(from_rows, to_rows, after * K);
+  for (const auto& [name, x] : sentence_) {
+    RowMoves moves{last, holes, {}};
+    for (const Id s : last)
+      moves.length.push_back(rank_.at(name) == 2 ? 1 : lengths_[static_cast<size_t>(s)]);
+    put_rows(std::vector{x}, std::vector{x}, moves);
+  }
+  for (size_t i = 0; i < holes.size(); ++i) {
+    lengths_[static_cast<size_t>(holes[i])] = lengths_[static_cast<size_t>(last[i])];
+    positions_[static_cast<size_t>(holes[i])] = positions_[static_cast<size_t>(last[i])];
+  }
+  lengths_.resize(static_cast<size_t>(after)), positions_.resize(static_cast<size_t>(after));
+  size_ = after;
+  return moved;
+}
+
+// ---- as graphs
+
+// Kinds: 0 sentences join, 1 a step.
+StepGraphs::Shape Slots::shape(int64_t kind, int64_t sources, int64_t width) const {
+  return {kind, size_, kind_.beam, width_, kind == 0 ? 0 : capacity_, sources, width, 0};
+}
+
+// Memory for wider sources, with what is there.
+void Slots::make_wide(int64_t width) {
+  if (width <= width_) return;
+  const int64_t before = std::exchange(width_, width);
+  const UseArena lasting(*lasting_);
+  for (auto& [name, x] : sentence_) {
+    if (rank_.at(name) == 2) continue;
+    const Tensor wider({size_, x.size(1), width, x.size(3)}, x.type());
+    move_rows(std::vector{x}, std::vector{wider}, in_order(size_),
+              std::vector<Id>(static_cast<size_t>(size_), static_cast<Id>(before)));
+    x = wider;
+  }
+}
+
+// Caches for more positions, with what is there.
+void Slots::make_long(int64_t positions) {
+  if (positions <= capacity_) return;
+  const int64_t most = model_.positions().value_or(INT64_MAX);
+  capacity_ = std::max(positions, std::min(most, power_of_two(positions, kCapacity)));
+  const UseArena lasting(*lasting_);
+  for (auto& [name, c] : cache_) {
+    KeyValueCache larger(capacity_, size_ * kind_.beam);
+    larger.take(c, in_order(size_ * kind_.beam));
+    c = larger;
+  }
+}
+
+// What the fresh sentences have goes to these slots; -1: nobody is there.
+void Slots::put(const State& fresh, std::span<const Id> to) {
+  const int64_t count = std::ssize(to), K = kind_.beam;
+  const auto home_of = [&](std::map<std::string, Tensor>& homes, const std::string& name,
+                           const Shape& wanted, Type type) {
+    Tensor& home = homes[name];
+    if (!home.defined()) {
+      const UseArena lasting(*lasting_);
+      home = zeros(wanted, type);
+    }
+    return home;
+  };
+  for (const auto& [name, given] : fresh.sentence) {
+    const Tensor x = as_rows(given);
+    rank_[name] = given.rank();
+    const int64_t width = given.rank() == 2 ? 1 : width_;
+    const Tensor home = home_of(sentence_, name, {size_, x.size(1), width, x.size(3)}, x.type());
+    put_rows(std::vector{x}, std::vector{home},
+             {in_order(count),
+              {to.begin(), to.end()},
+              std::vector<Id>(static_cast<size_t>(count), static_cast<Id>(x.size(2)))});
+  }
+  std::vector<Id> each;
+  for (int64_t i = 0; i < count * K; ++i) each.push_back(static_cast<Id>(i / K));
+  for (const auto& [name, given] : fresh.hypothesis) {
+    const Tensor x = as_rows(given);
+    const Tensor home = home_of(hypothesis_, name, {size_ * K, x.size(3)}, x.type());
+    put_rows(std::vector{x}, std::vector{as_rows(home)},
+             {each, row_numbers(to, K), std::vector<Id>(each.size(), 1)});
+  }
+}
+
+void Slots::join_captured(std::span<const std::vector<Id>> sources, std::span<const int64_t> to,
+                          int64_t width) {
+  const int64_t at_once = std::max(kSlots, size_ / 4);
+  std::vector<Id> where(static_cast<size_t>(at_once), -1), rows;
+  for (size_t i = 0; i < to.size(); ++i) {
+    where[i] = static_cast<Id>(to[i]);
+    rows.push_back(where[i]);
+  }
+  std::vector<std::string> caches;
+  graphs_->run(shape(0, at_once, width), [&] {
+    const State fresh = model_.start(padded(sources, at_once, width, pad_));
+    put(fresh, where);
+    caches.clear();
+    for (const auto& [name, c] : fresh.cache) caches.push_back(name);
+  });
+  const UseArena lasting(*lasting_);
+  if (!caches.empty()) make_long(1);
+  for (const std::string& name : caches)
+    cache_.try_emplace(name, KeyValueCache(capacity_, size_ * kind_.beam));
+  for (auto& [name, c] : cache_) c.empty_rows(row_numbers(rows, kind_.beam));
+}
+
+void Slots::captured_step(std::span<const Id> last) {
+  const int64_t K = kind_.beam, rows = size_ * K;
+  for (int64_t s = 0; s < size_; ++s) {
+    if (!idle_[static_cast<size_t>(s)]) continue;
+    lengths_[static_cast<size_t>(s)] = positions_[static_cast<size_t>(s)] = 0;
+    const Id slot[] = {static_cast<Id>(s)};
+    for (auto& [name, c] : cache_) c.empty_rows(row_numbers(slot, K));
+  }
+  if (!cache_.empty()) make_long(*std::ranges::max_element(positions_) + 1);
+  std::vector<Id> from = in_order(rows);
+  for (size_t i = 0; i < from_.size(); ++i)
+    if (!idle_[i / static_cast<size_t>(K)])
+      from[i] = static_cast<Id>(static_cast<int64_t>(i) / K * K + from_[i]);
+  const std::vector<Id> all = in_order(size_);
+  State after;
+  graphs_->run(shape(1, 0, 0), [&] {
+    State now = state();
+    now.choose(from, all);
+    compute(now, last);
+    for (auto& [name, x] : now.hypothesis) {
+      copy_into(x, hypothesis_.at(name));
+      x = hypothesis_.at(name);
+    }
+    after = std::move(now);
+  });
+  cache_ = std::move(after.cache), positions_ = std::move(after.positions);
+  from_.clear();
+}
+
+}  // namespace heed

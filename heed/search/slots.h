@@ -1,0 +1,107 @@
+// A running batch: sentences in slots, each with its hypotheses and at its own position. Sentences
+// join and leave at any step; a step computes the scores of the next token of every hypothesis, and
+// the likeliest tokens come to the host.
+//
+// On a CPU slots are as many as there are sentences: who leaves makes room for the last one. On a
+// GPU their number is fixed and all of them are computed, idle ones too, so that a step is one
+// graph (tensor/graph.h) with one upload and one read-back; sources are encoded a fixed number at a
+// time, with widths rounded up by each sentence's own length. So what a sentence gives there does
+// not depend on when others come and go.
+//
+// For one thread at a time, in the context that it was made in.
+#pragma once
+
+#include <compare>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heed/models/model.h"
+#include "heed/tensor/graph.h"
+
+namespace heed {
+
+class Slots {
+ public:
+  // What a step computes; sentences of one kind can run together.
+  struct Kind {
+    int64_t beam = 1;       // hypotheses of a sentence
+    bool likeliest = true;  // the likeliest tokens; else only scores of all, for sampling
+    bool weights = false;   // of this layer (-1: the last) and head (-1: the mean of all)
+    int64_t layer = -1, head = -1;
+    int64_t slots = 0;  // where their number is fixed; else 0
+    auto operator<=>(const Kind&) const = default;
+  };
+  enum class Steps { plain, captured };  // kernel by kernel, or as graphs
+
+  Slots(const Model& model, const Kind& kind, Steps steps, Id pad);
+
+  int64_t size() const { return size_; }  // slots, idle ones too
+  int64_t beam() const { return kind_.beam; }
+  Id pad() const { return pad_; }
+  int64_t replayed() const { return graphs_ ? graphs_->replayed() : 0; }  // steps that were a graph
+
+  // Sentences begin: their tokens. The slots that they get: on a CPU the next ones, on a GPU idle
+  // ones, of which there must be enough.
+  std::vector<int64_t> join(std::span<const std::vector<Id>> sources);
+
+  // One further token of every hypothesis; `last` has the tokens before, by slot.
+  void step(std::span<const Id> last);
+
+  // What came of it, for hypothesis k of a slot.
+  struct Likeliest {
+    std::span<const float> log_probabilities;  // falling
+    std::span<const Id> tokens;
+  };
+  Likeliest likeliest(int64_t slot, int64_t k) const;
+  std::span<const float> weights(int64_t slot, int64_t k) const;           // if wanted
+  std::span<const float> log_probabilities(int64_t slot, int64_t k);       // of all tokens
+  int64_t vocabulary() const { return found_.log_probabilities.size(1); }  // V
+
+  // Hypothesis k of each slot becomes what hypothesis from[slot * beam + k] of it was, and those in
+  // `gone`, a rising list, leave. The slots that others then have: (before, after).
+  std::vector<std::pair<int64_t, int64_t>> choose(std::span<const Id> from,
+                                                  std::span<const int64_t> gone);
+
+ private:
+  int64_t row(int64_t slot, int64_t k) const { return slot * kind_.beam + k; }
+  bool captured() const { return graphs_.has_value(); }
+  State state() const;
+  void compute(State& state, std::span<const Id> last);
+  void join_now(std::span<const std::vector<Id>> sources, std::span<const int64_t> to);
+  void join_captured(std::span<const std::vector<Id>> sources, std::span<const int64_t> to,
+                     int64_t width);
+  void captured_step(std::span<const Id> last);
+  void put(const State& fresh, std::span<const Id> to);
+  StepGraphs::Shape shape(int64_t kind, int64_t sources, int64_t width) const;
+  void make_wide(int64_t width);
+  void make_long(int64_t positions);
+
+  const Model& model_;
+  const Kind kind_;
+  const Id pad_;
+  std::shared_ptr<Arena> lasting_;  // where what lasts from step to step lies
+  std::optional<StepGraphs> graphs_;
+  int64_t size_ = 0;
+  std::vector<bool> idle_;  // of the slots, where their number is fixed
+
+  std::map<std::string, Tensor> sentence_;  // [at least size, G, width, n]
+  std::map<std::string, int> rank_;         // of what the model gave: 2 or 4
+  std::map<std::string, Tensor> hypothesis_;
+  std::map<std::string, KeyValueCache> cache_;
+  std::vector<Id> lengths_, positions_;
+  int64_t width_ = 0, capacity_ = 0;  // where they are fixed
+  std::vector<Id> from_;              // what choose() was given, for a captured step
+
+  struct Found {
+    Tensor log_probabilities;         // [rows, V]
+    std::optional<Ranked> likeliest;  // from here on on the host: [rows, most]
+    std::optional<Tensor> weights;    // [rows, Ts]
+  } found_;
+  std::optional<Tensor> all_;  // found_.log_probabilities on the host
+};
+
+}  // namespace heed

@@ -1,0 +1,41 @@
+#include "heed/translation/loaded_model.h"
+
+#include "heed/base/check.h"
+
+namespace heed {
+
+std::shared_ptr<const LoadedModel> LoadedModel::open(const std::filesystem::path& folder) {
+  return open(folder, {});
+}
+
+std::shared_ptr<const LoadedModel> LoadedModel::open(const std::filesystem::path& folder,
+                                                     const Options& o) {
+  const std::shared_ptr<LoadedModel> made(new LoadedModel);
+  made->device_ = o.device.value_or(current_arena().device());
+  made->context_ = Context::make({.device = made->device_,
+                                  .index = o.index,
+                                  .threads = o.threads > 0 ? o.threads : threads()});
+  const UseContext here(*made->context_);
+  made->own_ = std::make_unique<const ModelFolder>(load_model(folder));
+  made->folder_ = made->own_.get();
+  made->packed_ = std::make_shared<PackedWeights>();
+  made->engine_ = std::make_unique<Engine>(*made->folder_->model, made->context_,
+                                           Engine::Steps::by_device, made->packed_);
+  return made;
+}
+
+std::shared_ptr<const LoadedModel> LoadedModel::borrow(const ModelFolder& folder) {
+  const std::shared_ptr<LoadedModel> made(new LoadedModel);
+  made->folder_ = &folder;
+  made->context_ = Context::current().shared_from_this();
+  made->device_ = current_arena().device();
+  made->engine_ = std::make_unique<Engine>(*folder.model);
+  return made;
+}
+
+LoadedModel::Turn::Turn(const LoadedModel& model)
+    : context_(*model.context_),
+      device_(model.device_),
+      packed_(model.packed_ ? model.packed_ : std::make_shared<PackedWeights>()) {}
+
+}  // namespace heed

@@ -1,0 +1,223 @@
+// The decoding engine: sentences join and leave a running batch at any step, and give what they
+// give alone, bit for bit.
+#include "heed/search/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/folder.h"
+#include "tests/small_language_models.h"
+#include "tests/sources.h"
+#include "tests/toy.h"
+
+namespace heed {
+namespace {
+
+constexpr Id kEnd = 3;
+constexpr int64_t kSource = 19, kTarget = 17;
+
+struct Named {
+  std::string name;
+  ModelConfig config;
+};
+
+// A recurrent model and a Transformer, every kind of position, every score that has parameters by
+// position, and language models.
+std::vector<Named> models() {
+  ModelConfig rnn;
+  rnn.size = 16, rnn.dropout = 0, rnn.positions = 40;
+  ModelConfig transformer = rnn;
+  transformer.family = "transformer", transformer.score = "scaled_dot", transformer.heads = 2;
+  transformer.inner = 24, transformer.encoder_layers = transformer.decoder_layers = 2;
+  std::vector<Named> out{{"rnn", rnn}, {"sinusoidal", transformer}};
+  for (const char* position : {"learned", "rotary"}) {
+    out.push_back({position, transformer});
+    out.back().config.position = position;
+  }
+  for (const char* score : {"static", "location"}) {
+    out.push_back({std::string("transformer, ") + score, transformer});
+    out.back().config.score = score;
+    out.push_back({std::string("rnn, ") + score, rnn});
+    out.back().config.score = score;
+  }
+  out.push_back({"rnn, static by rank", rnn});
+  out.back().config.score = "static", out.back().config.rank = 3;
+  ModelConfig fed = rnn;
+  fed.wiring = "after", fed.input_feeding = true, fed.cell = "lstm", fed.score = "bilinear";
+  out.push_back({"input feeding", fed});
+  ModelConfig attends = small_rnn();
+  attends.positions = 60;
+  out.push_back({"language model, rnn", attends});
+  ModelConfig reads = small_transformer();
+  reads.positions = 60;
+  out.push_back({"language model, transformer", reads});
+  return out;
+}
+
+std::unique_ptr<Model> made(const Params& params, const ModelConfig& config) {
+  const bool language = is_language_model(config);
+  return make_model(params, config, {language ? kTarget : kSource, kTarget, language});
+}
+
+std::vector<Engine::Request> requests(const ModelConfig& config, int count, int64_t beam) {
+  Random random(11);
+  std::vector<Engine::Request> out;
+  for (int i = 0; i < count; ++i) {
+    Engine::Request r;
+    if (!is_language_model(config)) {
+      for (uint32_t n = random.below(9); n-- > 0;)
+        r.source.push_back(4 + static_cast<Id>(random.below(15)));
+      r.source.push_back(kEnd);
+    }
+    r.options.beam = r.options.best = beam;
+    r.options.max_extra = 3 + static_cast<int64_t>(random.below(20));
+    r.options.want_weights = has_attention(config);
+    for (uint32_t n = random.below(4); n-- > 0;)
+      r.prefix.push_back(4 + static_cast<Id>(random.below(12)));
+    r.number = i;
+    r.slots = 6;
+    out.push_back(std::move(r));
+  }
+  return out;
+}
+
+void expect_same(const std::vector<Hypothesis>& a, const std::vector<Hypothesis>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].ids, b[i].ids);
+    EXPECT_EQ(a[i].log_probability, b[i].log_probability);
+    EXPECT_EQ(a[i].score, b[i].score);
+    EXPECT_EQ(a[i].weights, b[i].weights);
+  }
+}
+
+std::vector<Hypothesis> alone(const Model& model, const Engine::Request& request) {
+  Engine engine(model);
+  return engine.decode({request})[0].hypotheses;
+}
+
+// Some arrive at once, then a few before each step: more than there are slots for.
+std::vector<Engine::Result> as_they_arrive(Engine& engine,
+                                           const std::vector<Engine::Request>& all) {
+  Random random(3);
+  std::vector<Engine::Result> found(all.size());
+  std::map<size_t, int> finished;
+  size_t next = 0;
+  const auto arrive = [&](size_t count) {
+    for (; count > 0 && next < all.size(); --count, ++next)
+      engine.submit(all[next],
+                    [&found, &finished, i = next](Engine::Result r, std::exception_ptr e) {
+                      EXPECT_FALSE(e);
+                      found[i] = std::move(r);
+                      ++finished[i];
+                    });
+  };
+  arrive(4);
+  while (engine.step() || next < all.size()) arrive(random.below(4));
+  EXPECT_EQ(finished.size(), all.size());
+  for (const auto& [i, times] : finished) EXPECT_EQ(times, 1) << i;
+  return found;
+}
+
+TEST(Engine, WhoeverArrivesAtAnyMomentGivesTheSameBytesAsAlone) {
+  for (const Named& n : models()) {
+    const Params params(5);
+    const auto model = made(params, n.config);
+    for (const Engine::Steps steps : {Engine::Steps::plain, Engine::Steps::as_graphs})
+      for (const int64_t beam : {1, 4}) {
+        SCOPED_TRACE(n.name + ", beam " + std::to_string(beam) +
+                     (steps == Engine::Steps::plain ? "" : ", as graphs"));
+        const std::vector<Engine::Request> all = requests(n.config, 24, beam);
+        Engine engine(*model, nullptr, steps);
+        const std::vector<Engine::Result> found = as_they_arrive(engine, all);
+        for (size_t i = 0; i < all.size(); ++i) {
+          SCOPED_TRACE(i);
+          expect_same(found[i].hypotheses, alone(*model, all[i]));
+        }
+      }
+  }
+}
+
+// Many, and more than there are slots for all the while.
+TEST(Engine, FiveHundredArriveFasterThanTheyAreDecoded) {
+  for (const size_t which : {0, 1, 10, 11}) {
+    const Named n = models()[which];
+    const Params params(5);
+    const auto model = made(params, n.config);
+    for (const int64_t beam : {1, 5}) {
+      SCOPED_TRACE(n.name + ", beam " + std::to_string(beam));
+      const std::vector<Engine::Request> all = requests(n.config, kSlow ? 50 : 500, beam);
+      Engine engine(*model);
+      const std::vector<Engine::Result> found = as_they_arrive(engine, all);
+      int different = 0;
+      for (size_t i = 0; i < all.size(); ++i) {
+        const std::vector<Hypothesis> one = alone(*model, all[i]);
+        different += one.size() != found[i].hypotheses.size() || one.empty() ||
+                     one[0].ids != found[i].hypotheses[0].ids ||
+                     one[0].log_probability != found[i].hypotheses[0].log_probability ||
+                     one[0].weights != found[i].hypotheses[0].weights;
+      }
+      EXPECT_EQ(different, 0);
+    }
+  }
+}
+
+TEST(Engine, RequestsOfDifferentKindsRunSideBySide) {
+  const Params params(5);
+  const ModelConfig config = models()[1].config;
+  const auto model = made(params, config);
+  std::vector<Engine::Request> all = requests(config, 18, 1);
+  for (size_t i = 0; i < all.size(); ++i) {
+    SearchOptions& o = all[i].options;
+    o.beam = i % 3 == 0 ? 3 : 1, o.best = 1, o.want_weights = i % 2 == 0, o.sample = i % 3 == 1;
+    o.seed = 7, o.temperature = 0.8;
+  }
+  Engine engine(*model);
+  const std::vector<Engine::Result> found = as_they_arrive(engine, all);
+  for (size_t i = 0; i < all.size(); ++i) expect_same(found[i].hypotheses, alone(*model, all[i]));
+}
+
+// A mistake of one sentence is its own.
+TEST(Engine, WhatGoesWrongWithOneDoesNotTouchTheOthers) {
+  const Params params(5);
+  const ModelConfig config = models()[0].config;
+  const auto model = made(params, config);
+  std::vector<Engine::Request> all = requests(config, 8, 2);
+  all[3].prefix = {99};
+  Engine engine(*model);
+  std::vector<std::vector<Hypothesis>> found(all.size());
+  std::string said;
+  for (size_t i = 0; i < all.size(); ++i)
+    engine.submit(all[i], [&, i](Engine::Result r, std::exception_ptr error) {
+      found[i] = std::move(r.hypotheses);
+      if (error) said += message([&] { std::rethrow_exception(error); }) + "|";
+    });
+  while (engine.step()) {
+  }
+  EXPECT_EQ(said, "search: a prefix has word 99 of 17|");
+  for (size_t i = 0; i < all.size(); ++i)
+    if (i != 3) expect_same(found[i], alone(*model, all[i]));
+  EXPECT_TRUE(has(message([&] { engine.decode(all); }), "word 99 of 17"));
+  SearchOptions bad;
+  bad.beam = 0;
+  EXPECT_TRUE(
+      has(message([&] { engine.decode({{.source = {kEnd}, .options = bad}}); }), "wants a beam"));
+  EXPECT_TRUE(has(message([&] { engine.decode({{.source = {kEnd}, .slots = 0}}); }),
+                  "at least one sentence"));
+  EXPECT_TRUE(engine.decode({}).empty());
+}
+
+// What a caller's own function throws ends its call, not the loop.
+TEST(Engine, AFunctionThatThrowsEndsItsCallAlone) {
+  const Params params(5);
+  const ModelConfig config = models()[0].config;
+  const auto model = made(params, config);
+  const std::vector<Engine::Request> all = requests(config, 5, 1);
+  Engine engine(*model);
+  EXPECT_EQ(message([&] { engine.decode(all, [](size_t) { fail("enough"); }); }), "enough");
+  expect_same(engine.decode(all)[2].hypotheses, alone(*model, all[2]));
+}
+
+}  // namespace
+}  // namespace heed
