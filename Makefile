@@ -4,7 +4,7 @@
 # The program and the library; tests and examples are built by who wants them.
 all: deps
 	@cmake --preset release >build/configure.log || (cat build/configure.log; false)
-	@cmake --build --preset release --target heed heed_program
+	@cmake --build --preset release --target heed heed_inference heed_studies heed_program
 
 # Installs what is missing; does nothing, and needs no network, when nothing is.
 deps:

@@ -63,7 +63,7 @@ std::vector<AttentionPage::Layer> page_layers(const std::vector<Weights>& weight
 SearchTree tree_of(const ModelFolder& model, const Translation& t) {
   SearchTree tree;
   for (const SearchNode& n : t.tree)
-    tree.nodes.push_back({.word = model.tokenizers.target->piece(n.word),
+    tree.nodes.push_back({.word = model.tokenizers.target->piece(n.token),
                           .parent = static_cast<int>(n.parent),
                           .log_probability = n.log_probability,
                           .finished = n.finished,
@@ -95,6 +95,7 @@ void view_language_model(const Options& o, const LanguageModel& model) {
     if (model.tokenizer().encode(line).ids.empty()) continue;
     const ReadText r = model.read(line, /*want_weights=*/true, number);
     const auto T = static_cast<int64_t>(r.in.size());
+    const UseDevice host(Device::cpu);  // where what was read is
     const Tensor chosen = chosen_weights(r.weights, o.translate.search.layer.value_or(-1),
                                          o.translate.search.head.value_or(-1));
     const Heatmap map{model.tokenizer().pieces(r.out), model.tokenizer().pieces(r.in),

@@ -195,10 +195,10 @@ TEST(Engine, WhatGoesWrongWithOneDoesNotTouchTheOthers) {
     });
   while (engine.step()) {
   }
-  EXPECT_EQ(said, "search: a prefix has word 99 of 17|");
+  EXPECT_EQ(said, "search: a prefix has token 99 of 17|");
   for (size_t i = 0; i < all.size(); ++i)
     if (i != 3) expect_same(found[i], alone(*model, all[i]));
-  EXPECT_TRUE(has(message([&] { engine.decode(all); }), "word 99 of 17"));
+  EXPECT_TRUE(has(message([&] { engine.decode(all); }), "token 99 of 17"));
   SearchOptions bad;
   bad.beam = 0;
   EXPECT_TRUE(
@@ -206,6 +206,75 @@ TEST(Engine, WhatGoesWrongWithOneDoesNotTouchTheOthers) {
   EXPECT_TRUE(has(message([&] { engine.decode({{.source = {kEnd}, .slots = 0}}); }),
                   "at least one sentence"));
   EXPECT_TRUE(engine.decode({}).empty());
+}
+
+TEST(Engine, ASourceThatCannotBeReadFailsAlone) {
+  const Params params(5);
+  const ModelConfig config = models()[2].config;  // learned positions, 40 of them
+  const auto model = made(params, config);
+  std::vector<Engine::Request> all = requests(config, 6, 1);
+  Engine engine(*model);
+  EXPECT_TRUE(has(message([&] { engine.decode({{.source = std::vector<Id>(41, 5)}}); }),
+                  "the model has 40 positions"));
+  std::vector<std::vector<Hypothesis>> found(all.size());
+  int errors = 0;
+  const auto submit = [&](size_t i) {
+    engine.submit(all[i], [&, i](Engine::Result r, std::exception_ptr error) {
+      found[i] = std::move(r.hypotheses);
+      errors += error != nullptr;
+    });
+  };
+  for (size_t i = 0; i < 3; ++i) submit(i);
+  engine.step();
+  all[4].source = {1000, kEnd};  // no such token; those that join with it share the mistake
+  submit(4);
+  engine.step();
+  submit(3), submit(5);
+  while (engine.step()) {
+  }
+  EXPECT_EQ(errors, 1);
+  for (const size_t i : {0, 1, 2, 3, 5}) expect_same(found[i], alone(*model, all[i]));
+}
+
+// Whoever is told of a result may ask for another one, and what it throws is its own.
+TEST(Engine, WhoIsToldMayAskAgain) {
+  const Params params(5);
+  const ModelConfig config = models()[0].config;
+  const auto model = made(params, config);
+  const std::vector<Engine::Request> all = requests(config, 9, 2);
+  Engine engine(*model);
+  int asked = 0;
+  const auto found = engine.decode(all, [&](size_t i) {
+    ++asked;
+    expect_same(engine.decode({all[i]})[0].hypotheses, alone(*model, all[i]));
+  });
+  EXPECT_EQ(asked, 9);
+  for (size_t i = 0; i < all.size(); ++i) expect_same(found[i].hypotheses, alone(*model, all[i]));
+  int told = 0;
+  for (const Engine::Request& r : all)
+    engine.submit(r, [&](Engine::Result, std::exception_ptr error) {
+      EXPECT_FALSE(error);
+      if (++told % 2) fail("mine alone");
+    });
+  while (engine.step()) {
+  }
+  EXPECT_EQ(told, 9);
+}
+
+TEST(Engine, WhatIsLeftWhenItEndsIsToldSo) {
+  const Params params(5);
+  const ModelConfig config = models()[0].config;
+  const auto model = made(params, config);
+  std::string said;
+  {
+    Engine engine(*model);
+    for (const Engine::Request& r : requests(config, 9, 1))
+      engine.submit(r, [&](Engine::Result, std::exception_ptr error) {
+        if (error) said = message([&] { std::rethrow_exception(error); });
+      });
+    engine.step();
+  }
+  EXPECT_EQ(said, "search: the engine has ended");
 }
 
 // What a caller's own function throws ends its call, not the loop.

@@ -350,7 +350,7 @@ TEST(Search, PrefixesAreFollowed) {
   o.prefixes.pop_back();
   EXPECT_TRUE(has(message([&] { search(chain, source, o); }), "2 prefixes for 3 sentences"));
   o.prefixes = {{99}, {}, {}};
-  EXPECT_TRUE(has(message([&] { search(chain, source, o); }), "word 99 of 7"));
+  EXPECT_TRUE(has(message([&] { search(chain, source, o); }), "token 99 of 7"));
 }
 
 TEST(Search, OptionsThatMakeNoSenseAreRefused) {
@@ -386,7 +386,7 @@ TEST(Search, WeightsAreThoseThatProducedAWord) {
 Words words_up_to(const std::vector<SearchNode>& tree, size_t node) {
   Words words;
   for (int64_t n = static_cast<int64_t>(node); n >= 0; n = tree[static_cast<size_t>(n)].parent)
-    words.insert(words.begin(), tree[static_cast<size_t>(n)].word);
+    words.insert(words.begin(), tree[static_cast<size_t>(n)].token);
   return words;
 }
 

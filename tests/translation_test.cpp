@@ -388,7 +388,7 @@ TEST(Translator, TellsWhatTheSearchKeptIfAsked) {
   for (const Translation& t : translator.translate(lines, o)) {
     std::vector<Id> best;
     for (const SearchNode& n : t.tree)
-      if (n.best && !n.finished) best.push_back(n.word);
+      if (n.best && !n.finished) best.push_back(n.token);
     EXPECT_EQ(best, t.best().target.ids);
     EXPECT_EQ(t.tree.empty(), t.source.ids.empty());
   }

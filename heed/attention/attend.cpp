@@ -38,7 +38,7 @@ std::vector<Runs> unseen_runs(const Tensor& range, int64_t sentences, int64_t ke
   return out;
 }
 
-// Are there unseen keys only before and behind the seen ones?
+// Are there unseen keys only before and after the seen ones?
 bool together(const std::vector<Runs>& unseen, int64_t keys) {
   return std::ranges::all_of(unseen, [&](const Runs& runs) {
     return std::ranges::all_of(
@@ -84,8 +84,8 @@ Tensor without_unseen(const Tensor& x, const Tensor& range, double instead) {
 }
 
 // Rows of x [B, G, Tk, n] that are not all numbers: 0 * NaN is NaN also for a query that does not
-// see them. The rows' places.
-std::vector<int64_t> strange_rows(const Tensor& x) {
+// see them. Which rows.
+std::vector<int64_t> non_finite_rows(const Tensor& x) {
   const NoTape off;
   std::vector<int64_t> rows;
   if (std::isfinite(sum(x * 0.0).item())) return rows;
@@ -111,27 +111,28 @@ Tensor without_rows(const Tensor& x, const std::vector<int64_t>& rows, double in
                 [with](const Tensor& dy) { return Grads{with(dy, 0)}; });
 }
 // [B, G, 1, Tk]: what makes the scores of those rows none.
-Tensor strangeness(const Tensor& x, const std::vector<int64_t>& rows) {
+Tensor non_finite_scores(const Tensor& x, const std::vector<int64_t>& rows) {
   std::vector<double> out(static_cast<size_t>(x.size(0) * x.size(1) * x.size(2)));
   for (const int64_t row : rows)
     out[static_cast<size_t>(row)] = std::numeric_limits<double>::quiet_NaN();
   return tensor(out, {x.size(0), x.size(1), 1, x.size(2)}, x.type());
 }
 
-// The same on a GPU, where looking would mean waiting: strangeness [B, G, Tk] by ops,
-Tensor strangeness_there(const Tensor& x) {
+// The same on a GPU, where looking would mean waiting: non_finite_scores [B, G, Tk] by ops,
+Tensor non_finite_there(const Tensor& x) {
   const NoTape off;
   return sum(x * 0.0, -1);
 }
 // and x without those rows. A range is all of a row, or nothing where everything is none: there no
 // number is the largest, and arg_max gives 0.
-Tensor without_rows_there(const Tensor& x, const Tensor& strange, double instead) {
+Tensor without_rows_there(const Tensor& x, const Tensor& non_finite, double instead) {
   const int64_t B = x.size(0), G = x.size(1), Tk = x.size(2), n = x.size(3);
   const auto range = [&] {
     const NoTape off;
     std::vector<double> last(static_cast<size_t>(n) + 1);
     last.back() = 1;
-    const Tensor end = arg_max(tensor(last, {n + 1}, x.type()) + reshape(strange, {B, G, Tk, 1}));
+    const Tensor end =
+        arg_max(tensor(last, {n + 1}, x.type()) + reshape(non_finite, {B, G, Tk, 1}));
     return concat({full({B, G, Tk, 1}, 0, Type::i32), reshape(end, {B, G, Tk, 1})}, 3);
   };
   return masked(x, range(), instead);
@@ -189,18 +190,18 @@ Attended composed(const Call& c) {
   Tensor values = c.range ? without_unseen(c.values, *c.range, 0) : c.values;
   // A key that is no number, or whose value is none, and that some queries see and others do not:
   // products meet a number in its place, and those who see it get what is none from its score.
-  std::optional<Tensor> strange;
+  std::optional<Tensor> non_finite;
   if (c.range && values.device() == Device::cuda) {
     if (!same_for_queries(*c.range)) {
-      const Tensor of_keys = strangeness_there(k), of_values = strangeness_there(values);
+      const Tensor of_keys = non_finite_there(k), of_values = non_finite_there(values);
       const Tensor all = of_keys + of_values;
-      strange = reshape(all, {all.size(0), all.size(1), 1, all.size(2)});
+      non_finite = reshape(all, {all.size(0), all.size(1), 1, all.size(2)});
       k = without_rows_there(k, of_keys, 1), values = without_rows_there(values, of_values, 0);
     }
   } else if (c.range) {
-    const std::vector<int64_t> of_keys = strange_rows(k), of_values = strange_rows(values);
+    const std::vector<int64_t> of_keys = non_finite_rows(k), of_values = non_finite_rows(values);
     if (!of_keys.empty() || !of_values.empty())
-      strange = strangeness(k, of_keys) + strangeness(values, of_values);
+      non_finite = non_finite_scores(k, of_keys) + non_finite_scores(values, of_values);
     k = without_rows(k, of_keys, 1), values = without_rows(values, of_values, 0);
   }
   const int64_t B = std::max(c.q.size(0), values.size(0));
@@ -213,13 +214,13 @@ Attended composed(const Call& c) {
   if (scores.size(0) != B) scores = scores + zeros({B, 1, 1, 1}, scores.type());
   if (c.distances) scores = scores + by_distance(*c.distances, Tq, Tk);
   if (o.local) scores = scores + place_term(*o.local, Tk, scores.type());
-  if (strange) {
+  if (non_finite) {
     const int64_t G = values.size(1);
-    scores = reshape(reshape(scores, {B, G, H / G * Tq, Tk}) + *strange, {B, H, Tq, Tk});
+    scores = reshape(reshape(scores, {B, G, H / G * Tq, Tk}) + *non_finite, {B, H, Tq, Tk});
   }
   if (c.range) scores = masked(scores, *c.range);
   Weighed w = weigh(o.weigh, scores);
-  if (strange) w.weights = masked(w.weights, *c.range, 0);
+  if (non_finite) w.weights = masked(w.weights, *c.range, 0);
   Attended out{.context = read(o.dropout > 0 ? dropout(w.weights, o.dropout) : w.weights, values),
                .log_probability = std::move(w.log_probability)};
   if (o.want_weights) out.weights = w.weights;

@@ -5,6 +5,10 @@
 namespace heed {
 namespace {
 
+// Positions at first. Doubled, it never becomes a power of two: rows that far apart would share few
+// sets of a cache.
+constexpr int64_t kPositions = 24;
+
 void check_rows(std::span<const Id> from, int64_t rows) {
   for (const Id i : from)
     require(i >= 0 && i < rows, "key/value cache: sentence ", i, " of ", rows);
@@ -54,7 +58,7 @@ void KeyValueCache::append(const KeysValues& more) {
   const Tensor &k = more.keys.k, &v = more.values;
   const int64_t B = k.size(0), length = this->length() + k.size(2);
   if (lengths_.empty()) lengths_.assign(static_cast<size_t>(B), 0);
-  if (!keys_.defined()) make_room(B, k, v, fixed_ ? fixed_ : std::max<int64_t>(16, length));
+  if (!keys_.defined()) make_room(B, k, v, fixed_ ? fixed_ : std::max(kPositions, length));
   require(B == rows() && k.size(1) == keys_.size(1) && k.size(3) == keys_.size(3),
           "key/value cache: holds keys [", rows(), ", ", keys_.size(1), ", ", this->length(), ", ",
           keys_.size(3), "], given ", k.shape());

@@ -24,13 +24,13 @@ class Mask {
  public:
   Mask() = default;  // everything is seen
 
-  // Keys at and behind a sentence's length are not seen: [B].
+  // Keys at and after a sentence's length are not seen: [B].
   static Mask padding(std::span<const Id> lengths);
   // Only keys up to the query's own position are.
   static Mask causal();
   // Only keys before it are; the first query sees nothing.
   static Mask past();
-  // Only keys from `before` before to `after` behind the query's position (Luong et al., 2015,
+  // Only keys from `before` before to `after` after the query's position (Luong et al., 2015,
   // local attention, monotonic).
   static Mask window(int64_t before, int64_t after);
   // Only keys at most `reach` from a predicted place [B, H, Tq] (the same, predictive): see
@@ -45,7 +45,7 @@ class Mask {
     Positions first = {};  // of the queries
     bool operator==(const Sizes&) const = default;
   };
-  // ids [B or 1, H or 1, Tq, 2]: the first key seen and the one behind the last; none: all are
+  // ids [B or 1, H or 1, Tq, 2]: the first key seen and the one after the last; none: all are
   // seen.
   std::optional<Tensor> ranges(const Sizes& sizes) const;
 

@@ -46,7 +46,7 @@ struct State {
   std::vector<Id> row_positions(int64_t each) const;
   void advance();  // all positions by one
   // Hypothesis i becomes what hypothesis from[i] was, sentence j what sentence kept[j] was. Counts
-  // may change: so beams begin, and finished sentences leave.
+  // may change.
   void choose(std::span<const Id> from, std::span<const Id> kept);
 };
 
@@ -55,7 +55,7 @@ struct State {
 struct Weights {
   int64_t layer = 0;
   // [B, H, Tt, Ts]; from step(): [B K, H, Ts]. Over the past, Ts is the words so far or, in a cache
-  // with a fixed room, the room.
+  // with a fixed capacity, the capacity.
   Tensor values;
 };
 
@@ -76,7 +76,7 @@ struct Step {
 };
 
 // The vectors of each word in its sentence, by layer: the table's, which know no sentence, at 0.
-// The rows of a sentence are its words, [B, T or T - 1, any]; what stands behind them is the end.
+// The rows of a sentence are its words, [B, T or T - 1, any]; what stands after them is the end.
 struct WordLayers {
   std::vector<Tensor> layers;
   std::optional<Tensor> mix = {};  // of all layers, if the model has learnt how to mix them

@@ -52,7 +52,7 @@ Tensor Transformer::output_weight() const {
 }
 
 // What flows through the layers, and around each of their parts f: x + f(norm(x)) or, with norms
-// behind, norm(x + f(x)). Norms before: what a part gave is added when the next norm reads the sum,
+// after, norm(x + f(x)). Norms before: what a part gave is added when the next norm reads the sum,
 // in one pass with it.
 class Transformer::Stream {
  public:

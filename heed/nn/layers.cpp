@@ -72,6 +72,7 @@ struct SinusoidalPositions::Tables {
   std::vector<double> rows;  // so far, for all tables
   // By device, its index and type; earlier ones, which a captured graph may still name, stay.
   std::map<std::array<int64_t, 3>, std::vector<Tensor>> tables;
+  std::map<Device, std::shared_ptr<Arena>> arenas;
 };
 
 SinusoidalPositions::SinusoidalPositions(int64_t size)
@@ -91,7 +92,8 @@ Tensor SinusoidalPositions::table(int64_t rows, Type type) const {
     tables_->rows.insert(tables_->rows.end(), more.begin(), more.end());
   }
   cannot_be_captured();  // memory that lasts
-  const auto arena = Arena::shared(device);
+  auto& arena = tables_->arenas[device];
+  if (!arena) arena = Arena::shared(device);
   const UseArena lasting(*arena);
   all.push_back(
       tensor(std::span<const double>(tables_->rows).first(static_cast<size_t>(wanted * size_)),
@@ -108,10 +110,11 @@ Tensor SinusoidalPositions::operator()(std::span<const Id> at, const Shape& shap
   if (count == 0) return zeros(shape, type);
   const int64_t most = *std::ranges::max_element(at) + 1;
   const Tensor rows = table(most, type);
-  // What follows each other is a view.
-  bool follow = true;
-  for (int64_t i = 0; i < count; ++i) follow = follow && at[static_cast<size_t>(i)] == at[0] + i;
-  if (follow && count > 1) return reshape(slice(rows, 0, at[0], at[0] + count), shape);
+  // The first ones, as of a whole sentence, are a view; where another one begins would be an
+  // argument of a kernel, which a captured step may not have.
+  bool first = count > 1;
+  for (int64_t i = 0; i < count; ++i) first = first && at[static_cast<size_t>(i)] == i;
+  if (first) return reshape(slice(rows, 0, 0, count), shape);
   return reshape(embedding(rows, ids(at, {count})), shape);
 }
 

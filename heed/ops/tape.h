@@ -75,7 +75,7 @@ class Tape {
   static class DeferredGradients& deferred();
   // For ops/attention.cpp: decoders whose steps are being recorded.
   std::vector<std::weak_ptr<struct AttentionSteps>>& attention_steps() { return attention_steps_; }
-  // For ops/weight.h: this parameter's uses are to be settled and forgotten with the tape.
+  // For ops/weight.h: this parameter's uses are to be flushed and forgotten with the tape.
   void note_weight(const std::shared_ptr<ParameterState>& state) {
     weights_.emplace_back(state, state->uses);
   }

@@ -100,26 +100,26 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
   for (size_t k = 0; k < leaves_.size(); ++k) {
     const int64_t leaf = leaves_[k], hypothesis = static_cast<int64_t>(k);
     if (leaf == kDead) continue;
-    Allowed allowed{.options = o, .words = tokens(leaf), .longest = longest_};
+    Allowed allowed{.options = o, .tokens = tokens(leaf), .longest = longest_};
     const bool forced = steps_ < std::ssize(sentence_.prefix);
     if (forced) {
       allowed.only = sentence_.prefix[static_cast<size_t>(steps_)];
       require(*allowed.only >= 0 && *allowed.only < slots.vocabulary(),
-              "search: a prefix has word ", *allowed.only, " of ", slots.vocabulary());
+              "search: a prefix has token ", *allowed.only, " of ", slots.vocabulary());
     }
-    std::vector<WordScore> next;
+    std::vector<TokenScore> next;
     if (o.sample && !forced) {
-      next = {
-          drawn_word(slots.log_probabilities(slot, hypothesis), allowed, sentence_.number, steps_)};
+      next = {drawn_token(slots.log_probabilities(slot, hypothesis), allowed, sentence_.number,
+                          steps_)};
     } else {
       const auto [scores, tokens] = slots.likeliest(slot, hypothesis);
-      auto best = best_words(scores, tokens, allowed, 2 * o.beam);
+      auto best = best_tokens(scores, tokens, allowed, 2 * o.beam);
       if (!best)  // the likeliest were not enough
-        best = best_words(slots.log_probabilities(slot, hypothesis), allowed, 2 * o.beam);
+        best = best_tokens(slots.log_probabilities(slot, hypothesis), allowed, 2 * o.beam);
       next = std::move(*best);
     }
-    for (const WordScore& w : next)
-      all.push_back({log_probability(leaf) + w.log_probability, k, w.word});
+    for (const TokenScore& w : next)
+      all.push_back({log_probability(leaf) + w.log_probability, k, w.token});
     if (weights_needed) {
       const std::span<const float> w = slots.weights(slot, hypothesis);
       weights[k].assign(w.begin(),

@@ -10,55 +10,55 @@ namespace heed {
 
 std::vector<Id> Allowed::banned() const {
   std::vector<Id> out{options.pad, options.begin};
-  const int64_t length = static_cast<int64_t>(words.size());
+  const int64_t length = static_cast<int64_t>(tokens.size());
   if (length < options.min_length) out.push_back(options.end);
   if (!options.allow_unknown) out.push_back(options.unknown);
-  // The words that followed the last n - 1 words before.
+  // The tokens that followed the last n - 1 tokens before.
   const int64_t n = options.no_repeat;
   if (n > 0 && length >= n)
     for (int64_t i = 0; i + n <= length; ++i)
-      if (std::equal(words.end() - (n - 1), words.end(), words.begin() + i))
-        out.push_back(words[static_cast<size_t>(i + n - 1)]);
+      if (std::equal(tokens.end() - (n - 1), tokens.end(), tokens.begin() + i))
+        out.push_back(tokens[static_cast<size_t>(i + n - 1)]);
   return out;
 }
 
 namespace {
 
-// All words with their scores, without those that are banned.
-std::vector<WordScore> open_words(std::span<const float> scores, const Allowed& allowed) {
+// All tokens with their scores, without those that are banned.
+std::vector<TokenScore> open_tokens(std::span<const float> scores, const Allowed& allowed) {
   if (allowed.only) return {{double(scores[static_cast<size_t>(*allowed.only)]), *allowed.only}};
   const Id end = allowed.options.end;
-  if (static_cast<int64_t>(allowed.words.size()) >= allowed.longest)
+  if (static_cast<int64_t>(allowed.tokens.size()) >= allowed.longest)
     return {{allowed.options.open_end ? 0 : double(scores[static_cast<size_t>(end)]), end}};
   std::vector<bool> open(scores.size(), true);
   for (const Id w : allowed.banned())
     if (w >= 0 && w < static_cast<Id>(scores.size())) open[static_cast<size_t>(w)] = false;
-  std::vector<WordScore> out;
+  std::vector<TokenScore> out;
   for (size_t w = 0; w < scores.size(); ++w)
     if (open[w]) out.push_back({double(scores[w]), static_cast<Id>(w)});
   if (out.empty()) out.push_back({double(scores[static_cast<size_t>(end)]), end});
   return out;
 }
 
-bool likelier(const WordScore& a, const WordScore& b) {
+bool likelier(const TokenScore& a, const TokenScore& b) {
   return a.log_probability != b.log_probability ? a.log_probability > b.log_probability
-                                                : a.word < b.word;
+                                                : a.token < b.token;
 }
 
 }  // namespace
 
-// One pass: nearly all words fail the first comparison.
-std::vector<WordScore> best_words(std::span<const float> scores, const Allowed& allowed,
-                                  int64_t count) {
-  if (allowed.only || static_cast<int64_t>(allowed.words.size()) >= allowed.longest)
-    return open_words(scores, allowed);
+// One pass: nearly all tokens fail the first comparison.
+std::vector<TokenScore> best_tokens(std::span<const float> scores, const Allowed& allowed,
+                                    int64_t count) {
+  if (allowed.only || static_cast<int64_t>(allowed.tokens.size()) >= allowed.longest)
+    return open_tokens(scores, allowed);
   const std::vector<Id> banned = allowed.banned();
-  std::vector<WordScore> best;
+  std::vector<TokenScore> best;
   float least = -INFINITY;
   for (size_t i = 0; i < scores.size(); ++i) {
     if (!(scores[i] > least)) continue;
-    const WordScore w{double(scores[i]), static_cast<Id>(i)};
-    if (std::find(banned.begin(), banned.end(), w.word) != banned.end()) continue;
+    const TokenScore w{double(scores[i]), static_cast<Id>(i)};
+    if (std::find(banned.begin(), banned.end(), w.token) != banned.end()) continue;
     best.insert(std::upper_bound(best.begin(), best.end(), w, likelier), w);
     if (static_cast<int64_t>(best.size()) > count) best.pop_back();
     if (static_cast<int64_t>(best.size()) == count)
@@ -70,32 +70,32 @@ std::vector<WordScore> best_words(std::span<const float> scores, const Allowed& 
   return best;
 }
 
-std::optional<std::vector<WordScore>> best_words(std::span<const float> largest,
-                                                 std::span<const Id> words, const Allowed& allowed,
-                                                 int64_t count) {
-  if (allowed.only || static_cast<int64_t>(allowed.words.size()) >= allowed.longest)
+std::optional<std::vector<TokenScore>> best_tokens(std::span<const float> largest,
+                                                   std::span<const Id> tokens,
+                                                   const Allowed& allowed, int64_t count) {
+  if (allowed.only || static_cast<int64_t>(allowed.tokens.size()) >= allowed.longest)
     return std::nullopt;
   const std::vector<Id> banned = allowed.banned();
-  std::vector<WordScore> best;
-  for (size_t i = 0; i < words.size() && static_cast<int64_t>(best.size()) < count; ++i)
-    if (std::find(banned.begin(), banned.end(), words[i]) == banned.end())
-      best.push_back({double(largest[i]), words[i]});
+  std::vector<TokenScore> best;
+  for (size_t i = 0; i < tokens.size() && static_cast<int64_t>(best.size()) < count; ++i)
+    if (std::find(banned.begin(), banned.end(), tokens[i]) == banned.end())
+      best.push_back({double(largest[i]), tokens[i]});
   if (static_cast<int64_t>(best.size()) < count) return std::nullopt;
   return best;
 }
 
-WordScore drawn_word(std::span<const float> scores, const Allowed& allowed, int64_t number,
-                     int64_t step) {
+TokenScore drawn_token(std::span<const float> scores, const Allowed& allowed, int64_t number,
+                       int64_t step) {
   const SearchOptions& o = allowed.options;
-  std::vector<WordScore> all = open_words(scores, allowed);
+  std::vector<TokenScore> all = open_tokens(scores, allowed);
   std::sort(all.begin(), all.end(), likelier);
   if (o.top_k > 0) all.resize(std::min(all.size(), static_cast<size_t>(o.top_k)));
   std::vector<double> p;
   double sum = 0;
-  for (const WordScore& w : all)
+  for (const TokenScore& w : all)
     sum += p.emplace_back(
         std::exp((w.log_probability - all[0].log_probability) / std::max(o.temperature, 1e-6)));
-  // The likeliest words that make up top_p.
+  // The likeliest tokens that make up top_p.
   double reached = 0;
   size_t kept = 0;
   while (kept < p.size() && (kept == 0 || reached < o.top_p * sum)) reached += p[kept++];

@@ -21,10 +21,17 @@ Engine::Engine(const Model& model, std::shared_ptr<Context> context, Steps steps
 Engine::~Engine() {
   // What lies on a GPU is released in its context.
   const UseContext here(*context_);
+  const auto ended = std::make_exception_ptr(Error("search: the engine has ended"));
+  for (auto& [kind, batch] : batches_)
+    for (size_t s = 0; s < batch.running.size(); ++s)
+      if (batch.running[s]) end(batch, static_cast<int64_t>(s), ended);
+  for (auto& [kind, waiting] : waiting_)
+    for (Pending& p : waiting) tell(p.finished, {}, ended);
   batches_.clear();
 }
 
 int64_t Engine::replayed() const {
+  const std::lock_guard turn(driving_);
   int64_t sum = 0;
   for (const auto& [kind, batch] : batches_)
     if (batch.slots) sum += batch.slots->replayed();
@@ -43,13 +50,24 @@ Slots::Kind Engine::kind_of(const Request& r) const {
   Slots::Kind kind{.beam = o.beam, .likeliest = !o.sample || !r.prefix.empty()};
   kind.weights = o.want_weights || o.coverage > 0;
   if (kind.weights) kind.layer = o.layer.value_or(-1), kind.head = o.head.value_or(-1);
-  if (captures(r)) kind.slots = r.slots;
+  if (captures(r)) kind.slots = Slots::fixed(r.slots);
   return kind;
 }
 
-void Engine::submit(Request r, Finished finished) {
+void Engine::check_request(const Request& r) const {
   check(r.options);
   require(r.slots > 0, "search: wants slots for at least one sentence, given ", r.slots);
+  const std::optional<int64_t> most = model_.positions();
+  require(!most || std::ssize(r.source) <= *most, "search: a source of ", r.source.size(),
+          " tokens; the model has ", most.value_or(0), " positions");
+}
+
+void Engine::submit(Request r, Finished finished) {
+  check_request(r);
+  // Begin has a position, too.
+  if (const std::optional<int64_t> most = model_.positions())
+    r.options.max_length = std::min(r.options.max_length > 0 ? r.options.max_length : *most - 1,
+                                    std::max<int64_t>(1, *most - 1));
   if (r.options.sample) r.options.beam = r.options.best = 1;
   const Slots::Kind kind = kind_of(r);
   const std::lock_guard lock(mutex_);
@@ -68,10 +86,7 @@ std::vector<Engine::Result> Engine::decode(std::vector<Request> requests,
   const auto call = std::make_shared<Call>();
   call->results.resize(requests.size());
   call->left = requests.size();
-  for (const Request& r : requests) {  // before any of them runs
-    check(r.options);
-    require(r.slots > 0, "search: wants slots for at least one sentence, given ", r.slots);
-  }
+  for (const Request& r : requests) check_request(r);  // before any of them runs
   for (size_t i = 0; i < requests.size(); ++i)
     submit(std::move(requests[i]), [call, i](Result result, std::exception_ptr error) {
       const std::lock_guard lock(call->mutex);
@@ -81,7 +96,7 @@ std::vector<Engine::Result> Engine::decode(std::vector<Request> requests,
       --call->left;
     });
   std::exception_ptr in_done;  // what the caller's own function threw
-  const auto tell = [&] {
+  const auto report = [&] {
     std::vector<size_t> ready;
     {
       const std::lock_guard lock(call->mutex);
@@ -94,29 +109,39 @@ std::vector<Engine::Result> Engine::decode(std::vector<Request> requests,
       in_done = std::current_exception();
     }
   };
-  // Of all callers that wait here one takes the steps.
+  // Of all callers that wait here one takes the steps. Who does, and calls again from `done`, goes
+  // on doing so.
+  struct Driver {
+    Engine& engine;
+    const std::thread::id before;
+    ~Driver() {
+      const std::lock_guard lock(engine.mutex_);
+      engine.driver_ = before;
+      engine.changed_.notify_all();
+    }
+  };
   std::unique_lock lock(mutex_);
   while (call->left > 0) {
-    if (driven_) {
+    if (driver_ != std::thread::id() && driver_ != std::this_thread::get_id()) {
       changed_.wait(lock);
       lock.unlock();
-      tell();
+      report();
       lock.lock();
       continue;
     }
-    driven_ = true;
-    lock.unlock();
-    while (call->left > 0) {
-      take_step();
-      tell();
-      changed_.notify_all();
+    {
+      const Driver driver{*this, std::exchange(driver_, std::this_thread::get_id())};
+      lock.unlock();
+      while (call->left > 0) {
+        take_step();
+        changed_.notify_all();
+        report();
+      }
     }
     lock.lock();
-    driven_ = false;
-    changed_.notify_all();
   }
   lock.unlock();
-  tell();
+  report();
   if (in_done) std::rethrow_exception(in_done);
   if (call->error) std::rethrow_exception(call->error);
   return std::move(call->results);
@@ -163,48 +188,52 @@ bool Engine::take_step() {
   return any;
 }
 
+void Engine::tell(const Finished& finished, Result result, std::exception_ptr error) {
+  try {
+    finished(std::move(result), error);
+  } catch (...) {  // nobody else's sentences end by it
+  }
+}
+
 // The result, or what went wrong, goes to whoever asked; the slot is idle then.
 void Engine::end(Batch& batch, int64_t slot, std::exception_ptr error) {
   const std::unique_ptr<Running> one = std::move(batch.running[static_cast<size_t>(slot)]);
   --batch.live;
-  if (error) return one->finished({}, error);
-  one->finished({.hypotheses = one->beam.results(), .tree = one->beam.tree()}, nullptr);
+  if (error) return tell(one->finished, {}, error);
+  tell(one->finished, {.hypotheses = one->beam.results(), .tree = one->beam.tree()}, nullptr);
 }
 
 void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch) {
   std::vector<Pending> chosen;
   {
     const std::lock_guard lock(mutex_);
-    const int64_t slots = waiting.front().request.slots, count = std::ssize(waiting);
+    const int64_t count = std::ssize(waiting);
+    int64_t slots = kind.slots;
+    for (int64_t i = 0; kind.slots == 0 && i < count; ++i)
+      slots = std::max(slots, waiting[static_cast<size_t>(i)].request.slots);
     const int64_t idle = slots - batch.live;
-    // A source alone costs nearly as much to encode as some: where many wait, some join together.
-    if (idle < std::min(count, (slots + 3) / 4)) return;
+    // A source alone costs nearly as much to encode as some: where many wait, many join together.
+    if (idle < std::min(count, (slots + 1) / 2)) return;
     // Of those that wait longest, those whose length is nearest to the first one's: little padding.
     const int64_t window = std::min(count, 4 * slots), take = std::min(idle, count);
-    std::vector<int64_t> order = [&] {
-      std::vector<int64_t> all(static_cast<size_t>(window));
-      for (int64_t i = 0; i < window; ++i) all[static_cast<size_t>(i)] = i;
-      return all;
-    }();
+    std::vector<Id> order = in_order(window);
     const auto length = [&](int64_t i) {
       return std::ssize(waiting[static_cast<size_t>(i)].request.source);
     };
     if (take < window)
-      std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      std::stable_sort(order.begin(), order.end(), [&](Id a, Id b) {
         return std::abs(length(a) - length(0)) < std::abs(length(b) - length(0));
       });
     order.resize(static_cast<size_t>(take));
     std::ranges::sort(order);
-    for (const int64_t i : order) chosen.push_back(std::move(waiting[static_cast<size_t>(i)]));
+    for (const Id i : order) chosen.push_back(std::move(waiting[static_cast<size_t>(i)]));
     for (auto i = order.rbegin(); i != order.rend(); ++i) waiting.erase(waiting.begin() + *i);
   }
   std::vector<std::vector<Id>> sources;
   for (const Pending& p : chosen) sources.push_back(p.request.source);
   try {
     if (!batch.slots)
-      batch.slots = std::make_unique<Slots>(
-          model_, kind, kind.slots > 0 ? Slots::Steps::captured : Slots::Steps::plain,
-          chosen[0].request.options.pad);
+      batch.slots = std::make_unique<Slots>(model_, kind, chosen[0].request.options.pad);
     const std::vector<int64_t> slots = batch.slots->join(sources);
     batch.running.resize(static_cast<size_t>(batch.slots->size()));
     for (size_t i = 0; i < chosen.size(); ++i) {
@@ -216,10 +245,11 @@ void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch&
       ++batch.live;
     }
   } catch (...) {
-    // Who joined before shares the memory in which it went wrong.
     const std::exception_ptr error = std::current_exception();
     for (Pending& p : chosen)
-      if (p.finished) p.finished({}, error);
+      if (p.finished) tell(p.finished, {}, error);
+    if (batch.slots && batch.slots->whole()) return;
+    // Who joined before shares the memory in which it went wrong.
     for (size_t s = 0; s < batch.running.size(); ++s)
       if (batch.running[s]) end(batch, static_cast<int64_t>(s), error);
     batch = {};

@@ -6,7 +6,8 @@
 //   const auto found = engine.decode({{.source = tokens, .options = {.beam = 5}}});
 //
 // There is no thread behind it: of the callers that wait, one drives the loop for all until its own
-// sentences are done, then another does. All functions may be called from any thread.
+// sentences are done, then another does. All functions may be called from any thread, but not by
+// one that holds the engine's context while others use the engine.
 #pragma once
 
 #include <condition_variable>
@@ -16,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "heed/ops/weight.h"
@@ -41,7 +43,7 @@ class Engine {
     SearchOptions options = {};  // without prefixes and numbers, which stand here
     std::vector<Id> prefix = {};
     int64_t number = 0;  // what draws depend on
-    int64_t slots = 32;  // so many sentences of its kind at once, at most
+    int64_t slots = 32;  // room for so many sentences of its kind at once is enough for it
   };
   struct Result {
     std::vector<Hypothesis> hypotheses = {};  // best first
@@ -54,7 +56,8 @@ class Engine {
                              const std::function<void(size_t)>& done = {});
 
   // For who drives the loop himself, such as a server: a request joins at one of the next steps,
-  // and `finished` is called by the thread that takes the step.
+  // and `finished` is called by the thread that takes the step, in the engine's context; what it
+  // throws is lost. Requests that are left when the engine ends get an Error.
   using Finished = std::function<void(Result, std::exception_ptr)>;
   void submit(Request request, Finished finished);
   // One step of all that is under way, waiting for whoever takes one now; false if there was
@@ -85,6 +88,8 @@ class Engine {
   void admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch);
   void advance(Batch& batch);
   static void end(Batch& batch, int64_t slot, std::exception_ptr error);
+  static void tell(const Finished& finished, Result result, std::exception_ptr error);
+  void check_request(const Request& request) const;
 
   const Model& model_;
   const std::shared_ptr<Context> context_;
@@ -95,9 +100,9 @@ class Engine {
   std::mutex mutex_;  // of what waits
   std::map<Slots::Kind, std::deque<Pending>> waiting_;
   std::condition_variable changed_;
-  bool driven_ = false;  // somebody takes steps
+  std::thread::id driver_;  // who takes steps, if somebody does
 
-  std::mutex driving_;  // of all that follows: who takes a step
+  mutable std::mutex driving_;  // of all that follows: who takes a step
   std::map<Slots::Kind, Batch> batches_;
   std::shared_ptr<PackedWeights> packed_meanwhile_;  // of weights that may change
 };

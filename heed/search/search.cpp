@@ -55,6 +55,8 @@ std::vector<std::vector<Hypothesis>> search(Engine& engine, const Source& source
   const int64_t B = source.ids.size(0), width = source.ids.size(1);
   require(o.prefixes.empty() || static_cast<int64_t>(o.prefixes.size()) == B,
           "search: ", o.prefixes.size(), " prefixes for ", B, " sentences");
+  require(o.numbers.empty() || static_cast<int64_t>(o.numbers.size()) == B,
+          "search: ", o.numbers.size(), " numbers for ", B, " sentences");
   std::vector<Engine::Request> requests;
   for (int64_t b = 0; b < B; ++b) {
     const auto tokens =
@@ -66,7 +68,7 @@ std::vector<std::vector<Hypothesis>> search(Engine& engine, const Source& source
     r.options.prefixes.clear(), r.options.numbers.clear();
     if (!o.prefixes.empty()) r.prefix = o.prefixes[static_cast<size_t>(b)];
     r.number = o.numbers.empty() ? b : o.numbers[static_cast<size_t>(b)];
-    r.slots = B;
+    r.slots = std::max(B, r.slots);
   }
   std::vector<std::vector<Hypothesis>> out;
   for (Engine::Result& found : engine.decode(std::move(requests)))
@@ -100,10 +102,10 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
   std::vector<Hypothesis> out;
   for (int64_t b = 0; b < B; ++b) {
     Hypothesis h{.ids = targets[static_cast<size_t>(b)]};
-    const int64_t words = static_cast<int64_t>(h.ids.size());
-    for (int64_t t = 0; t <= words; ++t) {
-      const Id word = t < words ? h.ids[static_cast<size_t>(t)] : o.end;
-      h.log_probability += double(log_probabilities.data<float>()[(b * T + t) * V + word]);
+    const int64_t tokens = static_cast<int64_t>(h.ids.size());
+    for (int64_t t = 0; t <= tokens; ++t) {
+      const Id token = t < tokens ? h.ids[static_cast<size_t>(t)] : o.end;
+      h.log_probability += double(log_probabilities.data<float>()[(b * T + t) * V + token]);
       if (weights) {
         const float* w = weights->data<float>() + (b * T + t) * weights->size(2);
         const int64_t length = source.lengths[static_cast<size_t>(b)];

@@ -13,11 +13,11 @@
 
 namespace heed {
 
-// A word that a search kept at some step.
+// A token that a search kept at some step.
 struct SearchNode {
-  Id word = 0;
-  int64_t parent = -1;         // the node of the word before, which stands before it; -1: none
-  double log_probability = 0;  // of all words up to this one
+  Id token = 0;
+  int64_t parent = -1;         // the node of the token before, which stands before it; -1: none
+  double log_probability = 0;  // of all tokens up to this one
   bool finished = false;       // the end of a hypothesis
   bool best = false;           // on the way to the one that won
 };
@@ -28,8 +28,8 @@ struct SearchOptions {
   int64_t best = 1;        // hypotheses returned for each sentence
   double normalize = 1;    // scores are divided by length^normalize; 0: not at all
   double coverage = 0;     // Wu et al. (2016), eq. 14: beta
-  int64_t min_length = 0;  // words before the end
-  double max_ratio = 2;    // at most max_ratio * source + max_extra words
+  int64_t min_length = 0;  // tokens before the end
+  double max_ratio = 2;    // at most max_ratio * source + max_extra tokens
   int64_t max_extra = 20;
   int64_t max_length = 0;  // and never more than so many; 0: no limit
   int64_t no_repeat = 0;   // no n-gram of this length twice; 0: allowed
@@ -45,7 +45,7 @@ struct SearchOptions {
   int64_t top_k = 0;  // only the likeliest so many; 0: all
   double top_p = 1;   // only the likeliest that make up this probability
   uint64_t seed = 1;
-  // By sentence, or empty: words that a translation must begin with, and numbers that draws depend
+  // By sentence, or empty: tokens that a translation must begin with, and numbers that draws depend
   // on, such as the line's.
   std::vector<std::vector<Id>> prefixes = {};
   std::vector<int64_t> numbers = {};
@@ -60,7 +60,7 @@ struct Hypothesis {
   double log_probability = 0;  // of ids and end
   double score = 0;            // normalized; what hypotheses are ranked by
   // If wanted: for each of ids, and for the end, the weights [Ts] that produced it. Of a language
-  // model, which has no source: [t + 1] for word t, those on begin and the words so far.
+  // model, which has no source: [t + 1] for token t, those on begin and the tokens so far.
   std::vector<std::vector<float>> weights = {};
 };
 
@@ -72,7 +72,7 @@ class Engine;
 std::vector<std::vector<Hypothesis>> search(Engine& engine, const Source& source,
                                             const SearchOptions& options);
 
-// Given targets scored word by word: the same numbers that search() reports for them.
+// Given targets scored token by token: the same numbers that search() reports for them.
 std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
                                       const std::vector<std::vector<Id>>& targets,
                                       const SearchOptions& options);

@@ -14,7 +14,8 @@ namespace {
 
 // Few sizes, where steps are captured: a number of slots and a cache's capacity are powers of two,
 // widths a multiple of 8, beyond 64 of 16, beyond 128 of 32, and so on.
-constexpr int64_t kSlots = 8, kCapacity = 64;
+// Kernels choose their tiles by the width: one that most sources fit into from the beginning.
+constexpr int64_t kSlots = 8, kCapacity = 64, kWidth = 64;
 
 int64_t power_of_two(int64_t n, int64_t least) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(n, least))));
@@ -87,14 +88,17 @@ std::vector<Id> row_numbers(std::span<const Id> sentences, int64_t each) {
 
 }  // namespace
 
-Slots::Slots(const Model& model, const Kind& kind, Steps steps, Id pad)
+int64_t Slots::fixed(int64_t wanted) { return power_of_two(wanted, kSlots); }
+
+Slots::Slots(const Model& model, const Kind& kind, Id pad)
     : model_(model),
       kind_(kind),
       pad_(pad),
       lasting_(Context::current().arena(current_arena().device()).shared_from_this()) {
-  if (steps == Steps::plain) return;
+  if (kind.slots == 0) return;
   graphs_.emplace(Arena::make(current_arena().device()));
-  size_ = power_of_two(kind.slots, kSlots);
+  size_ = kind.slots;
+  width_ = std::min(kWidth, model.positions().value_or(kWidth));
   idle_.assign(static_cast<size_t>(size_), true);
   lengths_.assign(static_cast<size_t>(size_), 0);
   positions_.assign(static_cast<size_t>(size_), 0);
@@ -167,6 +171,7 @@ void Slots::step(std::span<const Id> last) {
 
 std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources) {
   const int64_t count = std::ssize(sources);
+  found_ = {}, all_.reset();  // a graph's memory
   std::vector<int64_t> to;
   if (!captured()) {
     for (int64_t i = 0; i < count; ++i) to.push_back(size_ + i);
@@ -183,6 +188,7 @@ std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources) {
     const int64_t width = std::ssize(sources[i]);
     by_width[std::max(width, std::min(most, rounded_width(width)))].push_back(i);
   }
+  whole_ = false;
   if (!by_width.empty()) make_wide(by_width.rbegin()->first);
   const size_t at_once = static_cast<size_t>(std::max(kSlots, size_ / 4));
   for (const auto& [width, numbers] : by_width)
@@ -200,6 +206,7 @@ std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources) {
     idle_[slot] = false, positions_[slot] = 0;
     lengths_[slot] = static_cast<Id>(sources[i].size());
   }
+  whole_ = true;
   return to;
 }
 
@@ -208,6 +215,7 @@ void Slots::join_now(std::span<const std::vector<Id>> sources, std::span<const i
   int64_t width = 0;
   for (const std::vector<Id>& s : sources) width = std::max<int64_t>(width, std::ssize(s));
   const State fresh = model_.start(padded(sources, count, width, pad_));
+  whole_ = false;
   const int64_t wanted = size_ + count;
   const UseArena lasting(*lasting_);
   for (const auto& [name, given] : fresh.sentence) {
@@ -242,6 +250,7 @@ void Slots::join_now(std::span<const std::vector<Id>> sources, std::span<const i
   for (const std::vector<Id>& s : sources) lengths_.push_back(static_cast<Id>(s.size()));
   positions_.resize(static_cast<size_t>(wanted), 0);
   size_ = wanted;
+  whole_ = true;
 }
 
 // ---- who leaves
@@ -255,7 +264,7 @@ std::vector<std::pair<int64_t, int64_t>> Slots::choose(std::span<const Id> from,
     for (const int64_t s : gone) idle_[static_cast<size_t>(s)] = true;
     return moved;
   }
-  // The last ones take the places of those that leave.
+  // The last ones take the slots of those that leave.
   const int64_t after = size_ - std::ssize(gone);
   std::vector<Id> holes, last;
   for (const int64_t s : gone)

@@ -35,11 +35,15 @@ class Slots {
     int64_t slots = 0;  // where their number is fixed; else 0
     auto operator<=>(const Kind&) const = default;
   };
-  enum class Steps { plain, captured };  // kernel by kernel, or as graphs
+  // How many slots there are where sentences want so many and steps are captured.
+  static int64_t fixed(int64_t wanted);
 
-  Slots(const Model& model, const Kind& kind, Steps steps, Id pad);
+  // With a number of slots steps are captured, as graphs; else they run kernel by kernel.
+  Slots(const Model& model, const Kind& kind, Id pad);
 
   int64_t size() const { return size_; }  // slots, idle ones too
+  // False after an exception in the middle of a change: what is in it cannot go on.
+  bool whole() const { return whole_; }
   int64_t beam() const { return kind_.beam; }
   Id pad() const { return pad_; }
   int64_t replayed() const { return graphs_ ? graphs_->replayed() : 0; }  // steps that were a graph
@@ -86,6 +90,7 @@ class Slots {
   std::shared_ptr<Arena> lasting_;  // where what lasts from step to step lies
   std::optional<StepGraphs> graphs_;
   int64_t size_ = 0;
+  bool whole_ = true;
   std::vector<bool> idle_;  // of the slots, where their number is fixed
 
   std::map<std::string, Tensor> sentence_;  // [at least size, G, width, n]

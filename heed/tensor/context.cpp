@@ -55,6 +55,7 @@ Gpu& Context::gpu() {
   if (!gpu_) {
     gpu_ = make_gpu(options_.index, options_.stream);
     device_ = Arena::make(Device::cuda, number_);
+    made_ = gpu_.get();
   }
   return *gpu_;
 }

@@ -12,9 +12,11 @@
 //
 // What may be called from where: make() and current() from any thread. A context serves one thread
 // at a time, and UseContext waits for its turn. The default context's CPU may be used by any number
-// of threads at once (its arena locks, its pool serves the first), its GPU by one.
+// of threads at once (its arena locks, its pool serves the first), its GPU by one, as long as a
+// UseDevice(Device::cuda) lives; a second thread is told so, and makes a context of its own.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -32,7 +34,9 @@ class Context : public std::enable_shared_from_this<Context> {
     Device device = Device::cpu;  // where new tensors live
     int index = 0;                // which GPU
     int threads = 0;              // of its pool; 0: as many as the process may run on
-    void* stream = nullptr;       // somebody else's cudaStream_t to work on; null: one of its own
+    // Somebody else's cudaStream_t to work on; null: one of its own. CUDA's default stream, whose
+    // handle is null, is named cudaStreamLegacy.
+    void* stream = nullptr;
   };
   // Throws Error, which says what is missing, where there is no such device.
   static std::shared_ptr<Context> make(const Options& options);
@@ -52,7 +56,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Arena& arena(Device device);
   // Its GPU, made when it is first asked for. Throws Error if there is none.
   Gpu& gpu();
-  Gpu* gpu_if_made() const { return gpu_.get(); }
+  Gpu* gpu_if_made() const { return made_; }
 
  private:
   friend class UseContext;
@@ -65,7 +69,8 @@ class Context : public std::enable_shared_from_this<Context> {
   ThreadPool* pool_;
   std::shared_ptr<Arena> host_, device_;
   std::shared_ptr<Gpu> gpu_;
-  std::recursive_mutex turn_;  // held by the thread that uses it
+  std::atomic<Gpu*> made_ = nullptr;  // gpu_, for who only looks
+  std::recursive_mutex turn_;         // held by the thread that uses it
 };
 
 // While it lives, this thread works in `context`, which it waits for.

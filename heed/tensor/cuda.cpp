@@ -71,8 +71,11 @@ void require_cuda(int index) {
 
 Gpu::Gpu(int which, void* foreign_stream)
     : index(which), stream(static_cast<cudaStream_t>(foreign_stream)), own_stream(!foreign_stream) {
+  int before = 0;
+  check(cudaGetDevice(&before), "no GPU");
   check(cudaSetDevice(index), "no such GPU");
   if (own_stream) check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream");
+  check(cudaSetDevice(before), "no GPU");
 }
 
 Gpu::~Gpu() {

@@ -147,10 +147,10 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
 
 namespace {
 
-// How the context in use takes kernels now; a GPU that was never asked for takes none.
+// How the context in use takes kernels now; who works on the CPU launches none.
 GraphMode mode_now() {
-  const Gpu* const gpu = Context::current().gpu_if_made();
-  return gpu ? gpu->mode : GraphMode::none;
+  if (current_arena().device() != Device::cuda) return GraphMode::none;
+  return current_gpu().mode;
 }
 
 }  // namespace

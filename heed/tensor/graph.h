@@ -12,8 +12,8 @@
 // begins: results may be kept until then. What lasts longer, such as a decoder's state, lies in
 // memory of another arena, at the same place whenever the shape comes. A number that the host
 // computes from the data is uploaded too (as a tensor), never an argument of a kernel. A step that
-// took another course than when it was captured is run again, kernel by kernel, and its shape is
-// captured anew.
+// took other memory (its allocation trace) than when it was captured is run again, kernel by
+// kernel, and its shape is captured anew.
 //
 // On a CPU a step simply runs.
 //

@@ -197,6 +197,9 @@ Tensor uploaded(std::span<const std::byte> bytes, const Shape& shape, Type type)
 
 Tensor to(const Tensor& x, Device device) {
   if (x.device() == device) return x;
+  // What is copied is in order with its own context's stream alone.
+  require(x.context() == 0 || x.context() == Context::current().number(),
+          "to: a tensor of another context; a tensor is used in the context that it was made in");
   // All from the first number to the last: strides stay as they are.
   int64_t extent = x.count() == 0 ? 0 : 1;
   for (int i = 0; i < x.rank(); ++i) extent += std::max<int64_t>(0, x.size(i) - 1) * x.stride(i);

@@ -92,8 +92,8 @@ class Tensor {
   // The number of the context that it was made in; 0: it never changes, and is read in all.
   uint64_t context() const { return storage_ ? storage_->context : 0; }
   bool contiguous() const;
-  // True if no other tensor shares the numbers: they may be overwritten unseen.
-  bool sole_owner() const { return storage_.use_count() == 1; }
+  // True if nobody else sees the elements: they may be overwritten unseen.
+  bool sole_owner() const { return storage_.use_count() == 1 && storage_->arena; }
 
   // The first number, in the memory of the tensor's device. Throws Error if the tensor holds
   // another type.
@@ -163,8 +163,7 @@ struct ForeignMemory {
 Tensor look_at(const ForeignMemory& memory, const Shape& shape, Type type = Type::f32);
 Tensor look_at(const ForeignMemory& memory, const Shape& shape, const Shape& strides, Type type);
 
-// A copy in the context in use, wherever x was made: for results that leave a context. x is
-// complete (on a GPU its stream was waited for).
+// A copy in the context in use of what lies in the host's memory: for results that leave a context.
 Tensor received(const Tensor& x);
 
 // A tensor on the current device from the host's bytes.

@@ -12,6 +12,7 @@ using Rows = std::vector<std::vector<float>>;
 
 // Weights [1, H, Tt, Ts] of each head, and of their mean where there are several.
 std::vector<Rows> rows_by_head(const Tensor& weights) {
+  const UseDevice host(Device::cpu);  // where they are
   const int64_t H = weights.size(1), Tt = weights.size(2), Ts = weights.size(3);
   const auto rows = [&](const Tensor& one) {  // Tt * Ts values
     const std::vector<double> all = one.values();

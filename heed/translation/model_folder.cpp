@@ -117,7 +117,7 @@ ModelFolder load_model(const std::filesystem::path& path) {
   const Opened opened = open_all_else(path);
   const MappedTensors tensors(weights_of(path));
   ModelFolder folder = assembled(path, opened.config, opened.tokenizers,
-                                 Params([&](const std::string& name, const Shape& shape) {
+                                 Params([tensors](const std::string& name, const Shape& shape) {
                                    return tensors.at(name, shape, Type::f32);
                                  }));
   tensors.require_only(folder.params.all().size());

@@ -127,6 +127,8 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
     out[i].cut = shorten(out[i].source, longest(o));
     if (out[i].source.ids.empty()) out[i].candidates.emplace_back();
   }
+  require(o.search.prefixes.empty() || o.search.prefixes.size() == lines.size(),
+          "translate: ", o.search.prefixes.size(), " prefixes for ", lines.size(), " lines");
   SearchOptions search_options = of_model(o.search);
   search_options.numbers.clear(), search_options.prefixes.clear();
   std::vector<size_t> numbers;  // of the requests
@@ -192,9 +194,11 @@ std::vector<Translation> Translator::score(const std::vector<std::string>& sourc
       rows.push_back(&out[i].source);
       target_ids.push_back(given[i].ids);
     }
-    const LoadedModel::Turn turn(*model_);
-    auto found = score_targets(*model().model, source_of(rows, tokenizers.source->special()),
-                               target_ids, of_model(o.search));
+    auto found = [&] {
+      const LoadedModel::Turn turn(*model_);
+      return score_targets(*model().model, source_of(rows, tokenizers.source->special()),
+                           target_ids, of_model(o.search));
+    }();
     for (size_t b = 0; b < numbers.size(); ++b) {
       Translation::Candidate c{.target = given[numbers[b]],
                                .text = given[numbers[b]].text,

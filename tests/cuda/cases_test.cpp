@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/cases/special.h"
 #include "heed/ops/decoder.h"
 #include "heed/tensor/memory.h"
 #include "tests/cases/attention.h"
-#include "bench/cases/special.h"
 #include "tests/compare.h"
 #include "tests/cuda/on_gpu.h"
 
@@ -64,10 +64,12 @@ void compare(const std::string& name, const std::vector<Tensor>& f32, F f, F com
   ASSERT_EQ(truth.size(), gpu.size());
   for (size_t i = 0; i < truth.size(); ++i) {
     ASSERT_EQ(truth[i].size(), gpu[i].size()) << "part " << i;
-    // Twice what f32 gets wrong, and four roundings of the largest element and of what cancels.
+    // Twice what f32 gets wrong, and four roundings of the largest element and of what cancels;
+    // eight where plain ops are what is tested: a GPU's exp and log err by two each.
     const double composed_error =
         std::max(worst(truth[i], cpu[i]), composed ? worst(truth[i], here[i]) : 0);
-    const double allowed = 2 * earned(composed_error) + 4 * 0x1p-23 * largest(truth[i]) +
+    const double allowed = 2 * earned(composed_error) +
+                           (composed ? 4 : 8) * 0x1p-23 * largest(truth[i]) +
                            (part && i > 0 ? 4 * 0x1p-23 * largest(cancels[i]) : 0);
     EXPECT_LE(worst(truth[i], gpu[i]), allowed) << (i ? "gradient of input " : "result ") << i;
     EXPECT_EQ(worst(gpu[i], again[i]), 0) << "bits differ from run to run, part " << i;
@@ -120,6 +122,8 @@ TEST_P(Table, WhatIsNoNumberReachesWhatItDoesOnTheCpu) {
   };
   each(cases::ops(), [&](const Case& c) {
     cases::for_each_planted(c, [&](const std::string& name, size_t input, size_t at, double value) {
+      // v of additive scores is a parameter: those are finite, nothing else is loaded, nor trained.
+      if (c.name.starts_with("additive attention") && input == 3) return;
       agree(c, name, cases::planted(cases::draw(c, Type::f32), input, at, value));
     });
     agree(c, c.name + ", denormal", cases::scaled(cases::draw(c, Type::f32), 0x1p-130));
