@@ -22,7 +22,8 @@ struct Options {
   std::string folder, source, target, alignment, prefixes, gold;
   TranslateOptions translate;
   bool json = false, scores = false;
-  int64_t chunk = 2000;  // lines read at a time
+  // Lines read at a time, and no fewer than 32 batches: after the last of them slots run empty.
+  int64_t chunk = 2000;
   Machine machine;
 };
 
@@ -117,6 +118,7 @@ void translate(Options o) {
   const Translator translator(o.folder);
   if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
     o.translate.search.want_weights = true;
+  o.chunk = std::max(o.chunk, 32 * o.translate.batch);
   LineReader reader(o.source.empty() ? "-" : o.source);
   std::optional<LineReader> prefixes;
   if (!o.prefixes.empty()) prefixes.emplace(o.prefixes);

@@ -212,8 +212,10 @@ void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch&
     for (int64_t i = 0; kind.slots == 0 && i < count; ++i)
       slots = std::max(slots, waiting[static_cast<size_t>(i)].request.slots);
     const int64_t idle = slots - batch.live;
-    // A source alone costs nearly as much to encode as some: where many wait, many join together.
-    if (idle < std::min(count, (slots + 1) / 2)) return;
+    // A source alone costs nearly as much to encode as some: where many wait, some join together.
+    // Where all slots are computed, idle ones cost as much as busy ones: there they wait for fewer.
+    const int64_t together = kind.slots > 0 ? (slots + 3) / 4 : (slots + 1) / 2;
+    if (idle < std::min(count, together)) return;
     // Of those that wait longest, those whose length is nearest to the first one's: little padding.
     const int64_t window = std::min(count, 4 * slots), take = std::min(idle, count);
     std::vector<Id> order = in_order(window);
