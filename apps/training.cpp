@@ -137,14 +137,11 @@ void want_of_family(const ModelConfig& config, const std::set<std::string>& give
   });
   want(!given.contains("input_feeding") || !config.input_feeding || config.wiring == "after",
        "--input-feeding is for --wiring after");
-  bool has_rank = false;
+  const ScoreRow* const score = find_score_row(config.score);
   std::string with_rank;
-  for (const ScoreRow& row : score_table()) {
-    if (!row.facts.rank) continue;
-    has_rank = has_rank || config.score == row.name || (row.alias && config.score == row.alias);
-    with_rank += (with_rank.empty() ? "" : ", ") + std::string(row.name);
-  }
-  want(!given.contains("rank") || config.rank == 0 || has_rank,
+  for (const ScoreRow& row : score_table())
+    if (row.facts.rank) with_rank += (with_rank.empty() ? "" : ", ") + std::string(row.name);
+  want(!given.contains("rank") || config.rank == 0 || (score && score->facts.rank),
        "--rank is for --score " + with_rank + "; this model's is " + config.score);
 }
 

@@ -264,12 +264,16 @@ constexpr ScoreRow kScores[] = {
 
 std::span<const ScoreRow> score_table() { return kScores; }
 
+const ScoreRow* find_score_row(const std::string& name) {
+  for (const ScoreRow& row : kScores)
+    if (row.name == name || (row.alias && row.alias == name)) return &row;
+  return nullptr;
+}
+
 const ScoreRow& score_row(const std::string& name) {
+  if (const ScoreRow* const row = find_score_row(name)) return *row;
   std::vector<std::string> names;
-  for (const ScoreRow& row : kScores) {
-    if (row.name == name || (row.alias && row.alias == name)) return row;
-    names.emplace_back(row.name);
-  }
+  for (const ScoreRow& row : kScores) names.emplace_back(row.name);
   fail(unknown_name("score", name, names));
 }
 

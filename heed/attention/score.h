@@ -90,6 +90,7 @@ std::span<const ScoreRow> score_table();
 // The row with this name or alias: `concat` is additive, written as w2^T tanh(W1 [q; k]) with W1 =
 // [W U], `general` is bilinear. Throws Error that names the nearest.
 const ScoreRow& score_row(const std::string& name);
+const ScoreRow* find_score_row(const std::string& name);  // or null
 
 // The score of that row. Its parameters are added to `params`.
 std::unique_ptr<Score> make_score(const std::string& name, const Params& params,

@@ -180,7 +180,8 @@ void check(const ModelConfig& c) {
 std::optional<int64_t> longest_sentence(const ModelConfig& c) {
   if (is_language_model(c)) return c.positions - (c.reads == "lines" ? 1 : 0);
   const bool learned = c.family == "transformer" && c.position == "learned";
-  if (!learned && !(has_attention(c) && score_row(c.score).facts.positions)) return std::nullopt;
+  const ScoreRow* const score = find_score_row(c.score);
+  if (!learned && !(score && score->facts.positions)) return std::nullopt;
   return c.positions - 1;
 }
 std::optional<int64_t> positions_of(const ModelConfig& c) {
