@@ -6,9 +6,14 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
+#include "heed/models/config.h"
+#include "heed/models/config_json.h"
 #include "heed/tensor/context.h"
 #include "heed/tensor/cuda.h"
 
@@ -18,6 +23,76 @@ std::string flag_of(const std::string& field) {
   std::string flag = "--" + field;
   std::replace(flag.begin(), flag.end(), '_', '-');
   return flag;
+}
+
+namespace {
+
+// The settings of a --config file, by the names that they have there.
+std::vector<std::pair<std::string, nlohmann::ordered_json>> settings_of(const std::string& file) {
+  std::ifstream in(file);
+  want(in.good(), "--config " + file + ": cannot be read");
+  std::stringstream text;
+  text << in.rdbuf();
+  const auto json = parse_json<nlohmann::ordered_json>(text.str());
+  want(json.is_object(), "--config " + file + ": not a JSON object, such as {\"minutes\": 20}");
+  std::vector<std::pair<std::string, nlohmann::ordered_json>> out;
+  if (!json.contains("heed")) {
+    for (const auto& [key, value] : json.items()) out.emplace_back(key, value);
+    return out;
+  }
+  // A model's own: it has every field, those of other models too.
+  want(json.contains("model") && json.contains("training"),
+       "--config " + file + ": a model's config.json, without what it was trained by");
+  const ModelConfig described;
+  const std::string other =
+      json["model"].value("family", described.family) == "rnn" ? "transformer" : "rnn";
+  fields(described, [&](const char* key, const auto&, const std::string& what) {
+    if (json["model"].contains(key) && !what.starts_with(other + ":") &&
+        !what.starts_with(other + ","))
+      out.emplace_back(key, json["model"][key]);
+  });
+  for (const auto& [key, value] : json["training"].items())
+    if (key != "average_last" || value != 0) out.emplace_back(key, value);
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> with_settings(const CLI::App& app, std::vector<std::string> arguments) {
+  const CLI::App* command = nullptr;
+  for (const CLI::App* one : app.get_subcommands({}))
+    if (!arguments.empty() && one->get_name() == arguments[0]) command = one;
+  if (!command || !command->get_option_no_throw(kConfigFlag)) return arguments;
+  std::string file;
+  for (size_t i = 1; i < arguments.size(); ++i)
+    if (arguments[i] == kConfigFlag && i + 1 < arguments.size())
+      file = arguments[i + 1];
+    else if (arguments[i].starts_with(std::string(kConfigFlag) + "="))
+      file = arguments[i].substr(std::string(kConfigFlag).size() + 1);
+  if (file.empty()) return arguments;
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command->get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back(name);
+  const std::vector<std::string> said = arguments;
+  const auto given = [&](const std::string& flag) {
+    return std::ranges::any_of(said, [&](const std::string& argument) {
+      return argument == flag || argument.starts_with(flag + "=");
+    });
+  };
+  for (const auto& [key, value] : settings_of(file)) {
+    const std::string flag = flag_of(key), name = flag.substr(2), no = "--no-" + name;
+    if (std::ranges::find(known, name) == known.end())
+      want(false, "--config " + file + ": " + unknown_name("key", key, known));
+    want(value.is_string() || value.is_number() || value.is_boolean(),
+         "--config " + file + ": '" + key + "' cannot be " + value.dump());
+    if (given(flag) || given(no)) continue;
+    if (value.is_boolean())
+      arguments.push_back(value.get<bool>() ? flag : no);
+    else
+      arguments.push_back(flag + "=" +
+                          (value.is_string() ? value.get<std::string>() : value.dump()));
+  }
+  return arguments;
 }
 
 void add_machine_flags(CLI::App& app, Machine& machine) {

@@ -94,6 +94,12 @@ class Flags {
   std::vector<std::function<void(Config&)>> set_;
 };
 
+// The arguments of the program, with what the file of a command's --config adds: a JSON file whose
+// keys are the command's flags ("batch_tokens"), or a model's config.json, to train another like
+// it. What the command line says comes first.
+inline constexpr const char* kConfigFlag = "--config";
+std::vector<std::string> with_settings(const CLI::App& app, std::vector<std::string> arguments);
+
 // --threads and --device, as every command that computes has them.
 struct Machine {
   int threads = 0;

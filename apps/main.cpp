@@ -1,6 +1,7 @@
 // The program `heed`: parse, call the library, print. Answers go to stdout, talk to stderr; the
 // exit code is 0 on success, 1 for failures, 2 for usage.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -91,7 +92,9 @@ int main(int argc, char** argv) {
   heed::apps::check_numbers(app);
   try {
     try {
-      app.parse(argc, argv);
+      std::vector<std::string> arguments = heed::apps::with_settings(app, {argv + 1, argv + argc});
+      std::ranges::reverse(arguments);  // as CLI11 wants them
+      app.parse(std::move(arguments));
     } catch (const CLI::Success& e) {  // --help, --version
       if (argv[1][0] != '-' && app.get_subcommands().empty()) {
         std::cerr << usage_error(app, CLI::RequiredError("command"), {argv + 1, argv + argc});

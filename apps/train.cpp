@@ -10,21 +10,25 @@
 #include "heed/base/unicode.h"
 #include "heed/files/lines.h"
 #include "heed/metrics/metrics.h"
+#include "heed/training/recipe.h"
 #include "heed/translation/translator.h"
 #include "heed/view/heatmap.h"
 
 namespace heed::apps {
 namespace {
 
+constexpr const char* kAuto = "auto";  // the preset that is none: recipe.h chooses
+
 struct Options {
   CorpusFiles corpus, valid;
   std::string tsv, valid_tsv;  // instead of source and target
-  std::string folder, preset = "rnn", log, tensorboard, tokenize = "13a";
+  std::string config;          // with_settings() reads it
+  std::string folder, preset = kAuto, log, tensorboard, tokenize = "13a";
   TokenizerOptions tokenizer;
   std::string source_tokenizer, target_tokenizer;  // existing ones
   CorpusOptions cleaning;
   bool joint = false, resume = false, cut = false, list = false, preset_given = false;
-  bool tokens_given = false, vocabulary_given = false;
+  bool tokens_given = false, vocabulary_given = false, joint_given = false;
   int64_t samples = 2;
   Machine machine;
 };
@@ -47,16 +51,25 @@ struct ValidSet {
   std::vector<std::string> sources, targets;
 };
 
-ValidSet read_valid(const Options& o, const TokenizerPair& tokenizers) {
+// From files of its own, or from what the corpus holds out.
+ValidSet read_valid(const Options& o, const TokenizerPair& tokenizers,
+                    const std::shared_ptr<const HeldOut>& held_out) {
   ValidSet valid;
-  PairReader reader(o.valid);
+  const bool own = !o.valid.source.empty();
+  CorpusFiles files = own ? o.valid : o.corpus;
+  files.alignment.clear();
+  PairReader reader(files);
   while (const std::optional<TextPair> pair = reader.next()) {
-    require(is_utf8(pair->source) && is_utf8(pair->target), o.valid.source, ": line ", pair->line,
-            " or its translation is not UTF-8");
+    if (!own && !held_out->chosen(pair->line)) continue;
+    const bool text = is_utf8(pair->source) && is_utf8(pair->target);
+    require(!own || text, files.source, ": line ", pair->line, " or its translation is not UTF-8");
+    if (!text || (!own && (pair->source.empty() || pair->target.empty()))) continue;
     valid.sources.push_back(pair->source);
     valid.targets.push_back(pair->target);
   }
-  Corpus corpus(o.valid, tokenizers, o.cleaning);
+  CorpusOptions cleaning = o.cleaning;
+  if (!own) cleaning.held_out = held_out, cleaning.part = CorpusOptions::Part::held_out;
+  Corpus corpus(files, tokenizers, cleaning);
   std::fprintf(stderr, "%s", corpus.report().text().c_str());
   valid.batches =
       batches_once(corpus, {.tokens = std::max<int64_t>(4096, o.cleaning.max_length + 1)});
@@ -136,8 +149,6 @@ ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainCo
             ": a language model, not a translator; 'heed lm train --resume' goes on with it");
     return model;
   }
-  want_no_model(o.folder);
-  want_text(o.corpus);
   std::fprintf(stderr, "learning the vocabulary (%s) ...\n", o.tokenizer.kind.c_str());
   return create_model(o.folder, config, training, learn_tokenizers(o));
 }
@@ -157,11 +168,9 @@ void choose_files(CorpusFiles& files, const std::string& tsv, const std::string&
 }
 
 // What can be said of the arguments before anything is read.
-void check_usage(Options& o, const ModelConfig& config, const TrainConfig& training,
+void check_usage(const Options& o, const ModelConfig& config, const TrainConfig& training,
                  const std::set<std::string>& model_given,
                  const std::set<std::string>& train_given) {
-  choose_files(o.corpus, o.tsv, "--");
-  choose_files(o.valid, o.valid_tsv, "--valid-");
   want(!o.corpus.source.empty(), "--source and --target (or --tsv) are required");
   want(!o.folder.empty(), "--model is required, the folder to write to");
   want(!is_language_model(config),
@@ -172,8 +181,6 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
        "--alignment is what --guided teaches; give --guided 0.1, say, or leave it out");
   want(!o.joint || o.target_tokenizer.empty(),
        "--joint has one vocabulary for both languages; --source-tokens-file names it");
-  want(o.resume || training.patience == 0 || !o.valid.source.empty(),
-       "--patience wants --valid-source and --valid-target");
   want(o.samples >= 0, "--samples wants a number of at least 0");
   want(o.cleaning.max_length > 0, "--max-length wants a number above 0");
   want(o.cleaning.max_ratio >= 1, "--max-ratio wants a number of at least 1");
@@ -199,17 +206,68 @@ void check_usage(Options& o, const ModelConfig& config, const TrainConfig& train
   });
 }
 
+// The family that flags ask for, if they do.
+std::string family_of(const Flags<ModelConfig>& flags) {
+  ModelConfig config;
+  flags.apply(config);
+  const std::set<std::string> given = flags.given();
+  if (given.contains("family")) return config.family;
+  bool recurrent = given.contains("score") && !has_attention(config);
+  fields(config, [&](const char* name, const auto&, const std::string& what) {
+    recurrent = recurrent || (given.contains(name) && what.starts_with("rnn"));
+  });
+  return recurrent ? "rnn" : "";
+}
+
+// What flags change: a preset, or what is chosen for a corpus, where they say nothing of it.
+Recipe ground_of(Options& o, const CorpusFacts& facts, const std::string& family, double minutes) {
+  Recipe r;
+  if (o.preset != kAuto) {
+    r.model = chosen_preset(o.preset, ModelKind::translator);
+    return r;
+  }
+  r = recipe_for(facts,
+                 {.device = current_arena().device(), .threads = threads(), .minutes = minutes},
+                 family);
+  if (o.tokens_given && o.tokenizer.kind != r.tokenizer.kind) r.training.sampling = 0;
+  if (!o.tokens_given) o.tokenizer.kind = r.tokenizer.kind;
+  if (!o.vocabulary_given) o.tokenizer.size = r.tokenizer.size;
+  if (!o.joint_given && o.source_tokenizer.empty() && o.target_tokenizer.empty()) o.joint = r.joint;
+  return r;
+}
+
 void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConfig>& train_flags) {
+  const auto began = std::chrono::steady_clock::now();
   if (o.list) return print_tables(ModelKind::translator);
-  ModelConfig config = chosen_preset(o.preset, ModelKind::translator);
-  model_flags.apply(config);
+  choose_files(o.corpus, o.tsv, "--");
+  choose_files(o.valid, o.valid_tsv, "--valid-");
+  ModelConfig config;
   TrainConfig training;
   train_flags.apply(training);
-  end_by_itself(training, !o.valid.source.empty() || !o.valid_tsv.empty());
-  check_usage(o, config, training, model_flags.given(), train_flags.given());
+  const auto ground = [&, minutes = training.minutes](const CorpusFacts& facts) {
+    return ground_of(o, facts, family_of(model_flags), minutes);
+  };
+  const auto configure = [&](const Recipe& recipe) {
+    config = recipe.model, training = recipe.training;
+    model_flags.apply(config), train_flags.apply(training);
+    end_by_itself(training, !o.valid.source.empty() || training.hold_out > 0);
+    check_usage(o, config, training, model_flags.given(), train_flags.given());
+  };
+  configure(ground({}));  // mistakes in the arguments are told before anything is read
   use(o.machine);
   const FolderLock lock(o.folder);
   TrainingLog log(o.log, o.tensorboard);
+  if (!o.resume) {
+    want_no_model(o.folder);
+    want_text(o.corpus);
+    Recipe recipe = ground(o.preset == kAuto ? corpus_facts(o.corpus) : CorpusFacts());
+    if (!recipe.why.empty()) std::fprintf(stderr, "%s\n", recipe.why.c_str());
+    if (o.valid.source.empty())
+      recipe.training.hold_out = hold_out_of(count_lines(o.corpus.source));
+    configure(recipe);
+    want(training.patience == 0 || !o.valid.source.empty() || training.hold_out > 0,
+         "--patience wants --valid-source and --valid-target, or --hold-out");
+  }
   ModelFolder model = model_for(o, config, training);
   if (o.resume) {
     check_resumed(model, {.preset = o.preset_given ? o.preset : "",
@@ -231,10 +289,13 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   if (o.cut) o.cleaning.surplus = CorpusOptions::Surplus::cut;
   CorpusOptions cleaning = o.cleaning;
   cleaning.sampling = training.sampling, cleaning.seed = training.seed;
+  if (training.hold_out > 0)
+    cleaning.held_out = std::make_shared<HeldOut>(o.corpus, training.hold_out);
   auto corpus = std::make_shared<Corpus>(o.corpus, model.tokenizers, cleaning);
   std::fprintf(stderr, "%s", corpus->report().text().c_str());
   std::optional<ValidSet> valid;
-  if (!o.valid.source.empty()) valid = read_valid(o, model.tokenizers);
+  if (!o.valid.source.empty() || cleaning.held_out)
+    valid = read_valid(o, model.tokenizers, cleaning.held_out);
   std::fprintf(stderr, "%s with %s attention: %.1f million parameters; vocabularies of %d and %d\n",
                model.config.family.c_str(), model.config.score.c_str(),
                double(model.params.count()) / 1e6, model.tokenizers.source->size(),
@@ -248,7 +309,8 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   const auto begun = [&] {
     if (o.resume) keep_training(o.folder, training);
   };
-  run_training(trainer, {.folder = o.folder, .log = log, .validate = look, .begun = begun});
+  run_training(trainer,
+               {.folder = o.folder, .log = log, .validate = look, .begun = begun, .since = began});
 }
 
 }  // namespace
@@ -259,10 +321,11 @@ void add_train(CLI::App& app) {
       "train",
       "train a translator from parallel text\n"
       "Examples:\n"
-      "  heed train --source a.en --target a.de --model m --valid-source v.en --valid-target v.de\n"
-      "  heed train --tsv pairs.tsv.gz --model m --preset transformer-small --minutes 30\n"
+      "  heed train --source a.en --target a.de --model m --minutes 20\n"
+      "  heed train --tsv pairs.tsv.gz --valid-tsv held-out.tsv.gz --model m\n"
       "  heed train ... --score bilinear --wiring after --tokens words --vocabulary 5000\n"
       "  heed train --source a.en --target a.de --model m --resume    go on where it stopped\n"
+      "  heed train --config run.json --model m --seed 2              settings of a file\n"
       "  heed train --list                                            scores, weights, presets\n");
   train->add_option("--source", o->corpus.source, "source sentences, one a line (plain or gzip)");
   train->add_option("--target", o->corpus.target, "their translations");
@@ -273,9 +336,11 @@ void add_train(CLI::App& app) {
   train->add_option("--valid-target", o->valid.target, "their translations");
   train->add_option("--valid-tsv", o->valid_tsv, "instead: one file, source, tab, translation");
   train->add_option("--model", o->folder, "the folder to write to");
-  CLI::Option* preset = train->add_option("--preset", o->preset,
-                                          "what flags change: rnn-small, rnn, transformer-tiny, "
-                                          "transformer-small, transformer-base");
+  CLI::Option* preset =
+      train->add_option("--preset", o->preset,
+                        "what flags change: auto (chosen for the corpus, the device and "
+                        "--minutes), rnn-small, rnn, transformer-tiny, "
+                        "transformer-small, transformer-base");
   train->add_flag("--resume", o->resume, "go on from the folder's checkpoint");
   train->add_flag("--list", o->list, "list scores, ways to weigh and presets");
   CLI::Option* tokens =
@@ -284,7 +349,8 @@ void add_train(CLI::App& app) {
       train->add_option("--vocabulary", o->tokenizer.size, "its size at most")->check(above_zero());
   train->add_option("--min-count", o->tokenizer.min_count, "rarer words become unknown")
       ->check(above_zero());
-  train->add_flag("--joint", o->joint, "one vocabulary for both languages");
+  CLI::Option* joint =
+      train->add_flag("--joint,!--no-joint", o->joint, "one vocabulary for both languages");
   train->add_option("--source-tokens-file", o->source_tokenizer,
                     "an existing vocabulary or SentencePiece model");
   train->add_option("--target-tokens-file", o->target_tokenizer, "the same for the target");
@@ -298,13 +364,15 @@ void add_train(CLI::App& app) {
   train->add_option("--log", o->log, "also write progress to this file, a JSON object a line");
   train->add_option("--tensorboard", o->tensorboard,
                     "also write progress into this folder, as TensorBoard's curves");
+  train->add_option(kConfigFlag, o->config, "a JSON file with settings: flags, without dashes");
   add_machine_flags(*train, o->machine);
   auto model_flags = std::make_shared<Flags<ModelConfig>>(*train, kModelGroup, std::nullopt,
                                                           std::set<std::string>{"reads"});
   auto train_flags = std::make_shared<Flags<TrainConfig>>(*train, kTrainingGroup, TrainConfig(),
                                                           std::set<std::string>{});
   train->callback([=] {
-    o->preset_given = preset->count() > 0;
+    o->preset_given = preset->count() > 0 && o->preset != kAuto;
+    o->joint_given = joint->count() > 0;
     // What is read from a file has the kind and the size that it has.
     const bool learnt = o->source_tokenizer.empty() && o->target_tokenizer.empty();
     o->tokens_given = tokens->count() > 0 && learnt;

@@ -13,6 +13,7 @@
 
 #include "apps/flags.h"
 #include "heed/base/check.h"
+#include "heed/training/recipe.h"
 
 namespace heed::apps {
 namespace {
@@ -113,6 +114,9 @@ void print_tables(ModelKind kind) {
   for (const std::string& name : preset_names(kind))
     line(name, flags_of(preset(name), {"family", "size", "encoder_layers", "decoder_layers",
                                        "dropout", "score"}));
+  if (kind == ModelKind::translator) line("auto", "chosen by these rules, where no flag says it:");
+  if (kind == ModelKind::translator)
+    for (const Rule& rule : recipe_rules()) line("  " + std::string(rule.what), rule.by);
   line("(otherwise)",
        flags_of(ModelConfig{}, {"weigh", "temperature", "heads", "positions", "cell",
                                 "bidirectional", "wiring", "inner", "norm", "position"}));
@@ -194,7 +198,8 @@ void check_resumed(const ModelFolder& model, const Asked& asked) {
   check_same(model.config, asked.model, names, asked.model_given);
   // Where in the corpus a run is, is counted in batches of the seed's order and pieces; and a
   // checkpoint has the mean that was asked for.
-  for (const char* name : {"seed", "batch_tokens", "sampling", "average", "average_last"})
+  for (const char* name :
+       {"seed", "batch_tokens", "sampling", "average", "average_last", "hold_out"})
     if (asked.training_given.contains(name)) fixed.insert(name);
   check_same(training_of(model.path), asked.training, fixed, asked.training_given);
   const TokenizerPair& t = model.tokenizers;
@@ -246,6 +251,7 @@ void run_training(Trainer& trainer, const TrainingRun& run) {
   Trainer::Hooks hooks;
   hooks.stop = stop_on_signal();
   hooks.begun = run.begun;
+  hooks.spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - run.since).count();
   hooks.log = [&](const Progress& p) {
     tell(p, status);
     run.log.write(p);

@@ -1,6 +1,7 @@
 // What 'heed train' and 'heed lm train' have in common: presets, folders, the run itself.
 #pragma once
 
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <optional>
@@ -84,6 +85,7 @@ struct TrainingRun {
   TrainingLog& log;
   std::function<Validation()> validate = {};  // may be empty
   std::function<void()> begun = {};           // called where nothing speaks against the run
+  std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();  // of the command
 };
 
 // From now on the first Ctrl-C, and the first SIGTERM, only ask to stop; gives what says whether

@@ -25,7 +25,7 @@ refuse() {
   expect "$@"
   most=1
   [ "$code" = 2 ] && most=2
-  lines=$(grep -cv -e '^learning the vocabulary' -e ' pairs read' err)
+  lines=$(grep -cv -e '^chosen for' -e '^learning the vocabulary' -e ' pairs read' err)
   [ "$lines" -le "$most" ] || wrong "more than $most line(s): $(cat err)"
   [ -s out ] && wrong "talk on stdout: $(cat out)"
   grep -qiE 'exception|std::|terminate|0x[0-9a-f]{6}|sanitizer' err && wrong "not for people: $(cat err)"
@@ -264,7 +264,7 @@ refuse 2 "--joint is not what m has" train $files --model m --resume --joint
 refuse 2 "--vocabulary 5 is not what m has" train $files --model m --resume --vocabulary 5
 refuse 2 "--joint has one vocabulary" train $files --model y --joint --target-tokens-file m/target.words
 refuse 2 "--alignment is what --guided teaches" train $files --model y --alignment corpus/train.align
-refuse 2 "--norm is for --family transformer; this model is of rnn" train $files --model y --norm post
+refuse 2 "--norm is for --family transformer; this model is of rnn" train $files --model y --preset rnn --norm post
 refuse 2 "--cell is for --family rnn" train $files --model y --preset transformer-tiny --cell lstm
 refuse 2 "--input-feeding is for --wiring after" train $files --model y --input-feeding
 refuse 2 "--rank is for --score bilinear, static, factorized; this model's is additive" train $files --model y --rank 4

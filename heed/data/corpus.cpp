@@ -89,6 +89,23 @@ TextStream texts(const CorpusFiles& files, Side side) {
   };
 }
 
+// ---- what is held out
+
+HeldOut::HeldOut(const CorpusFiles& files, int64_t each) : each_(each) {
+  require(each >= 2, name_of(files), ": of every ", each, " lines none can be held out");
+  PairReader reader({.source = files.source, .target = files.target, .alignment = {}});
+  const std::hash<std::string> hash;
+  while (const std::optional<TextPair> pair = reader.next())
+    if (chosen(pair->line))
+      sources_.insert(hash(pair->source)), targets_.insert(hash(pair->target));
+}
+
+bool HeldOut::leaks(const TextPair& pair) const {
+  const std::hash<std::string> hash;
+  return chosen(pair.line) || sources_.contains(hash(pair.source)) ||
+         targets_.contains(hash(pair.target));
+}
+
 // ---- the report
 
 void CleaningReport::add(Flaw flaw, int64_t line, int64_t count) {
@@ -121,6 +138,7 @@ std::string CleaningReport::text() const {
       }
       case Flaw::bad_links: return "with links that do not fit the sentences: kept without them";
       case Flaw::surplus: return "in one file more than in the other: left out, from the end";
+      case Flaw::held_out: return "held out to validate on, or the same as what is";
     }
     return {};
   };
@@ -188,6 +206,9 @@ Encoded encode(const TextPair& text, const TokenizerPair& tokenizers,
   const size_t source_words = split_words(text.source).size();
   const size_t target_words = split_words(text.target).size();
   if (source_words == 0 || target_words == 0) return flawed(Flaw::empty);
+  if (options.held_out && options.part == CorpusOptions::Part::training &&
+      options.held_out->leaks(text))
+    return flawed(Flaw::held_out);
   // A word is a piece at least: no need to encode a novel to see that it is too long.
   const auto limit = static_cast<size_t>(options.max_length);
   if (source_words > limit || target_words > limit) return flawed(Flaw::too_long);
@@ -280,6 +301,7 @@ std::string Corpus::identity() const {
   } else {
     out << " of at most " << options_.max_length << " pieces, ratio " << options_.max_ratio
         << ", in windows of " << options_.window;
+    if (options_.held_out) out << ", one of " << options_.held_out->each() << " held out";
   }
   return out.str();
 }
@@ -354,8 +376,11 @@ std::shared_ptr<const CorpusWindow> Corpus::read_window(int64_t n, Threads threa
     while (static_cast<int64_t>(block.size()) < kBlock && left > 0) {
       auto pair = reader.next();
       if (!pair) fail(name_of(files_), ": has become shorter while it was being read");
-      block.push_back(std::move(*pair));
       --left;
+      if (options_.held_out && options_.part == CorpusOptions::Part::held_out &&
+          !options_.held_out->chosen(pair->line))
+        continue;
+      block.push_back(std::move(*pair));
     }
     std::vector<Encoded> encoded(block.size());
     std::vector<std::exception_ptr> errors(block.size());

@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "heed/data/alignment.h"
@@ -60,6 +61,22 @@ enum class Side { source, target, both };
 // The sentences of one side or both, for learn_tokenizer().
 TextStream texts(const CorpusFiles& files, Side side);
 
+// Pairs of a corpus that are split off to validate on: one of every `each` lines. What is trained
+// on then has neither these lines nor any other with the same sentence on either side.
+class HeldOut {
+ public:
+  // Reads the files through once. Throws Error if `each` is less than 2.
+  HeldOut(const CorpusFiles& files, int64_t each);
+
+  bool chosen(int64_t line) const { return line % each_ == each_ / 2; }  // from 1
+  bool leaks(const TextPair& pair) const;  // chosen, or the same on one side as one that is
+  int64_t each() const { return each_; }
+
+ private:
+  int64_t each_;
+  std::unordered_set<uint64_t> sources_, targets_;  // hashes of theirs
+};
+
 // What can be wrong with a line.
 enum class Flaw {
   torn,        // no tab in a TSV file
@@ -68,9 +85,10 @@ enum class Flaw {
   too_long,    // on either side
   wild_ratio,  // one side is so much longer that it can hardly be a translation
   bad_links,   // not Pharaoh's form, or a word that is not there; the pair is kept without links
-  surplus      // lines that one file has more than the other
+  surplus,     // lines that one file has more than the other
+  held_out     // no flaw: split off to validate on, or the same as what is
 };
-inline constexpr size_t kFlaws = 7;
+inline constexpr size_t kFlaws = 8;
 
 struct CorpusOptions {
   int64_t max_length = 256;  // pieces a side; longer pairs are left out
@@ -83,6 +101,9 @@ struct CorpusOptions {
   // max_ratio is of plain pieces. One more window is in memory then.
   double sampling = 0;
   uint64_t seed = 1;
+  // Not null: the corpus is what is left to train on, or what is held out.
+  std::shared_ptr<const HeldOut> held_out = {};
+  enum class Part { training, held_out } part = Part::training;
 };
 
 // What cleaning found and did.

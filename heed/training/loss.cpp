@@ -34,20 +34,63 @@ Tensor alignment_loss(const Batch& b, const std::vector<Weights>& weights) {
   return sum(log(on) * counted);
 }
 
+// Every row twice, for two draws of dropout: all of them, then all again.
+Batch twice(const Batch& b) {
+  Batch out = b;
+  out.rows *= 2;
+  const auto again = [](auto& all, const auto& once) {
+    all.insert(all.end(), once.begin(), once.end());
+  };
+  again(out.source, b.source), again(out.target_in, b.target_in), again(out.target, b.target);
+  again(out.source_lengths, b.source_lengths), again(out.target_lengths, b.target_lengths);
+  again(out.links, b.links), again(out.lines, b.lines);
+  return out;
+}
+
+// The mean over target tokens of KL(p || q) + KL(q || p) = sum (p - q) (log p - log q), the two
+// halves of `logits` [2 B, Tt, V] being those of one token.
+Tensor divergence(const Batch& b, const Tensor& logits) {
+  const int64_t half = logits.size(0) / 2;
+  std::vector<double> counts(static_cast<size_t>(half * b.target_width));
+  double count = 0;
+  for (int64_t i = 0; i < half; ++i)
+    for (int64_t t = 0; t < b.target_lengths[static_cast<size_t>(i)]; ++t, ++count)
+      counts[static_cast<size_t>(i * b.target_width + t)] = 1;
+  for (double& c : counts) c /= std::max(count, 1.0);
+  const std::vector<Tensor> both =
+      unstack(reshape(log_softmax(logits), {2, half, b.target_width, logits.size(-1)}));
+  const Tensor &p = both[0], &q = both[1];
+  const Tensor each = sum((exp(p) - exp(q)) * (p - q), -1);  // [B, Tt]
+  return sum(each * tensor(counts, {half, b.target_width}, each.type()));
+}
+
 }  // namespace
 
 Source source_of(const Batch& b) {
   return {ids(b.source, {b.rows, b.source_width}), b.source_lengths};
 }
 
-BatchLoss batch_loss(const Model& model, const Batch& b, const LossOptions& o) {
+BatchLoss batch_loss(const Model& model, const Batch& given, const LossOptions& o) {
+  const bool draws_twice = o.rdrop > 0;
+  const Batch doubled = draws_twice ? twice(given) : Batch();
+  const Batch& b = draws_twice ? doubled : given;
   const bool guided = o.guided > 0 && !b.links.empty();
   // Teacher forcing: all steps of the target at once.
   const TeacherForced forced =
       model.forward(source_of(b), ids(b.target_in, {b.rows, b.target_width}), guided);
-  const Tensor tokens =
-      linear_cross_entropy(forced.hidden, model.output_weight(), targets(b), o.smoothing);
-  BatchLoss loss{.total = tokens, .cross_entropy = tokens.detached()};
+  BatchLoss loss;
+  if (draws_twice) {
+    // What both terms are of is held: [2 B, Tt, V].
+    const Tensor narrow = linear(forced.hidden, model.output_weight());
+    const Tensor logits = cast(narrow, wide(narrow.type()));
+    const Tensor tokens = cross_entropy(logits, targets(b), o.smoothing);
+    loss = {.total = tokens + divergence(b, logits) * (o.rdrop / 4),
+            .cross_entropy = tokens.detached()};
+  } else {
+    const Tensor tokens =
+        linear_cross_entropy(forced.hidden, model.output_weight(), targets(b), o.smoothing);
+    loss = {.total = tokens, .cross_entropy = tokens.detached()};
+  }
   for (const Prediction& p : forced.also)
     loss.total =
         loss.total + linear_cross_entropy(p.hidden, model.output_weight(), p.words, o.smoothing);

@@ -1,8 +1,10 @@
 #include "heed/training/trainer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "heed/base/check.h"
 #include "heed/models/config_json.h"
@@ -52,10 +54,13 @@ void check(const TrainConfig& c) {
             " wants a number of at least ", least, ", given ", value);
   };
   at_least("batch_tokens", c.batch_tokens, 1), at_least("accumulate", c.accumulate, 1);
-  at_least("validate_every", c.validate_every, 1), at_least("save_every", c.save_every, 0);
+  at_least("validate_every", c.validate_every, 0), at_least("save_every", c.save_every, 0);
   at_least("steps", c.steps, 0), at_least("epochs", c.epochs, 0), at_least("minutes", c.minutes, 0);
   at_least("patience", c.patience, 0), at_least("warmup", c.warmup, 0);
   at_least("clip", c.clip, 0), at_least("decay", c.decay, 0), at_least("guided", c.guided, 0);
+  at_least("rdrop", c.rdrop, 0);
+  require(c.hold_out >= 0 && c.hold_out != 1,
+          "training: hold_out wants 0 or a number of at least 2, given ", c.hold_out);
   require(c.smoothing >= 0 && c.smoothing < 1,
           "training: smoothing wants a share in [0, 1), given ", c.smoothing);
   require(c.sampling >= 0 && c.sampling <= 1, "training: sampling wants a number in [0, 1], given ",
@@ -66,8 +71,9 @@ void check(const TrainConfig& c) {
           c.average_last);
   require(c.steps > 0 || c.epochs > 0 || c.minutes > 0 || c.patience > 0,
           "training: nothing would end it; give steps, epochs, minutes or patience");
-  require(c.schedule != "cosine" || c.steps > c.warmup,
-          "training: the cosine schedule wants a number of steps beyond the warm-up's ", c.warmup);
+  require(c.schedule != "cosine" || c.steps > c.warmup || (c.steps == 0 && c.minutes > 0),
+          "training: the cosine schedule wants a number of steps beyond the warm-up's ", c.warmup,
+          ", or minutes");
 }
 
 std::string to_json(const TrainConfig& config) { return config_to_json(config); }
@@ -129,8 +135,9 @@ void Trainer::gradients(const std::vector<Batch>& now) {
     // What is drawn is a function of the seed, the update and the batch within it.
     Tape tape(config_.seed * 0x9E3779B97F4A7C15ull +
               static_cast<uint64_t>(state_.step * config_.accumulate) + i);
-    const BatchLoss loss =
-        batch_loss(model_, now[i], {.smoothing = config_.smoothing, .guided = config_.guided});
+    const BatchLoss loss = batch_loss(
+        model_, now[i],
+        {.smoothing = config_.smoothing, .guided = config_.guided, .rdrop = config_.rdrop});
     tape.backward(config_.accumulate == 1 ? loss.total
                                           : loss.total * (1 / double(config_.accumulate)));
     const int64_t at = static_cast<int64_t>(i);
@@ -154,11 +161,7 @@ void Trainer::update(Batches& batches, Window& window) {
     shape[0] = shape[0] * 131 + b.rows, shape[1] = shape[1] * 131 + b.source_width;
     shape[2] = shape[2] * 131 + b.target_width, shape[3] += b.links.empty() ? 0 : 1;
   }
-  const Schedule schedule{.kind = config_.schedule,
-                          .rate = config_.rate,
-                          .warmup = config_.warmup,
-                          .steps = config_.steps,
-                          .factor = state_.rate_factor};
+  const double rate = rate_at(schedule(), now.step);
   const bool moving = !average_.empty() && config_.average_last == 0;
   // At first the mean is of few steps: a factor that grows up to the one asked for.
   const double t = double(now.step), factor = std::min(config_.average, (1 + t) / (10 + t));
@@ -167,7 +170,7 @@ void Trainer::update(Batches& batches, Window& window) {
     // A capture that was given up leaves gradients that were never computed.
     if (losses_.device() == Device::cuda) params_.clear_gradients();
     gradients(now.batches);
-    adam_.step(rate_at(schedule, now.step), {.of = moving ? &average_ : nullptr, .factor = factor});
+    adam_.step(rate, {.of = moving ? &average_ : nullptr, .factor = factor});
   });
   state_.position = now.batches.back().after;
   state_.step = now.step;
@@ -245,10 +248,88 @@ void Trainer::forget_old() const {
 
 // ---- the loop
 
+Schedule Trainer::schedule() const {
+  const Plan& plan = state_.plan;
+  Schedule out{.kind = config_.schedule,
+               .rate = config_.rate,
+               .warmup = plan.warmup > 0 ? plan.warmup : config_.warmup,
+               .steps = config_.steps > 0 ? config_.steps : plan.steps,
+               .factor = state_.rate_factor};
+  if (out.kind == "cosine" && out.steps == 0)
+    out.kind = "constant";  // in the warm-up: not known yet
+  return out;
+}
+
+bool Trainer::validation_is_due() const {
+  if (config_.validate_every > 0) return state_.step % config_.validate_every == 0;
+  const Plan& plan = state_.plan;
+  return plan.validate_every > 0 && (state_.step - plan.since) % plan.validate_every == 0;
+}
+
 bool Trainer::reached_limit() const {
-  return (config_.steps > 0 && state_.step >= config_.steps) ||
+  const int64_t steps = schedule().steps;
+  return (steps > 0 && state_.step >= steps) ||
          (config_.epochs > 0 && state_.position.epoch >= config_.epochs) ||
-         (config_.minutes > 0 && state_.seconds >= 60 * config_.minutes);
+         (config_.minutes > 0 && state_.seconds + validation_seconds_ >= 60 * config_.minutes);
+}
+
+// ---- the plan
+
+namespace {
+constexpr int64_t kStepsToMeasure = 100;  // without a limit of time: when the first look is due
+constexpr double kShareToMeasure = 0.08;  // of the time, at most
+constexpr double kShareToValidate = 0.1;  // of the time, at most
+constexpr int64_t kValidations = 20;      // as many are enough
+constexpr double kReserve = 0.01;         // of the time, for what is slower than expected
+constexpr double kWorthAPlan = 0.03;      // a number of steps that differs by less stays
+}  // namespace
+
+// Is it time to see how fast it goes? At the end of the warm-up, whose rates do not depend on the
+// number of steps; where the warm-up would take a large share of the time, earlier.
+bool Trainer::wants_plan(const Hooks& hooks) const {
+  const Plan& plan = state_.plan;
+  const bool in_time = config_.minutes > 0 && config_.steps == 0;
+  const bool validations = config_.validate_every == 0 && looks(hooks) && plan.validate_every == 0;
+  if (!(in_time && plan.steps == 0) && !validations) return false;
+  if (updates_.step < 2) return false;
+  if (!in_time) return state_.step >= kStepsToMeasure;
+  return state_.step >= config_.warmup || state_.seconds >= kShareToMeasure * 60 * config_.minutes;
+}
+
+// Of the time that is left, at most a tenth is for validations, the rest for updates. Made again at
+// later validations where it would not come true: machines are shared.
+void Trainer::make_plan(const Hooks& hooks) {
+  Plan plan = state_.plan;
+  const int64_t measured = std::max<int64_t>(1, updates_.step - earlier_.step);
+  const double update = std::max(1e-9, (updates_.seconds - earlier_.seconds) / double(measured));
+  const double look = std::max(1e-9, validation_seconds_);
+  plan.since = state_.step;
+  if (config_.minutes == 0 || config_.steps > 0) {
+    if (config_.validate_every > 0 || plan.validate_every > 0) return;
+    const double every = look / kShareToValidate / update;
+    plan.validate_every = kStepsToMeasure * (1 + int64_t(every / kStepsToMeasure));
+    state_.plan = plan;
+    return;
+  }
+  const bool again = plan.steps > 0;
+  if (again && state_.step >= plan.steps) return;  // it has come true
+  if (!again && state_.step < config_.warmup) plan.warmup = std::max<int64_t>(1, state_.step);
+  const double left = 60 * config_.minutes * (1 - kReserve) - state_.seconds;
+  int64_t most = 1;  // validations to come, the last one among them
+  if (again && plan.validate_every > 0)
+    most = std::max<int64_t>(1, (plan.steps - state_.step) / plan.validate_every);
+  else if (looks(hooks))
+    most = std::clamp<int64_t>(int64_t(kShareToValidate * left / look), 1, kValidations);
+  const double updates = (left - double(most) * look) / update;
+  if (config_.validate_every == 0) {
+    plan.validate_every = std::max<int64_t>(1, int64_t(updates / double(most)));
+    plan.steps = state_.step + plan.validate_every * most;
+  } else {
+    plan.steps = state_.step + std::max<int64_t>(1, int64_t(updates));
+  }
+  const double before = double(state_.plan.steps - state_.step),
+               after = double(plan.steps - state_.step);
+  if (!again || std::abs(after - before) > kWorthAPlan * before) state_.plan = plan;
 }
 
 Progress Trainer::progress(const Window& w) const {
@@ -258,18 +339,13 @@ Progress Trainer::progress(const Window& w) const {
              .updates = w.updates,
              .loss = w.tokens ? w.loss / double(w.tokens) : 0,
              .words_a_second = double(w.tokens) / std::max(seconds, 1e-9),
-             .rate = rate_at({.kind = config_.schedule,
-                              .rate = config_.rate,
-                              .warmup = config_.warmup,
-                              .steps = config_.steps,
-                              .factor = state_.rate_factor},
-                             state_.step),
+             .rate = rate_at(schedule(), state_.step),
              .gradient_norm = w.updates ? w.norm / double(w.updates) : 0,
              .seconds = state_.seconds};
   const auto sooner = [&](double left) { p.left = std::min(p.left.value_or(left), left); };
   if (config_.minutes > 0) sooner(60 * config_.minutes - state_.seconds);
-  if (config_.steps > 0 && state_.step > 0)
-    sooner(state_.seconds / double(state_.step) * double(config_.steps - state_.step));
+  if (const int64_t steps = schedule().steps; steps > 0 && state_.step > 0)
+    sooner(state_.seconds / double(state_.step) * double(steps - state_.step));
   return p;
 }
 
@@ -292,8 +368,19 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   Window window{.since = Clock::now()};
   auto last = Clock::now(), saved = last;
   bool unsaved = false;
+  double save_seconds = 0;
   const bool means = config_.average_last > 0;
+  state_.seconds += hooks.spent;
+  updates_ = earlier_ = later_ = {};
   constexpr double kSecondsALine = 5, kSecondsACheckpoint = 30;
+  // All time counts.
+  const auto count_time = [&] {
+    const auto now = Clock::now();
+    const double seconds = std::chrono::duration<double>(now - last).count();
+    state_.seconds += seconds;
+    last = now;
+    return seconds;
+  };
   const auto save_is_due = [&] {
     return config_.save_every > 0 ? state_.step % config_.save_every == 0
                                   : seconds_since(saved) >= kSecondsACheckpoint;
@@ -304,8 +391,9 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     // Nothing says which is best: the last, or the mean over the last validations, made there.
     if (!hooks.validate && (!means || state_.validated == state_.step)) keep();
     save();
-    saved = last = Clock::now(), unsaved = false;
-    window.since += last - from;  // it does not count as training
+    save_seconds = count_time();
+    saved = Clock::now(), unsaved = false;
+    window.since += saved - from;  // it does not count as training
   };
   const auto tell = [&](Progress p) {
     if (hooks.log) hooks.log(p);
@@ -313,21 +401,30 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   };
   const auto look = [&] {
     flush_report(window);
+    count_time();
+    const double before = state_.seconds;
     Progress p = progress(window);
     validate(hooks, p);
+    count_time();
+    p.seconds = state_.seconds;
     tell(p);
     unsaved = true;
+    validation_seconds_ = state_.seconds - before + save_seconds;
+    make_plan(hooks);
+    earlier_ = later_ = updates_;
     // Beside a model that was kept lies the checkpoint to go on from.
     if (p.best || means || save_is_due()) save_now();
-    window.since = last = Clock::now();  // nor does validation
+    window.since = Clock::now();  // nor does validation
   };
   while (!reached_limit() && !out_of_patience()) {
     update(batches, window);
     unsaved = true;
-    state_.seconds += seconds_since(last);
-    last = Clock::now();
+    ++updates_.step;
+    updates_.seconds += count_time();
+    if (state_.plan.steps == 0 && std::has_single_bit(uint64_t(updates_.step)))
+      earlier_ = std::exchange(later_, updates_);
     // Without sentences to validate on there is something to do only for a mean.
-    if (state_.step % config_.validate_every == 0 && (hooks.validate || means))
+    if (wants_plan(hooks) || (validation_is_due() && looks(hooks)))
       look();
     else if (save_is_due())
       save_now();
@@ -399,6 +496,8 @@ void Trainer::save() const {
       {"validated", state_.validated},
       {"recent", state_.recent},
       {"rate_factor", state_.rate_factor},
+      {"plan",
+       {state_.plan.steps, state_.plan.warmup, state_.plan.validate_every, state_.plan.since}},
       {"examples", identity_},
       {"seconds", state_.seconds}};
   save_tensors(checkpoint_tensors(), checkpoint_path(), {{"state", state.dump()}});
@@ -438,6 +537,11 @@ bool Trainer::resume() {
     if (state.contains("recent"))
       for (const nlohmann::json& step : state.at("recent")) state_.recent.push_back(whole(step));
     state_.rate_factor = state.at("rate_factor");
+    state_.plan = {};
+    if (state.contains("plan")) {
+      const nlohmann::json& plan = state.at("plan");
+      state_.plan = {whole(plan.at(0)), whole(plan.at(1)), whole(plan.at(2)), whole(plan.at(3))};
+    }
     state_.seconds = state.at("seconds");
   } catch (const nlohmann::json::exception&) {
     fail(checkpoint_path().string(), ": its state is not one that this version writes");

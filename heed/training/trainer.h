@@ -42,9 +42,11 @@ struct TrainConfig {
   double average = 0.999;
   int64_t average_last = 0;
   double guided = 0;
+  double rdrop = 0;
+  int64_t hold_out = 0;  // for the Corpus, as sampling
   int64_t steps = 0, epochs = 0;
   double minutes = 0;
-  int64_t validate_every = 500;
+  int64_t validate_every = 0;
   int64_t save_every = 0;
   std::string stop_on = "bleu";
   int64_t patience = 0;
@@ -74,10 +76,17 @@ void fields(Config& c, F&& f) {
     "instead: the plain mean of the parameters at the last so many validations; 0: the exponential "
     "one");
   f("guided", c.guided, "weight of the alignment's loss, where an alignment is given");
+  f("rdrop", c.rdrop,
+    "R-Drop: every sentence is read with two draws of dropout, and their distributions are pulled "
+    "together with this weight (5, say); twice the work a step; 0: one draw");
+  f("hold_out", c.hold_out,
+    "without sentences to validate on, one of so many lines is held out for it; 0: none");
   f("steps", c.steps, "updates at most; 0: no limit");
   f("epochs", c.epochs, "times through the corpus at most; 0: no limit");
-  f("minutes", c.minutes, "time at most; 0: no limit");
-  f("validate_every", c.validate_every, "updates between validations");
+  f("minutes", c.minutes,
+    "time at most, all of it counted; without --steps a cosine schedule ends then; 0: no limit");
+  f("validate_every", c.validate_every,
+    "updates between validations; 0: the first one early, and all within a tenth of the time");
   f("save_every", c.save_every, "updates between checkpoints; 0: half a minute");
   f("stop_on", c.stop_on, "what says which model is best: bleu or loss");
   f("patience", c.patience, "validations without a better model before it stops; 0: never");
@@ -103,7 +112,7 @@ struct Progress {
   double loss = 0;            // nats a token since the last line, smoothing included
   double words_a_second = 0;  // tokens of the target, padding not counted
   double rate = 0, gradient_norm = 0;
-  double seconds = 0;               // of training, over all parts of a run
+  double seconds = 0;               // over all parts of a run
   std::optional<double> left = {};  // seconds until the nearest limit
   std::optional<Validation> validation = {};
   bool best = false;
@@ -117,6 +126,7 @@ class Trainer {
     std::function<void(const Progress&)> log;
     std::function<bool()> stop;        // a signal came: save and leave
     std::function<void()> begun = {};  // nothing speaks against the run
+    double spent = 0;                  // seconds that this part of the run took before run()
   };
   enum class End { limit, patience, stopped };
 
@@ -132,6 +142,12 @@ class Trainer {
   int64_t steps() const { return state_.step; }
 
  private:
+  // What follows from the time that is given and from how fast it goes; 0: as configured, or not
+  // known yet. A checkpoint has it, so that what is resumed goes on by it.
+  struct Plan {
+    int64_t steps = 0, warmup = 0;
+    int64_t validate_every = 0, since = 0;  // counted from that step on
+  };
   // All that a checkpoint holds beside tensors.
   struct RunState {
     int64_t step = 0;
@@ -142,6 +158,12 @@ class Trainer {
     int64_t validated = 0;             // the step that was last looked at
     std::vector<int64_t> recent = {};  // steps whose parameters are kept for the plain mean
     double rate_factor = 1;
+    double seconds = 0;  // all of it: training, validation, writing, and what came before
+    Plan plan = {};
+  };
+  // A moment of the run, and the seconds that updates took until then.
+  struct Mark {
+    int64_t step = 0;
     double seconds = 0;
   };
   struct Window {  // since the last line
@@ -166,6 +188,11 @@ class Trainer {
   TensorsByName checkpoint_tensors() const;
   void save() const;
   void keep() const;
+  Schedule schedule() const;
+  bool looks(const Hooks& hooks) const { return hooks.validate || config_.average_last > 0; }
+  bool validation_is_due() const;
+  bool wants_plan(const Hooks& hooks) const;
+  void make_plan(const Hooks& hooks);
   bool reached_limit() const;
   bool out_of_patience() const;
   Progress progress(const Window& window) const;
@@ -189,6 +216,9 @@ class Trainer {
   Tensor losses_;  // of the batches of an update, by token
   std::optional<Update> under_way_;
   RunState state_;
+  Mark updates_;                   // now, within this part of the run
+  Mark earlier_, later_;           // where measuring may begin: the first updates are slow
+  double validation_seconds_ = 0;  // that one takes, with what is written after it
 };
 
 // While it lives, the parameters are the averaged ones.

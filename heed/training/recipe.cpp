@@ -1,0 +1,149 @@
+#include "heed/training/recipe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "heed/base/unicode.h"
+#include "heed/base/words.h"
+
+namespace heed {
+namespace {
+
+// Tokens a second of transformer-tiny in training: what a device is expected to do. Only orders of
+// magnitude matter: which model is worth its time.
+constexpr double kTokensAThread = 5e3, kTokensAGpu = 2e6;
+// How long a run may take where nobody says.
+constexpr double kMinutes = 60;
+// Target tokens of subwords for a word.
+constexpr double kTokensAWord = 1.25;
+
+// From small to large: the tokens that a corpus must have for a model to be worth it, and what a
+// token costs beside one of transformer-tiny. A GPU is hardly busy with a small model.
+struct Rung {
+  const char* preset;
+  double tokens, cost, cost_on_gpu, rate;
+};
+constexpr Rung kLadder[] = {{"transformer-tiny", 0, 1, 1, 3e-3},
+                            {"transformer-small", 8e5, 3.3, 1.5, 2e-3},
+                            {"transformer-base", 2e7, 20, 8, 1e-3}};
+constexpr Rung kRecurrent = {"rnn", 0, 2, 2, 2e-3};
+// Passes through the corpus that a larger model needs to be better than a smaller one.
+constexpr double kPasses = 15;
+
+std::string shortened(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text,
+                x >= 1e6   ? "%.1f million"
+                : x >= 1e4 ? "%.0f,000"
+                           : "%.0f",
+                x >= 1e6   ? x / 1e6
+                : x >= 1e4 ? x / 1e3
+                           : x);
+  return text;
+}
+
+}  // namespace
+
+CorpusFacts corpus_facts(const CorpusFiles& files) {
+  CorpusFacts facts;
+  PairReader reader({.source = files.source, .target = files.target, .alignment = {}});
+  std::map<char32_t, double> counts[2];
+  double all[2] = {};
+  while (const std::optional<TextPair> pair = reader.next()) {
+    const std::string* const sides[] = {&pair->source, &pair->target};
+    if (!is_utf8(pair->source) || !is_utf8(pair->target)) continue;
+    ++facts.pairs;
+    facts.source_words += std::ssize(split_words(pair->source));
+    facts.target_words += std::ssize(split_words(pair->target));
+    for (int side = 0; side < 2; ++side)
+      for (const char32_t c : decode_utf8(*sides[side]))
+        if (!is_white_space(c) && !is_punctuation(c) && !is_number(c))
+          ++counts[side][c], ++all[side];
+  }
+  for (const auto& [c, count] : counts[0])
+    if (const auto other = counts[1].find(c); other != counts[1].end())
+      facts.shared_characters += std::min(count / all[0], other->second / all[1]);
+  return facts;
+}
+
+int64_t hold_out_of(int64_t pairs) {
+  return pairs >= 2000 ? std::max<int64_t>(40, pairs / 1000) : 0;
+}
+
+Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::string& family) {
+  Recipe r;
+  const bool gpu = budget.device == Device::cuda;
+  const double minutes = budget.minutes > 0 ? budget.minutes : kMinutes;
+  const double tokens = std::max(1.0, kTokensAWord * double(facts.target_words));  // a pass
+  const double speed = gpu ? kTokensAGpu : kTokensAThread * budget.threads;
+  const auto passes = [&](const Rung& rung) {
+    return 60 * minutes * speed / (gpu ? rung.cost_on_gpu : rung.cost) / tokens;
+  };
+  const Rung* rung = family == "rnn" ? &kRecurrent : &kLadder[0];
+  for (const Rung& larger : kLadder)
+    if (family != "rnn" && tokens >= larger.tokens && passes(larger) >= kPasses) rung = &larger;
+  const double expected = passes(*rung);
+
+  r.preset = rung->preset;
+  r.model = preset(rung->preset);
+  // What is seen often is learnt by heart, unless much is dropped.
+  r.model.dropout = tokens >= 2e7 ? 0.1 : expected < 6 ? 0.1 : expected < 60 ? 0.2 : 0.3;
+  r.tokenizer.kind = "bpe";
+  // 8,000 for half a million words, 32,000 for a hundred million.
+  const double words = double(facts.source_words + facts.target_words) / 2;
+  r.tokenizer.size = std::clamp<int64_t>(
+      500 * std::llround(8000 * std::pow(words / 5e5, 0.25) / 500), 1000, 32000);
+  r.joint = facts.shared_characters >= 0.5;
+
+  TrainConfig& t = r.training;
+  t.batch_tokens = gpu ? 4096 : 2048;
+  const double steps = expected * tokens / double(t.batch_tokens);
+  t.rate = rung->rate;
+  t.warmup = std::clamp<int64_t>(std::llround(steps / 12 / 50) * 50, 100, gpu ? 2000 : 1000);
+  t.minutes = budget.minutes;
+  t.schedule = budget.minutes > 0 ? "cosine" : "inverse_sqrt";
+  t.average = steps >= 2e4 ? 0.9998 : steps >= 2e3 ? 0.999 : 0.99;
+  // Two draws cost twice: where there is time to see everything often.
+  if (expected >= 150) t.rdrop = 5;
+  if (expected >= 60) t.sampling = 0.05;
+
+  char text[512];
+  std::snprintf(
+      text, sizeof text,
+      "chosen for %s pairs of about %.0f words%s on %s: %s with dropout %g, %s bpe vocabulary of "
+      "%lld, rate %g%s%s",
+      shortened(double(facts.pairs)).c_str(),
+      double(facts.target_words) / double(std::max<int64_t>(1, facts.pairs)),
+      budget.minutes > 0 ? (", " + std::to_string(std::lround(expected)) + " passes in " +
+                            shortened(budget.minutes) + " minutes")
+                               .c_str()
+                         : "",
+      gpu ? "a GPU" : (std::to_string(budget.threads) + " threads").c_str(), r.preset.c_str(),
+      r.model.dropout, r.joint ? "one" : "a", static_cast<long long>(r.tokenizer.size), t.rate,
+      t.rdrop > 0 ? ", R-Drop" : "", t.sampling > 0 ? ", sampled subwords" : "");
+  r.why = text;
+  return r;
+}
+
+std::vector<Rule> recipe_rules() {
+  return {
+      {"model",
+       "rnn for --family rnn, else transformer-tiny; from 0.8 million target tokens on "
+       "transformer-small, from 20 "
+       "million on transformer-base, where the time is enough for 15 passes"},
+      {"dropout", "0.1 for fewer than 6 passes or 20 million tokens, 0.2 for fewer than 60, 0.3"},
+      {"vocabulary",
+       "bpe of 8,000 for half a million words, growing with their fourth root; one "
+       "for both sides where half of the characters are shared"},
+      {"batch", "2,048 tokens on a CPU, 4,096 on a GPU"},
+      {"rate",
+       "3e-3, 2e-3, 1e-3 by model, warm-up a twelfth of the steps; with --minutes a cosine "
+       "down to 0 at their end"},
+      {"regularization", "from 60 passes on sampled subwords, from 150 on R-Drop"},
+      {"validation", "without files, one of 40 to 1,000 lines is held out, of at least 2,000"},
+  };
+}
+
+}  // namespace heed

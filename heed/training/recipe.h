@@ -1,0 +1,56 @@
+// What 'heed train' chooses where nothing is said: model, vocabulary and training follow from the
+// corpus, the device and the time, by the rules of recipe.cpp (docs/decisions/recipe.md). The same
+// corpus, device, number of threads and minutes always give the same choice: nothing is measured.
+//
+// Threads: all functions may be called from any number at once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "heed/data/corpus.h"
+#include "heed/models/config.h"
+#include "heed/tensor/device.h"
+#include "heed/training/trainer.h"
+
+namespace heed {
+
+// What a recipe wants to know of a corpus.
+struct CorpusFacts {
+  int64_t pairs = 0;
+  int64_t source_words = 0, target_words = 0;  // between white space
+  // Of the characters of both sides, the share that the two have in common: the sum over characters
+  // of the lesser of their frequencies. About 0.9 for two languages of one alphabet, 0.2 for two.
+  double shared_characters = 0;
+};
+// Reads the files through once; lines that are not UTF-8 are passed over.
+CorpusFacts corpus_facts(const CorpusFiles& files);
+
+struct Budget {
+  Device device = Device::cpu;
+  int threads = 1;
+  double minutes = 0;  // 0: as long as it gets better
+};
+
+struct Recipe {
+  std::string preset;  // the model is this one, with another dropout
+  ModelConfig model;
+  TrainConfig training;
+  TokenizerOptions tokenizer;
+  bool joint = false;
+  std::string why;  // a line for people: what was chosen, and from what
+};
+// `family` is that of the model, if it is given; else a Transformer.
+Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::string& family = "");
+
+// Where there are no files to validate on, one of so many lines is held out; 0: too few for it.
+int64_t hold_out_of(int64_t pairs);
+
+// The rules, a line each: what, and by what.
+struct Rule {
+  const char *what, *by;
+};
+std::vector<Rule> recipe_rules();
+
+}  // namespace heed

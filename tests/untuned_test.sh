@@ -1,0 +1,70 @@
+#!/bin/sh
+# heed train without tuning: nothing but files and minutes; settings from a file. $1: the program,
+# $2: the grammar that writes a corpus, $3: its words.
+set -u
+heed=$1
+failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+wrong() { echo "$*"; failed=1; }
+"$2" corpus 2500 1 "$3" >/dev/null || exit 1
+files="--source corpus/train.en --target corpus/train.fr"
+
+# A tenth of a minute, all of it counted.
+begin=$(date +%s)
+"$heed" train $files --model m --minutes 0.15 --log log.json >out 2>err || wrong "train: $(cat err)"
+seconds=$(($(date +%s) - begin))
+[ "$seconds" -le 11 ] || wrong "9 seconds took $seconds"
+[ -s out ] && wrong "train talks on stdout"
+grep -q '^chosen for 2500 pairs' err || wrong "train does not say what it chose: $(cat err)"
+grep -q 'held out to validate on' err || wrong "nothing is held out: $(cat err)"
+grep -q 'BLEU' err || wrong "no validation: $(cat err)"
+python3 - <<'END' || wrong "log.json: $(cat log.json)"
+import json
+lines = [json.loads(l) for l in open("log.json")]
+first = next(l for l in lines if "valid_loss" in l)
+assert first["seconds"] < 4, first
+assert 0 <= lines[-1]["rate"] < 1e-5 and "valid_loss" in lines[-1], lines[-1]  # annealed
+config = json.load(open("m/config.json"))
+assert config["model"]["family"] == "transformer" and config["training"]["schedule"] == "cosine"
+assert config["training"]["hold_out"] == 40
+END
+echo 'the cat sleeps .' | "$heed" translate --model m >out 2>err || wrong "translate: $(cat err)"
+[ "$(wc -l <out)" = 1 ] || wrong "translate: $(cat out)"
+"$heed" train --list | grep -q 'transformer-tiny; from' || wrong "train --list has no rules"
+
+# Flags that are only for an rnn choose one.
+"$heed" train $files --model r --wiring after --steps 1 2>err || wrong "--wiring after: $(cat err)"
+grep -q ': rnn with' err || wrong "--wiring after chose no rnn: $(cat err)"
+
+# ---- --config
+echo '{"preset": "rnn-small", "batch_tokens": 400, "tokens": "words", "steps": 2, "bidirectional": false}' >run.json
+"$heed" train $files --config run.json --model c --size 24 --steps 3 2>err || wrong "--config: $(cat err)"
+python3 - <<'END' || wrong "--config: $(cat c/config.json)"
+import json
+c = json.load(open("c/config.json"))
+assert c["model"]["size"] == 24 and c["model"]["bidirectional"] is False, c
+assert c["training"]["batch_tokens"] == 400 and c["training"]["steps"] == 3, c  # flags come first
+END
+# A model's own file: another like it.
+"$heed" train $files --config c/config.json --tokens words --model d 2>err || wrong "--config config.json: $(cat err)"
+cmp -s c/model.safetensors d/model.safetensors || wrong "--config config.json: another model"
+refuse() {
+  code=$1 words=$2
+  shift 2
+  "$heed" "$@" >out 2>err
+  got=$?
+  [ "$got" = "$code" ] || wrong "heed $*: exit code $got, wanted $code: $(cat err)"
+  grep -qF -- "$words" err || wrong "heed $*: no '$words' in: $(cat err)"
+}
+echo '{"batch_tokns": 400}' >bad.json
+refuse 2 "unknown key 'batch_tokns'; did you mean 'batch-tokens'" train $files --config bad.json --model e
+echo '{"steps": [1]}' >bad.json
+refuse 2 "'steps' cannot be [1]" train $files --config bad.json --model e
+echo 'steps' >bad.json
+refuse 2 "not a JSON object" train $files --config bad.json --model e
+refuse 2 "nosuch.json" train $files --config nosuch.json --model e
+refuse 2 "hold_out wants 0 or a number of at least 2" train $files --model e --hold-out 1
+[ -e e ] && wrong "a mistake left a folder"
+exit $failed
