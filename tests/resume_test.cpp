@@ -7,10 +7,11 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <set>
 #include <thread>
 
 #include "heed/base/parallel.h"
-#include "heed/models/tensor_file.h"
+#include "heed/files/checksum.h"
 #include "tests/toy_run.h"
 
 namespace heed {
@@ -40,27 +41,14 @@ Trainer::Hooks eventful_hooks(const ToyRun& run) {
   return hooks;
 }
 
-// The tensors of the checkpoint; its state holds seconds, which differ.
-std::map<std::string, std::vector<double>> checkpoint_of(const ToyRun& run) {
-  TensorsByName tensors;
-  std::vector<std::string> kinds{"parameter.", "adam_m.", "adam_v."};
-  if (run.config.average_last == 0) kinds.push_back("average.");
-  for (const Parameter& p : run.params.all())
-    for (const std::string& kind : kinds) tensors.emplace(kind + p.name, empty_like(p.value));
-  load_tensors(tensors, run.folder / "checkpoint" / "last.safetensors");
-  std::map<std::string, std::vector<double>> out;
-  for (const auto& [name, x] : tensors) out[name] = x.values();
-  return out;
-}
-
 void expect_the_same_bytes_when_stopped(const ModelConfig& model, const TrainConfig& config,
                                         double sampling = 0) {
   const Folder data, whole;
   const auto corpus = toy_corpus(data, {.sentences = 60, .sampling = sampling});
   const ToyRun never = begin(corpus, model, config, whole.path());
   EXPECT_EQ(never.trainer->run(eventful_hooks(never)), Trainer::End::limit);
-  const std::string wanted = read(whole / "model.safetensors");
-  const auto wanted_state = checkpoint_of(never);
+  const std::string wanted = read(whole / "model.safetensors"),
+                    wanted_state = read(whole / "checkpoint/last.safetensors");
   // At steps that validate (7, 14), that save (3, 6), that do both or neither, and at the last.
   std::vector<std::vector<int64_t>> stops{{1, 14, 40, 41}};
   if (!kSlow) stops.insert(stops.end(), {{7}, {2, 3, 6}, {15, 21, 28}, {41}});
@@ -73,7 +61,8 @@ void expect_the_same_bytes_when_stopped(const ModelConfig& model, const TrainCon
       Trainer::Hooks hooks = eventful_hooks(run);
       hooks.stop = [&] { return parts < at.size() && run.trainer->steps() == at[parts]; };
       if (run.trainer->run(hooks) == Trainer::End::limit) {
-        EXPECT_TRUE(checkpoint_of(run) == wanted_state) << "stopped first at " << at[0];
+        EXPECT_TRUE(read(folder / "checkpoint/last.safetensors") == wanted_state)
+            << "stopped first at " << at[0];
         break;
       }
       ASSERT_LT(++parts, 10u);
@@ -81,6 +70,57 @@ void expect_the_same_bytes_when_stopped(const ModelConfig& model, const TrainCon
     EXPECT_EQ(parts, at.size());
     EXPECT_TRUE(read(folder / "model.safetensors") == wanted) << "stopped first at " << at[0];
   }
+}
+
+TEST(Trainer, TwoEqualRunsHaveEqualCheckpoints) {
+  const Folder data, first, second;
+  const auto corpus = toy_corpus(data, {.sentences = 60});
+  for (const Folder* folder : {&first, &second}) {
+    const ToyRun run = begin(corpus, with_dropout(toy_rnn()), eventful(3), folder->path());
+    run.trainer->run(eventful_hooks(run));
+  }
+  const auto names = [](const Folder& folder) {
+    std::set<std::string> out;
+    for (const auto& entry : std::filesystem::directory_iterator(folder / "checkpoint"))
+      out.insert(entry.path().filename().string());
+    return out;
+  };
+  EXPECT_EQ(names(first),
+            (std::set<std::string>{"last.safetensors", "seconds.json", "step-28.safetensors",
+                                   "step-35.safetensors", "step-41.safetensors"}));
+  EXPECT_EQ(names(first), names(second));
+  for (const std::string& name : names(first)) {
+    if (name == "seconds.json") continue;
+    EXPECT_TRUE(read(first / "checkpoint/" + name) == read(second / "checkpoint/" + name)) << name;
+  }
+}
+
+TEST(Trainer, TheSecondsOfARunAreKeptBesideItsCheckpointAndMayBeLost) {
+  const Folder data, folder;
+  const auto corpus = toy_corpus(data, {.sentences = 60});
+  TrainConfig config = eventful();
+  config.steps = 5;
+  begin(corpus, toy_rnn(), config, folder.path()).trainer->run({});
+  const std::string file =
+      folder.put("checkpoint/seconds.json", with_own_checksum("{\n \"seconds\": 1000.0\n}"));
+  config.steps = 6;
+  const auto seconds = [&] {
+    const ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
+    EXPECT_TRUE(run.trainer->resume());
+    double last = -1;
+    Trainer::Hooks hooks;
+    hooks.validate = [] { return Validation{}; };
+    hooks.log = [&](const Progress& p) { last = p.seconds; };
+    run.trainer->run(hooks);
+    ++config.steps;
+    return last;
+  };
+  EXPECT_GE(seconds(), 1000);
+  EXPECT_GE(seconds(), 1000);
+  std::filesystem::remove(file);
+  EXPECT_LT(seconds(), 1000);
+  folder.put("checkpoint/seconds.json", with_own_checksum("{\n \"seconds\": \"many\"\n}"));
+  EXPECT_TRUE(has(message([&] { seconds(); }), "seconds.json: has no seconds of a training"));
 }
 
 TEST(Trainer, StoppedAndResumedEndsWithTheSameBytes) {
@@ -166,6 +206,8 @@ void expect_the_same_bytes_when_killed(int64_t average_last) {
   ASSERT_EQ(wait_for(start_child(scratch, killed, steps, average_last)), 0);
   EXPECT_FALSE(read(whole / "model.safetensors").empty());
   EXPECT_TRUE(read(whole / "model.safetensors") == read(killed / "model.safetensors"));
+  const std::string last = "checkpoint/last.safetensors";
+  EXPECT_TRUE(read(whole / last) == read(killed / last));
 }
 
 TEST(Trainer, KilledAtAnyMomentAndResumedEndsWithTheSameBytes) {

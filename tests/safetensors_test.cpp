@@ -257,6 +257,44 @@ TEST(Safetensors, OverwritesTheFileItIsReadFrom) {
   EXPECT_EQ(text_of(file.at("a").bytes), text_of(known_tensors()[0].bytes));
 }
 
+// The digits are those of a program of a few lines that follows docs/formats.md alone.
+TEST(Safetensors, WritesItsChecksumWhereTheMetadataHasOne) {
+  const Folder folder;
+  write_safetensors(folder / "m", known_tensors(), {{"format", "pt"}, {kChecksumEntry, "any"}});
+  const std::string file = read(folder / "m");
+  EXPECT_TRUE(
+      has(file, R"({"__metadata__":{"format":"pt","heed.checksum":"628d28a1ed3dadbc"},"b":)"));
+  EXPECT_EQ(complaint(file, {.want_checksum = true}), "");
+  // Read and written again, it is the same.
+  const SafetensorsFile opened = SafetensorsFile::open(folder / "m");
+  write_safetensors(folder / "m", opened.entries(), opened.metadata());
+  EXPECT_EQ(read(folder / "m"), file);
+}
+
+TEST(Safetensors, FindsEveryBitThatIsNotAsItWasWritten) {
+  const Folder folder;
+  write_safetensors(folder / "m", known_tensors(), {{kChecksumEntry, ""}});
+  const std::string file = read(folder / "m");
+  for (std::size_t bit = 0; bit < 8 * file.size(); ++bit) {
+    std::string damaged = file;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    EXPECT_NE(complaint(damaged, {.want_checksum = true}), "") << "byte " << bit / 8;
+  }
+  std::string other = file;
+  other.back() ^= 1;
+  EXPECT_TRUE(has(complaint(other), "m: damaged, or changed by another tool")) << "if it has one";
+  // Another tool may write the header anew, with spaces in it.
+  other = file;
+  other.replace(other.find("\"heed.checksum\":"), 16, "\"heed.checksum\": ");
+  ++other[0];  // the header's length
+  EXPECT_TRUE(has(complaint(other), "does not stand where heed writes it")) << complaint(other);
+}
+
+TEST(Safetensors, ReadsFilesWithoutAChecksumUnlessOneIsWanted) {
+  EXPECT_EQ(complaint(known_file()), "");
+  EXPECT_TRUE(has(complaint(known_file(), {.want_checksum = true}), "m: has no checksum"));
+}
+
 TEST(Safetensors, NamesTheNearestTensorWhenOneIsMissing) {
   const Folder folder;
   write_safetensors(folder / "m", std::vector<TensorEntry>{{"weight", StoredDtype::U8, {0}, {}}});

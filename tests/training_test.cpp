@@ -371,7 +371,7 @@ TEST(Trainer, KeepsThePlainMeanOfTheLastValidations) {
   std::set<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "checkpoint"))
     files.insert(entry.path().filename().string());
-  EXPECT_EQ(files, (std::set<std::string>{"last.safetensors", "step-4.safetensors",
+  EXPECT_EQ(files, (std::set<std::string>{"last.safetensors", "seconds.json", "step-4.safetensors",
                                           "step-6.safetensors", "step-7.safetensors"}));
 }
 

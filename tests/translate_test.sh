@@ -69,6 +69,7 @@ grep -q '^12 valid/bleu$' got || wrong "--tensorboard: $(cat got)"
 # Stopped and resumed: the same bytes.
 train --model half --steps 12 --validate-every 6 --valid-source v.en --valid-target v.fr 2>/dev/null
 same m/model.safetensors half/model.safetensors "the same twice"
+same m/checkpoint/last.safetensors half/checkpoint/last.safetensors "the same twice"
 train --model part --steps 5 --validate-every 6 --save-every 5 --valid-source v.en --valid-target v.fr \
   --tensorboard twice 2>err ||
   wrong "train: $(cat err)"
@@ -90,7 +91,7 @@ refuse 1 "no checkpoint to go on from" train --source corpus/train.en --target c
 refuse 1 "no checkpoint to go on from" train --source corpus/train.en --target corpus/train.fr --model lost
 # The plain mean.
 train --model mean --steps 12 --validate-every 3 --average-last 3 2>err || wrong "--average-last: $(cat err)"
-[ "$(ls mean/checkpoint | tr '\n' ' ')" = "last.safetensors step-12.safetensors step-6.safetensors step-9.safetensors " ] ||
+[ "$(ls mean/checkpoint | tr '\n' ' ')" = "last.safetensors seconds.json step-12.safetensors step-6.safetensors step-9.safetensors " ] ||
   wrong "--average-last: $(ls mean/checkpoint)"
 # Ctrl-C saves and leaves.
 "$heed" train --source corpus/train.en --target corpus/train.fr --tokens words --size 24 --model asked \
@@ -312,8 +313,14 @@ refuse 1 "layer 7" translate --model m --input text --alignment pharaoh --layer 
 rm asked/model.safetensors
 refuse 1 "model.safetensors: not there yet" translate --model asked --input text
 cp -r m other
-sed -i 's/"heed": 1/"heed": 9/' other/config.json
+sed -i 's/"heed": 2/"heed": 9/' other/config.json
 refuse 1 "format 9" translate --model other --input text
+rm other/config.json
+mkdir other/config.json
+refuse 1 "other/config.json: cannot be read: Is a directory" translate --model other --input text
+rmdir other/config.json
+sed 's/"seed": 1/"seed": 2/' m/config.json >other/config.json
+refuse 1 "other/config.json: damaged, or changed by hand" translate --model other --input text
 head -c 2000 m/model.safetensors >other/model.safetensors
 cp m/config.json other/config.json
 refuse 1 "other/model.safetensors: " translate --model other --input text
@@ -356,18 +363,26 @@ printf '\n\n' >no.en
 printf 'le\n\n' >no.fr
 expect 0 "" align --model m --source no.en --target no.fr --scores
 [ "$(tr '\t\n' '_,' <out)" = "_-inf,_0.000000," ] || wrong "align of empty lines: $(cat out)"
-# A model whose numbers are none.
+# A model whose numbers are none, of format 1, where no checksum tells it.
 cp -r m nan
-python3 -c 'import struct
-b = open("nan/model.safetensors", "rb").read()
+cat >fill.py <<'END'
+import json, struct, sys
+config = json.load(open("nan/config.json"))
+config["heed"] = 1
+config.pop("checksum", None)
+json.dump(config, open("nan/config.json", "w"))
+b = open("m/model.safetensors", "rb").read()
 n = 8 + struct.unpack("<Q", b[:8])[0]
-open("nan/model.safetensors", "wb").write(b[:n] + b"\0\0\xc0\x7f" * ((len(b) - n) // 4))'
+header = json.loads(b[8:n])
+del header["__metadata__"]
+header = json.dumps(header).encode()
+open("nan/model.safetensors", "wb").write(
+    struct.pack("<Q", len(header)) + header + bytes.fromhex(sys.argv[1]) * ((len(b) - n) // 4))
+END
+python3 fill.py 0000c07f
 refuse 1 "numbers that are none" translate --model nan --input text
 refuse 1 "numbers that are none" translate --model nan --input text --sample
-python3 -c 'import struct
-b = open("nan/model.safetensors", "rb").read()
-n = 8 + struct.unpack("<Q", b[:8])[0]
-open("nan/model.safetensors", "wb").write(b[:n] + b"\xff\xff\x7f\x7f" * ((len(b) - n) // 4))'
+python3 fill.py ffff7f7f
 refuse 1 "its parameters are broken" translate --model nan --input text
 # A disk that is full: nothing can be written to standard output, or files end after 20 blocks.
 if [ -c /dev/full ]; then
@@ -380,6 +395,8 @@ grep -q 'full/.*File too large' err || wrong "a full disk: $(cat err)"
 if [ "$(id -u)" != 0 ]; then
   mkdir closed && chmod 555 closed
   refuse 1 "Permission denied" train $files --model closed/m --tokens words --steps 1
+  chmod 000 other/config.json
+  refuse 1 "other/config.json: cannot be read: Permission denied" translate --model other --input text
 fi
 [ "$failed" = 0 ] && echo "train, translate and align behave"
 exit $failed

@@ -102,6 +102,12 @@ TEST(ModelFolder, ChecksumsAreThoseOfGzip) {
   EXPECT_NE(checksum(folder / "one"), checksum(folder.put("other", much + 'x')));
 }
 
+// What who edits config.json by hand and writes the checksum into it that they are told has then.
+std::string accepted(const std::string& config) {
+  const size_t end = config.rfind(",\n \"checksum\"");
+  return with_own_checksum(config.substr(0, end) + "\n}");
+}
+
 TEST(ModelFolder, SaysWhatIsMissingOrDoesNotFit) {
   const Folder folder;
   put_model(folder, tiny("rnn"));
@@ -130,9 +136,10 @@ TEST(ModelFolder, SaysWhatIsMissingOrDoesNotFit) {
     std::string other = config;
     EXPECT_TRUE(has(other, from));
     other.replace(other.find(from), from.size(), to);
-    return with("config.json", other);
+    return with("config.json", accepted(other));
   };
-  EXPECT_TRUE(has(changed("\"heed\": 1", "\"heed\": 2"), "format 2, this heed reads format 1"));
+  EXPECT_TRUE(
+      has(changed("\"heed\": 2", "\"heed\": 3"), "format 3, this heed reads formats 1 to 2"));
   EXPECT_TRUE(has(changed("\"wiring\"", "\"wirring\""), "did you mean 'wiring'"));
   EXPECT_TRUE(has(changed("\"size\": 16", "\"size\": 18"), "the model wants f32"));
   EXPECT_TRUE(has(with("config.json", "{}"), "not the configuration"));
@@ -141,18 +148,41 @@ TEST(ModelFolder, SaysWhatIsMissingOrDoesNotFit) {
   EXPECT_TRUE(has(with("source.words", grown), "source.words: damaged, or not this model's"));
   const std::string weights = read(folder / "model.safetensors");
   EXPECT_TRUE(has(with("model.safetensors", weights.substr(0, 1000)), "model.safetensors"));
-  // The same in a folder from before there were checksums.
-  std::string without_sums = config;
-  without_sums.replace(without_sums.find("checksums"), 9, "something");
-  folder.put("config.json", without_sums);
+  // The same in a folder of format 1, before there were checksums.
+  std::string first = config.substr(0, config.find(",\n \"checksums\"")) + "\n}\n";
+  first.replace(first.find("\"heed\": 2"), 9, "\"heed\": 1");
+  folder.put("config.json", first);
   EXPECT_EQ(said(), "");
   EXPECT_TRUE(has(with("source.words", grown), "tensor 'source.")) << with("source.words", grown);
-  folder.put("config.json", config);
-  EXPECT_TRUE(has(with("config.json", R"({"alignment": {"layer": 1},)" + config.substr(1)),
+  EXPECT_TRUE(has(with("config.json", R"({"alignment": {"layer": 1},)" + first.substr(1)),
                   "'alignment' cannot be"));
+  folder.put("config.json", config);
+  folder.put("joint.words", grown);
+  EXPECT_TRUE(has(said(), "joint.words: not this model's")) << said();
+  std::filesystem::remove(folder / "joint.words");
   EXPECT_EQ(said(), "");
   EXPECT_TRUE(has(message([&] { open_model(folder / "nosuch"); }), "no such model folder"));
   EXPECT_TRUE(has(message([&] { open_model(folder / "config.json"); }), "a model is a folder"));
+  std::filesystem::remove(folder / "config.json");
+  std::filesystem::create_directory(folder / "config.json");  // what root, too, cannot read
+  EXPECT_TRUE(has(said(), "config.json: cannot be read: Is a directory")) << said();
+}
+
+TEST(ModelFolder, AConfigurationThatWasChangedByHandSaysHowToAcceptIt) {
+  const Folder folder;
+  put_model(folder, tiny("rnn"));
+  const auto said = [&] { return message([&] { open_model(folder.path()); }); };
+  std::string config = read(folder / "config.json");
+  config.replace(config.find("\"rate\": 0.001"), 13, "\"rate\": 0.002");
+  folder.put("config.json", config);
+  const std::string words = said(), before = "write \"checksum\": \"";
+  ASSERT_TRUE(has(words, "config.json: damaged, or changed by hand")) << words;
+  ASSERT_TRUE(has(words, before)) << words;
+  const std::string digits = words.substr(words.find(before) + before.size(), 8);
+  config.replace(config.rfind("\"checksum\": \"") + 13, 8, digits);
+  folder.put("config.json", config);
+  EXPECT_EQ(said(), "");
+  EXPECT_EQ(training_of(folder.path()).rate, 0.002);
 }
 
 TEST(ModelFolder, NothingIsWrittenForAModelThatCannotBe) {

@@ -15,6 +15,8 @@
 namespace heed {
 namespace {
 
+constexpr std::string_view kTemporary = ".tmp-";
+
 std::string system_words(int error) { return std::generic_category().message(error); }
 
 // Repeats a system call for as long as a signal interrupts it.
@@ -82,7 +84,8 @@ AtomicFile::~AtomicFile() { discard(); }
 void AtomicFile::create_temporary() {
   static std::atomic<unsigned> counter{0};
   // The suffix must fit into the 255 bytes that file systems allow a name.
-  const std::string stem = name_.substr(0, 200) + ".tmp-" + std::to_string(::getpid()) + "-";
+  const std::string stem =
+      name_.substr(0, 200) + std::string(kTemporary) + std::to_string(::getpid()) + "-";
   constexpr int kTries = 1000;  // more leftovers of one process number than anybody has
   for (int i = 0; i < kTries && file_.get() < 0; ++i) {
     temporary_ = stem + std::to_string(counter++);
@@ -142,10 +145,45 @@ void AtomicFile::give_up(std::string_view doing, int error) {
        "; what stood there before is untouched");
 }
 
+std::optional<std::string> target_of_temporary(const std::string& name) {
+  const std::size_t suffix = name.rfind(kTemporary);
+  if (suffix == name.npos || suffix == 0) return std::nullopt;
+  const std::string numbers = name.substr(suffix + kTemporary.size());
+  const std::size_t dash = numbers.find('-');
+  const auto is_number = [](const std::string& text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+  };
+  if (dash == numbers.npos || !is_number(numbers.substr(0, dash)) ||
+      !is_number(numbers.substr(dash + 1)))
+    return std::nullopt;
+  return name.substr(0, suffix);
+}
+
 void write_file(const std::filesystem::path& target, std::string_view text) {
   AtomicFile file(target);
   file.write(text);
   file.commit();
+}
+
+std::optional<std::string> read_file(const std::filesystem::path& file) {
+  const auto refuse = [&](int error) {
+    fail(file.string(), ": cannot be read: ", system_words(error));
+  };
+  const int opened = uninterrupted([&] { return ::open(file.c_str(), O_RDONLY | O_CLOEXEC); });
+  if (opened < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+  if (opened < 0) refuse(errno);
+  struct Close {
+    int descriptor;
+    ~Close() { ::close(descriptor); }
+  } const close{opened};
+  std::string text;
+  char part[1 << 16];
+  for (;;) {
+    const ssize_t got = uninterrupted([&] { return ::read(opened, part, sizeof part); });
+    if (got < 0) refuse(errno);
+    if (got == 0) return text;
+    text.append(part, static_cast<std::size_t>(got));
+  }
 }
 
 }  // namespace heed

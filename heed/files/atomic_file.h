@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,7 +73,15 @@ class AtomicFile {
   std::uint64_t written_ = 0;
 };
 
+// Of the name of such a temporary file that of its target: of "m.tmp-12-0", "m". Nothing of another
+// name.
+std::optional<std::string> target_of_temporary(const std::string& name);
+
 // Writes `text` to `target`, whole or not at all.
 void write_file(const std::filesystem::path& target, std::string_view text);
+
+// All of a file; nothing if it is not there. Throws Error with the system's words if it cannot be
+// read.
+std::optional<std::string> read_file(const std::filesystem::path& file);
 
 }  // namespace heed

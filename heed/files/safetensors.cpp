@@ -16,6 +16,7 @@
 
 #include "heed/base/check.h"
 #include "heed/files/atomic_file.h"
+#include "heed/files/checksum.h"
 
 namespace heed {
 namespace {
@@ -462,6 +463,44 @@ std::string header_for(std::span<const TensorEntry* const> sorted,
   return text;
 }
 
+// ---- the checksum
+
+// Where its digits stand in the header. Text within JSON's strings has no bare quotation marks, so
+// nothing but the entry itself looks like it.
+std::optional<std::size_t> place_of_checksum(std::string_view text) {
+  const std::string entry = json_string(kChecksumEntry) + ":\"";
+  const std::size_t found = text.find(entry);
+  if (found == text.npos || text.size() - found - entry.size() < kBlocksDigits) return std::nullopt;
+  return found + entry.size();
+}
+
+// `start`: the length and the header, the checksum's digits zeros. Arrays in the order of bytes.
+std::string checksum_of(std::string_view start, std::span<const TensorEntry* const> arrays) {
+  std::vector<std::span<const std::byte>> parts = {std::as_bytes(std::span(start))};
+  for (const TensorEntry* array : arrays) parts.push_back(array->bytes);
+  return checksum_of_blocks(parts);
+}
+
+void check_checksum(std::string_view start, const SafetensorsContents& contents,
+                    std::string_view what, const SafetensorsOptions& options) {
+  const auto given = contents.metadata.find(kChecksumEntry);
+  if (given == contents.metadata.end()) {
+    require(!options.want_checksum, what, ": has no checksum ('", kChecksumEntry,
+            "' in its metadata): it is damaged, or another tool wrote it; copy it again");
+    return;
+  }
+  const std::optional<std::size_t> place = place_of_checksum(start);
+  require(place.has_value(), what,
+          ": its checksum does not stand where heed writes it: another tool wrote the header anew");
+  std::string blank(start);
+  blank.replace(*place, kBlocksDigits, kBlocksDigits, '0');
+  std::vector<const TensorEntry*> arrays;
+  for (const TensorEntry& entry : contents.entries) arrays.push_back(&entry);
+  const std::string found = checksum_of(blank, arrays);
+  require(given->second == found, what, ": damaged, or changed by another tool: its checksum is ",
+          found, ", the one in it ", printable(given->second, 40), "; copy it again");
+}
+
 }  // namespace
 
 std::string_view to_string(StoredDtype dtype) {
@@ -502,6 +541,7 @@ SafetensorsContents parse_safetensors(std::span<const std::byte> file, std::stri
   for (HeaderTensor& tensor : header.tensors)
     contents.entries.push_back({std::move(tensor.name), tensor.dtype, std::move(tensor.shape),
                                 data.subspan(tensor.begin, tensor.end - tensor.begin)});
+  check_checksum(text.substr(0, kLengthBytes + header_bytes.size()), contents, what, options);
   return contents;
 }
 
@@ -574,15 +614,21 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
     return a->dtype != b->dtype ? a->dtype > b->dtype : a->name < b->name;
   });
   check_writable(sorted, metadata, path.string());
-  const std::string header = header_for(sorted, metadata);
+  std::map<std::string, std::string> written = metadata;
+  const auto sum = written.find(kChecksumEntry);
+  if (sum != written.end()) sum->second = std::string(kBlocksDigits, '0');
+  const std::string header = header_for(sorted, written);
   require(header.size() <= kMaxHeaderBytes, path.string(), ": the header would be ", header.size(),
           " bytes; the most allowed is ", kMaxHeaderBytes);
 
   std::string start;
   for (std::size_t i = 0; i < kLengthBytes; ++i)
     start += static_cast<char>(header.size() >> (8 * i) & 0xFF);
+  start += header;
+  if (sum != written.end())
+    start.replace(*place_of_checksum(start), kBlocksDigits, checksum_of(start, sorted));
   AtomicFile file(path);
-  file.write(start + header);
+  file.write(start);
   for (const TensorEntry* tensor : sorted) file.write(tensor->bytes);
   file.commit();
 }

@@ -65,10 +65,18 @@ struct TensorEntry {
   std::span<const std::byte> bytes;
 };
 
+// The metadata's entry for a file's own checksum, sixteen hexadecimal digits: over the length and
+// the header, in which these digits count as zeros, then each array in the order of their bytes
+// (checksum_of_blocks in files/checksum.h). The writer fills it in where the metadata has it.
+inline constexpr const char* kChecksumEntry = "heed.checksum";
+
 struct SafetensorsOptions {
   // Some writers leave bytes after the last array. Read such a file all the same; trailing_bytes
   // says how many there were, so that the caller can warn.
   bool allow_trailing_bytes = false;
+  // A file that has its checksum is always compared with it, which reads all of it. Refuse one
+  // that has none.
+  bool want_checksum = false;
 };
 
 struct SafetensorsContents {
@@ -85,9 +93,10 @@ SafetensorsContents parse_safetensors(std::span<const std::byte> file, std::stri
                                       SafetensorsOptions options = {});
 
 // A safetensors file, mapped into memory: opening reads the header, and the arrays come from the
-// disk as they are touched. Entries and their bytes live as long as this object, and moving it
-// leaves them valid. Nobody may shorten the file meanwhile (the system would end the process);
-// replacing it by rename, as write_safetensors does, is safe.
+// disk as they are touched, or with a checksum at once, by all threads of the pool in use. Entries
+// and their bytes live as long as this object, and moving it leaves them valid. Nobody may shorten
+// the file meanwhile (the system would end the process); replacing it by rename, as
+// write_safetensors does, is safe.
 class SafetensorsFile {
  public:
   static SafetensorsFile open(const std::filesystem::path& path, SafetensorsOptions options = {});
@@ -121,7 +130,8 @@ class SafetensorsFile {
 
 // Writes `tensors` as the reference writer does, byte for byte: by dtype, the last of StoredDtype
 // first, then by name, with the header padded to a multiple of 8, so that every array is aligned
-// for its type. Metadata goes in order of its keys. The file is written whole or not at all
+// for its type. Metadata goes in order of its keys; kChecksumEntry's value, whatever it was, is the
+// checksum. The file is written whole or not at all
 // (AtomicFile), and may be the one that `tensors` are mapped from.
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorEntry> tensors,
                        const std::map<std::string, std::string>& metadata = {});

@@ -1,9 +1,11 @@
 #include "heed/models/tensor_file.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <span>
 
+#include "heed/base/parallel.h"
 #include "heed/files/safetensors.h"
 
 namespace heed {
@@ -25,17 +27,19 @@ std::span<std::byte> bytes_of(const Tensor& x) {
 
 // Bytes of f32, wherever they begin: without the sign, infinity is the least that is non-finite.
 bool all_finite(std::span<const std::byte> bytes) {
-  constexpr size_t kSize = sizeof(uint32_t), kBlock = 4096;
-  for (size_t at = 0; at < bytes.size(); at += kBlock * kSize) {
+  constexpr size_t kSize = sizeof(uint32_t);
+  constexpr int64_t kGrain = 1 << 16;
+  std::atomic<bool> finite = true;
+  parallel_for(static_cast<int64_t>(bytes.size() / kSize), kGrain, [&](int64_t begin, int64_t end) {
     uint32_t most = 0;
-    for (size_t i = at; i < std::min(bytes.size(), at + kBlock * kSize); i += kSize) {
+    for (int64_t i = begin; i < end; ++i) {
       uint32_t bits;
-      std::memcpy(&bits, bytes.data() + i, kSize);
+      std::memcpy(&bits, bytes.data() + static_cast<size_t>(i) * kSize, kSize);
       most = std::max(most, bits & 0x7FFFFFFFu);
     }
-    if (most >= 0x7F800000u) return false;
-  }
-  return true;
+    if (most >= 0x7F800000u) finite = false;
+  });
+  return finite;
 }
 
 void check_entry(const std::string& path, const TensorEntry& entry, const Shape& wanted,
@@ -60,12 +64,15 @@ void save_tensors(const TensorsByName& tensors, const std::filesystem::path& pat
                        .shape = {x.shape().begin(), x.shape().end()},
                        .bytes = bytes_of(here.back())});
   }
-  write_safetensors(path, entries, metadata);
+  std::map<std::string, std::string> with_checksum = metadata;
+  with_checksum[kChecksumEntry] = "";
+  write_safetensors(path, entries, with_checksum);
 }
 
 std::map<std::string, std::string> load_tensors(const TensorsByName& tensors,
-                                                const std::filesystem::path& path) {
-  const SafetensorsFile file = SafetensorsFile::open(path);
+                                                const std::filesystem::path& path,
+                                                SafetensorsOptions options) {
+  const SafetensorsFile file = SafetensorsFile::open(path, options);
   for (const auto& [name, x] : tensors) {
     check_entry(path.string(), file.at(name), x.shape(), x.type());
   }
@@ -75,9 +82,9 @@ std::map<std::string, std::string> load_tensors(const TensorsByName& tensors,
   return file.metadata();
 }
 
-MappedTensors::MappedTensors(const std::filesystem::path& path)
+MappedTensors::MappedTensors(const std::filesystem::path& path, SafetensorsOptions options)
     : path_(path.string()),
-      file_(std::make_shared<const SafetensorsFile>(SafetensorsFile::open(path))),
+      file_(std::make_shared<const SafetensorsFile>(SafetensorsFile::open(path, options))),
       arena_(Arena::shared(current_arena().device())) {}
 
 Tensor MappedTensors::at(const std::string& name, const Shape& shape, Type type) const {
@@ -115,8 +122,9 @@ void save_parameters(const Params& params, const std::filesystem::path& path,
   save_tensors(by_name(params), path, metadata);
 }
 
-void load_parameters(const Params& params, const std::filesystem::path& path) {
-  load_tensors(by_name(params), path);
+void load_parameters(const Params& params, const std::filesystem::path& path,
+                     SafetensorsOptions options) {
+  load_tensors(by_name(params), path, options);
 }
 
 }  // namespace heed

@@ -15,20 +15,23 @@ namespace heed {
 
 using TensorsByName = std::map<std::string, Tensor>;
 
-// Writes all of them, whole or not at all (files/atomic_file.h).
+// Writes all of them, whole or not at all (files/atomic_file.h), with a checksum of the file
+// (kChecksumEntry in files/safetensors.h).
 void save_tensors(const TensorsByName& tensors, const std::filesystem::path& path,
                   const std::map<std::string, std::string>& metadata = {});
 
 // Fills each from the tensor of the same name and returns the metadata. Throws Error, and changes
-// nothing, if one is missing, has another shape or type, or if the file has more than these.
+// nothing, if the file is damaged, if one is missing, has another shape or type, or if the file has
+// more than these.
 std::map<std::string, std::string> load_tensors(const TensorsByName& tensors,
-                                                const std::filesystem::path& path);
+                                                const std::filesystem::path& path,
+                                                SafetensorsOptions options = {});
 
 // A file's tensors without a copy, on a CPU: each looks into the mapped file, which stays mapped as
 // long as one does. On a GPU they are uploaded. They never change and are read in every context.
 class MappedTensors {
  public:
-  explicit MappedTensors(const std::filesystem::path& path);
+  explicit MappedTensors(const std::filesystem::path& path, SafetensorsOptions options = {});
   // Throws Error if it is missing, has another shape or type, or is not finite.
   Tensor at(const std::string& name, const Shape& shape, Type type) const;
   // Throws Error if the file has more than so many.
@@ -43,6 +46,7 @@ class MappedTensors {
 // The same for a model's parameters.
 void save_parameters(const Params& params, const std::filesystem::path& path,
                      const std::map<std::string, std::string>& metadata = {});
-void load_parameters(const Params& params, const std::filesystem::path& path);
+void load_parameters(const Params& params, const std::filesystem::path& path,
+                     SafetensorsOptions options = {});
 
 }  // namespace heed

@@ -1,5 +1,6 @@
 #include "heed/training/run_folder.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "heed/base/check.h"
@@ -10,6 +11,47 @@
 namespace heed {
 namespace {
 
+constexpr const char* kCheckpoint = "checkpoint";
+
+bool is_tokenizer(const std::string& name) {
+  const std::vector<std::string> names = tokenizer_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// What is written into the folder itself; into its checkpoint/: is_checkpoint_name.
+bool is_folder_name(const std::string& name) {
+  return name == "config.json" || name == "model.safetensors" || is_tokenizer(name);
+}
+
+// Whether the entry is what is left of one of the folder's files if its writer is killed.
+bool is_temporary(const std::filesystem::directory_entry& entry,
+                  bool (*is_own)(const std::string& name)) {
+  const auto target = target_of_temporary(entry.path().filename().string());
+  return target && is_own(*target) && entry.is_regular_file() && !entry.is_symlink();
+}
+
+// Nothing else in it, or nothing at all.
+bool has_only_temporaries(const std::filesystem::path& checkpoint) {
+  if (!std::filesystem::is_directory(checkpoint)) return false;
+  const std::filesystem::directory_iterator entries(checkpoint), end;
+  return std::all_of(begin(entries), end, [](const std::filesystem::directory_entry& entry) {
+    return is_temporary(entry, is_checkpoint_name);
+  });
+}
+
+// Where config.json has no checksums, all are its own: it is being made, or from before there were
+// any.
+bool knows(const nlohmann::ordered_json& config, const std::string& tokenizer) {
+  const auto sums = config.value("checksums", nlohmann::ordered_json::object());
+  return sums.empty() || sums.contains(tokenizer);
+}
+
+void want_nothing_foreign(const std::filesystem::path& path) {
+  for (const std::string& name : foreign_files(path))
+    require(!is_folder_name(name) && name != kCheckpoint, (path / name).string(),
+            ": heed did not write it; choose another folder for the model");
+}
+
 // Those of a run that never came to a checkpoint may be of another kind, and would be found first.
 void forget_tokenizers(const std::filesystem::path& folder) {
   for (const std::string& name : tokenizer_names()) {
@@ -18,24 +60,43 @@ void forget_tokenizers(const std::filesystem::path& folder) {
   }
 }
 
-// Parameters tell by themselves that they are damaged; a tokenizer with a wrong byte may split
-// words otherwise, or make its library crash.
+// A tokenizer with a wrong byte may split words otherwise, or make its library crash.
 nlohmann::ordered_json tokenizer_checksums(const std::filesystem::path& folder) {
   nlohmann::ordered_json sums;
   for (const std::string& name : tokenizer_names())
     if (std::filesystem::exists(folder / name)) sums[name] = checksum(folder / name);
   return sums;
 }
-std::string config_text(const ModelConfig& config, const TrainConfig& training,
-                        const nlohmann::ordered_json& checksums) {
-  nlohmann::ordered_json json{{"heed", kFolderFormat},
-                              {"model", nlohmann::ordered_json::parse(to_json(config))},
-                              {"training", nlohmann::ordered_json::parse(to_json(training))},
-                              {"checksums", checksums}};
-  return json.dump(1) + "\n";
-}
 
 }  // namespace
+
+std::vector<std::string> foreign_files(const std::filesystem::path& path) {
+  std::vector<std::string> foreign;
+  if (!std::filesystem::exists(path)) return foreign;
+  const auto config = find_config(path);
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    const std::string name = entry.path().filename().string();
+    const bool own = config ? !is_tokenizer(name) || knows(*config, name)
+                            : is_temporary(entry, is_folder_name) ||
+                                  (name == kCheckpoint && has_only_temporaries(entry.path()));
+    if (!own) foreign.push_back(name);
+  }
+  std::sort(foreign.begin(), foreign.end());
+  return foreign;
+}
+
+void remove_temporaries(const std::filesystem::path& path) {
+  const auto remove_in = [](const std::filesystem::path& folder,
+                            bool (*is_own)(const std::string& name)) {
+    std::error_code error;  // one that stays is in nobody's way
+    std::vector<std::filesystem::path> found;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+      if (is_temporary(entry, is_own)) found.push_back(entry.path());
+    for (const auto& file : found) std::filesystem::remove(file, error);
+  };
+  remove_in(path, is_folder_name);
+  remove_in(path / kCheckpoint, is_checkpoint_name);
+}
 
 ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& config,
                          const TrainConfig& training, const TokenizerPair& tokenizers) {
@@ -46,9 +107,17 @@ ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& c
   std::filesystem::create_directories(path, error);
   require(!error && std::filesystem::is_directory(path), path.string(),
           ": the model's folder cannot be made: ", error ? error.message() : "it is a file");
+  want_nothing_foreign(path);
+  nlohmann::ordered_json json{{"heed", kFolderFormat},
+                              {"model", nlohmann::ordered_json::parse(to_json(config))},
+                              {"training", nlohmann::ordered_json::parse(to_json(training))},
+                              {"checksums", nlohmann::ordered_json::object()}};
+  // Before any tokenizer: whoever finds one beside it, after a kill, knows whose it is.
+  write_config(path, json);
   forget_tokenizers(path);
   tokenizers.save(path);
-  write_file(path / "config.json", config_text(config, training, tokenizer_checksums(path)));
+  json["checksums"] = tokenizer_checksums(path);
+  write_config(path, json);
   return folder;
 }
 
@@ -61,7 +130,7 @@ TrainConfig training_of(const std::filesystem::path& path) {
 void keep_training(const std::filesystem::path& path, const TrainConfig& training) {
   auto json = read_config(path);
   json["training"] = nlohmann::ordered_json::parse(to_json(training));
-  write_file(path / "config.json", json.dump(1) + "\n");
+  write_config(path, std::move(json));
 }
 
 }  // namespace heed

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "heed/training/trainer.h"
 #include "heed/translation/model_folder.h"
@@ -11,9 +13,18 @@
 namespace heed {
 
 // A new model; writes config.json and the tokenizers into `path`, which is made where it is not
-// there. Parameters have their first values.
+// there. Parameters have their first values. Throws Error, and changes nothing, where this would
+// write over what heed did not write.
 ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& config,
                          const TrainConfig& training, const TokenizerPair& tokenizers);
+
+// What heed did not write into the folder: where it has a config.json of heed's, tokenizers that
+// this one does not know; else everything but what a killed run leaves before it writes one.
+std::vector<std::string> foreign_files(const std::filesystem::path& path);
+
+// Removes what killed runs left half written in the folder and its checkpoint/: files that are
+// named as those of files/atomic_file.h are. For who knows that nobody writes there now.
+void remove_temporaries(const std::filesystem::path& path);
 
 // How the model in `path` was trained, or is.
 TrainConfig training_of(const std::filesystem::path& path);

@@ -7,10 +7,13 @@
 #include <utility>
 
 #include "heed/base/check.h"
+#include "heed/files/atomic_file.h"
+#include "heed/files/checksum.h"
 #include "heed/models/config_json.h"
 #include "heed/models/tensor_file.h"
 #include "heed/ops/into.h"
 #include "heed/tensor/context.h"
+#include "heed/translation/config_file.h"
 
 namespace heed {
 namespace {
@@ -37,7 +40,31 @@ std::string worst_gradient(const Params& params) {
   return name;
 }
 
+// ---- the names in checkpoint/
+
+constexpr const char *kCheckpoint = "checkpoint", *kLast = "last.safetensors",
+                     *kSeconds = "seconds.json";
+constexpr std::string_view kRecent = "step-", kRecentEnd = ".safetensors";
+
+bool is_recent_name(std::string_view name) {
+  if (!name.starts_with(kRecent) || !name.ends_with(kRecentEnd)) return false;
+  name.remove_prefix(kRecent.size());
+  name.remove_suffix(kRecentEnd.size());
+  return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
+}
+
 }  // namespace
+
+bool is_checkpoint_name(const std::string& name) {
+  return name == kLast || name == kSeconds || is_recent_name(name);
+}
+
+std::filesystem::path Trainer::checkpoint_path() const { return folder_ / kCheckpoint / kLast; }
+std::filesystem::path Trainer::seconds_path() const { return folder_ / kCheckpoint / kSeconds; }
+std::filesystem::path Trainer::recent_path(int64_t step) const {
+  return folder_ / kCheckpoint /
+         (std::string(kRecent) + std::to_string(step) + std::string(kRecentEnd));
+}
 
 void check(const TrainConfig& c) {
   const std::vector<std::string> kinds = schedule_kinds();
@@ -104,6 +131,7 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> ex
       identity_(examples_->identity()),
       config_(config),
       folder_(std::move(folder)),
+      tensor_options_(tensor_options(folder_)),
       adam_(params_, {.decay = config.decay, .clip_norm = config.clip}),
       arena_(Arena::make(current_arena().device())),
       graphs_(arena_),
@@ -221,7 +249,7 @@ void Trainer::take_recent_mean() {
   TensorsByName one;
   for (const Parameter& p : params_.all()) one.emplace(p.name, empty_like(p.value));
   for (size_t n = 0; n < recent.size(); ++n) {
-    load_tensors(one, recent_path(recent[n]));
+    load_tensors(one, recent_path(recent[n]), tensor_options_);
     for (size_t i = 0; i < average_.size(); ++i) {
       const Tensor& x = one.at(params_.all()[i].name);
       if (n == 0)
@@ -237,9 +265,9 @@ void Trainer::take_recent_mean() {
 void Trainer::forget_old() const {
   if (config_.average_last == 0) return;
   std::error_code error;  // one that stays is only in the way
-  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "checkpoint", error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / kCheckpoint, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind("step-", 0) == 0 && std::ranges::none_of(state_.recent, [&](int64_t s) {
+    if (is_recent_name(name) && std::ranges::none_of(state_.recent, [&](int64_t s) {
           return entry.path() == recent_path(s);
         }))
       std::filesystem::remove(entry.path(), error);
@@ -360,8 +388,8 @@ Trainer::End Trainer::run(const Hooks& hooks) {
           folder_.string(), " is the best of this run's validations, and ",
           "without one the last would take its place; give the sentences to validate on again");
   std::error_code error;
-  std::filesystem::create_directories(folder_ / "checkpoint", error);
-  require(!error, (folder_ / "checkpoint").string(), ": cannot be made: ", error.message());
+  std::filesystem::create_directories(folder_ / kCheckpoint, error);
+  require(!error, (folder_ / kCheckpoint).string(), ": cannot be made: ", error.message());
   if (hooks.begun) hooks.begun();
   Batches batches(examples_, {.tokens = config_.batch_tokens, .seed = config_.seed},
                   state_.position);
@@ -498,15 +526,32 @@ void Trainer::save() const {
       {"rate_factor", state_.rate_factor},
       {"plan",
        {state_.plan.steps, state_.plan.warmup, state_.plan.validate_every, state_.plan.since}},
-      {"examples", identity_},
-      {"seconds", state_.seconds}};
+      {"examples", identity_}};
   save_tensors(checkpoint_tensors(), checkpoint_path(), {{"state", state.dump()}});
+  write_file(seconds_path(),
+             with_own_checksum(nlohmann::json{{"seconds", state_.seconds}}.dump(1)));
   forget_old();
+}
+
+// Of a checkpoint whose file was lost, the time counts from here.
+void Trainer::read_seconds() {
+  const std::optional<std::string> text = read_file(seconds_path());
+  if (!text) return;
+  const std::string file = seconds_path().string();
+  try {
+    check_own_checksum(*text, file);
+  } catch (const Error& error) {
+    fail(error.what(), "; without it the time begins at 0");
+  }
+  const auto json = parse_json<nlohmann::json>(*text);
+  const bool whole = json.is_object() && json.contains("seconds") && json["seconds"].is_number();
+  require(whole && json["seconds"] >= 0, file, ": has no seconds of a training");
+  state_.seconds = json["seconds"];
 }
 
 bool Trainer::resume() {
   if (!std::filesystem::exists(checkpoint_path())) return false;
-  const auto metadata = load_tensors(checkpoint_tensors(), checkpoint_path());
+  const auto metadata = load_tensors(checkpoint_tensors(), checkpoint_path(), tensor_options_);
   params_.refresh_compute_copies();
   const auto found = metadata.find("state");
   const auto state = parse_json<nlohmann::json>(found == metadata.end() ? "" : found->second);
@@ -542,10 +587,15 @@ bool Trainer::resume() {
       const nlohmann::json& plan = state.at("plan");
       state_.plan = {whole(plan.at(0)), whole(plan.at(1)), whole(plan.at(2)), whole(plan.at(3))};
     }
-    state_.seconds = state.at("seconds");
+    // Before they had a file of their own.
+    if (state.contains("seconds")) state_.seconds = state.at("seconds");
   } catch (const nlohmann::json::exception&) {
     fail(checkpoint_path().string(), ": its state is not one that this version writes");
   }
+  read_seconds();
+  // Read at the next validation; that one is damaged is told now, before hours of work.
+  for (const int64_t step : state_.recent)
+    SafetensorsFile::open(recent_path(step), tensor_options_);
   return true;
 }
 

@@ -3,8 +3,8 @@
 // copies, f32 master weights.
 //
 // A run is a function of its configuration, its corpus and the number of steps: one that was killed
-// at any moment and resumed ends with the same bytes as one that was not. (Limits of time are the
-// exception.)
+// at any moment and resumed ends with the same bytes as one that was not, its checkpoint included.
+// (Limits of time are the exception.)
 //
 // Threads: one trains at a time with a set of parameters.
 #pragma once
@@ -118,6 +118,9 @@ struct Progress {
   bool best = false;
 };
 
+// Whether a trainer gives this name to a file in checkpoint/.
+bool is_checkpoint_name(const std::string& name);
+
 class Trainer {
  public:
   // What the loop asks for and tells; all may be empty.
@@ -134,7 +137,8 @@ class Trainer {
   Trainer(const Model& model, Params params, std::shared_ptr<Examples> examples,
           const TrainConfig& config, std::filesystem::path folder);
 
-  // Goes on from folder/checkpoint. Returns false if there is none.
+  // Goes on from folder/checkpoint. Returns false if there is none. Throws Error if a file of it is
+  // damaged.
   bool resume();
 
   End run(const Hooks& hooks);
@@ -148,7 +152,8 @@ class Trainer {
     int64_t steps = 0, warmup = 0;
     int64_t validate_every = 0, since = 0;  // counted from that step on
   };
-  // All that a checkpoint holds beside tensors.
+  // All that a checkpoint holds beside tensors; the seconds, which no two runs share, in a file of
+  // their own.
   struct RunState {
     int64_t step = 0;
     DataPosition position;
@@ -187,6 +192,7 @@ class Trainer {
   void validate(const Hooks& hooks, Progress& progress);
   TensorsByName checkpoint_tensors() const;
   void save() const;
+  void read_seconds();
   void keep() const;
   Schedule schedule() const;
   bool looks(const Hooks& hooks) const { return hooks.validate || config_.average_last > 0; }
@@ -196,12 +202,9 @@ class Trainer {
   bool reached_limit() const;
   bool out_of_patience() const;
   Progress progress(const Window& window) const;
-  std::filesystem::path checkpoint_path() const {
-    return folder_ / "checkpoint" / "last.safetensors";
-  }
-  std::filesystem::path recent_path(int64_t step) const {
-    return folder_ / "checkpoint" / ("step-" + std::to_string(step) + ".safetensors");
-  }
+  std::filesystem::path checkpoint_path() const;
+  std::filesystem::path seconds_path() const;
+  std::filesystem::path recent_path(int64_t step) const;
 
   const Model& model_;
   Params params_;
@@ -209,6 +212,7 @@ class Trainer {
   std::string identity_;  // theirs
   TrainConfig config_;
   std::filesystem::path folder_;
+  SafetensorsOptions tensor_options_;  // the folder's
   Adam adam_;
   std::vector<Tensor> average_;  // by parameter; empty: the last ones are kept
   std::shared_ptr<Arena> arena_;

@@ -1,9 +1,7 @@
 #include "heed/translation/model_folder.h"
 
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <optional>
 
 #include "heed/base/check.h"
 #include "heed/files/atomic_file.h"
@@ -32,33 +30,67 @@ std::vector<std::string> tokenizer_names() {
   return names;
 }
 
-nlohmann::ordered_json read_config(const std::filesystem::path& folder) {
-  require(std::filesystem::is_directory(folder), folder.string(),
-          std::filesystem::exists(folder) ? ": is a file; a model is a folder"
-                                          : ": there is no such model folder");
-  const std::filesystem::path file = folder / "config.json";
-  std::ifstream in(file);
-  require(in.good(), folder.string(),
-          ": no config.json in it; is it a model that 'heed train' made?");
-  std::stringstream text;
-  text << in.rdbuf();
-  auto json = parse_json<nlohmann::ordered_json>(text.str());
-  require(json.is_object() && json.contains("heed") && json.contains("model"), file.string(),
-          ": not the configuration of a translation model");
-  require(json["heed"] == kFolderFormat, file.string(), ": written in format ", json["heed"].dump(),
-          ", this heed reads format ", kFolderFormat, "; use the version that trained it");
+namespace {
+
+std::filesystem::path config_path(const std::filesystem::path& folder) {
+  return folder / "config.json";
+}
+
+}  // namespace
+
+std::optional<nlohmann::ordered_json> find_config(const std::filesystem::path& folder) {
+  const std::optional<std::string> text = read_file(config_path(folder));
+  if (!text) return std::nullopt;
+  auto json = parse_json<nlohmann::ordered_json>(*text);
+  if (!json.is_object() || !json.contains("heed") || !json.contains("model")) return std::nullopt;
+  const std::string file = config_path(folder).string();
+  const auto& format = json["heed"];
+  require(format == 1 || format == kFolderFormat, file, ": written in format ", format.dump(),
+          ", this heed reads formats 1 to ", kFolderFormat, "; use the version that trained it");
+  if (format != 1 || json.contains("checksum")) check_own_checksum(*text, file);
   return json;
+}
+
+nlohmann::ordered_json read_config(const std::filesystem::path& folder) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(folder, error);
+  require(std::filesystem::status_known(status), folder.string(),
+          ": cannot be looked at: ", error.message());
+  require(std::filesystem::is_directory(status), folder.string(),
+          std::filesystem::exists(status) ? ": is a file; a model is a folder"
+                                          : ": there is no such model folder");
+  if (auto json = find_config(folder)) return std::move(*json);
+  require(std::filesystem::exists(config_path(folder)), folder.string(),
+          ": no config.json in it; is it a model that 'heed train' made?");
+  fail(config_path(folder).string(), ": not the configuration of a translation model");
+}
+
+void write_config(const std::filesystem::path& folder, nlohmann::ordered_json json) {
+  json.erase("checksum");
+  write_file(config_path(folder), with_own_checksum(json.dump(1)));
+}
+
+SafetensorsOptions tensor_options(const std::filesystem::path& folder) {
+  const auto json = find_config(folder);
+  return {.want_checksum = !json || (*json)["heed"] != 1};
 }
 
 namespace {
 
-void check_tokenizers(const std::filesystem::path& folder, const nlohmann::ordered_json& sums) {
-  for (const auto& [name, sum] : sums.items()) {
+void check_tokenizers(const std::filesystem::path& folder, const nlohmann::ordered_json& config) {
+  const auto sums = config.value("checksums", nlohmann::ordered_json::object());
+  const bool all_have_one = config["heed"] != 1;
+  require(!all_have_one || !sums.empty(), folder.string(),
+          ": a training was ended while it made this folder; begin it anew");
+  for (const std::string& name : tokenizer_names()) {
     const std::filesystem::path file = folder / name;
     if (!std::filesystem::exists(file)) continue;  // what is missing is told by who looks for it
+    require(sums.contains(name) || !all_have_one, file.string(),
+            ": not this model's: config.json has no checksum of it; move it away");
+    if (!sums.contains(name)) continue;
     const std::string found = checksum(file);
-    require(sum == found, file.string(), ": damaged, or not this model's: its checksum is ", found,
-            ", config.json has ", sum.dump(), "; copy the model's folder again");
+    require(sums[name] == found, file.string(), ": damaged, or not this model's: its checksum is ",
+            found, ", config.json has ", sums[name].dump(), "; copy the model's folder again");
   }
 }
 
@@ -78,13 +110,15 @@ struct Opened {
   TokenizerPair tokenizers;
   AlignmentHead alignment = {};
   uint64_t seed = 1;  // of its first values
+  SafetensorsOptions tensors = {};
 };
 Opened open_all_else(const std::filesystem::path& path) {
   const auto json = read_config(path);
-  const std::string file = (path / "config.json").string();
-  if (json.contains("checksums")) check_tokenizers(path, json["checksums"]);
+  const std::string file = config_path(path).string();
+  check_tokenizers(path, json);
   Opened out{.config = model_config(json["model"].dump(), file),
-             .tokenizers = TokenizerPair::load(path)};
+             .tokenizers = TokenizerPair::load(path),
+             .tensors = {.want_checksum = json["heed"] != 1}};
   if (json.contains("training")) out.seed = json["training"].value("seed", uint64_t{1});
   if (json.contains("alignment")) out.alignment = alignment_head(json["alignment"], file);
   return out;
@@ -109,13 +143,13 @@ ModelFolder open_model(const std::filesystem::path& path, Parameters parameters)
       assembled(path, opened.config, opened.tokenizers,
                 Params(opened.seed, Type::f32, load ? Params::First::unset : Params::First::drawn));
   folder.alignment = opened.alignment;
-  if (load) load_parameters(folder.params, weights);
+  if (load) load_parameters(folder.params, weights, opened.tensors);
   return folder;
 }
 
 ModelFolder load_model(const std::filesystem::path& path) {
   const Opened opened = open_all_else(path);
-  const MappedTensors tensors(weights_of(path));
+  const MappedTensors tensors(weights_of(path), opened.tensors);
   ModelFolder folder = assembled(path, opened.config, opened.tokenizers,
                                  Params([tensors](const std::string& name, const Shape& shape) {
                                    return tensors.at(name, shape, Type::f32);
@@ -130,7 +164,7 @@ ModelFolder load_model(const std::filesystem::path& path) {
 void keep_alignment(const std::filesystem::path& path, const AlignmentHead& alignment) {
   auto json = read_config(path);
   json["alignment"] = {{"layer", alignment.layer}, {"head", alignment.head}};
-  write_file(path / "config.json", json.dump(1) + "\n");
+  write_config(path, std::move(json));
 }
 
 }  // namespace heed

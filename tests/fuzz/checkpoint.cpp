@@ -24,6 +24,8 @@ struct Run {
     fuzz::demand(::mkdtemp(pattern.data()));
     folder = pattern;
     std::filesystem::create_directories(folder / "checkpoint");
+    // Of format 1: what is drawn never has the checksum that another one wants.
+    std::ofstream(folder / "config.json") << R"({"heed": 1, "model": {}})";
     for (const char* side : {"source", "target"}) std::ofstream(folder / side) << "a b\nb a\n";
     const CorpusFiles files{.source = folder / "source", .target = folder / "target"};
     const TokenizerPair words{learn_tokenizer(texts(files, Side::source), {.kind = "words"}),
