@@ -78,8 +78,6 @@ ModelFolder model_for(const TrainOptions& o, const ModelConfig& config, const Tr
             ": a translator, not a language model; 'heed train --resume' goes on with it");
     return model;
   }
-  want_no_model(o.folder);
-  want_file(o.text);
   const TextStream lines = texts(parts.train);
   std::optional<std::string> line = lines();
   while (line && line->empty()) line = lines();
@@ -130,10 +128,13 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
   end_by_itself(training, !o.valid_text.empty() || o.valid_share > 0);
   check_usage(o, config, training, model_flags.given());
   use(o.machine);
+  want_files({o.text, o.valid_text, o.vocabulary});
   const Parts parts = parts_of(o);
   const FolderLock lock(o.folder);
+  if (!o.resume) want_new_folder(o.folder, {o.log, o.tensorboard});
   TrainingLog log(o.log, o.tensorboard);
   ModelFolder model = model_for(o, config, training, parts);
+  lock.clean();
   if (o.resume) {
     std::set<std::string> model_given = model_flags.given();
     if (o.context > 0) model_given.insert("positions");

@@ -1,6 +1,7 @@
 // heed study: experiments that show why attention is as it is.
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
 #include "apps/flags.h"
@@ -36,6 +37,24 @@ void check_usage(const Options& o, const StudyRow& row) {
        std::string("study '") + row.name + "' reads no text; 'bottleneck' and 'senses' do");
 }
 
+// What an earlier run of the study wrote is written over, and nothing else.
+void want_own_files(const std::filesystem::path& folder, const std::string& name) {
+  const std::filesystem::path data = folder / (name + ".json");
+  constexpr const char* kTrouble = ": heed did not write it; choose another folder with --out";
+  if (const std::optional<std::string> text = read_file(data)) {
+    const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    require(json.is_object() && json.contains("study") && json["study"] == name, data.string(),
+            kTrouble);
+    return;
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string file = entry.path().filename().string();
+    require(
+        !file.ends_with(".svg") || !(file.starts_with(name + ".") || file.starts_with(name + "-")),
+        entry.path().string(), kTrouble);
+  }
+}
+
 void run(Options o) {
   if (o.list) {
     for (const StudyRow& row : study_table()) std::printf("%-12s %s\n", row.name, row.what);
@@ -49,6 +68,7 @@ void run(Options o) {
   std::filesystem::create_directories(folder, error);
   require(std::filesystem::is_directory(folder), o.out,
           ": the folder to write to cannot be made: ", error ? error.message() : "it is a file");
+  want_own_files(folder, o.name);
   o.study.grammar = o.grammar, o.study.senses = o.senses;
   StatusLine status;
   o.study.tell = [&](const std::string& line) { status.show(line); };

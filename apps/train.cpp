@@ -129,8 +129,6 @@ Validation validate(const Options& o, const Translator& translator, const ValidS
 
 // A line that both sides have words in.
 void want_text(const CorpusFiles& files) {
-  want_file(files.source);
-  if (!files.target.empty()) want_file(files.target);
   PairReader reader(files);
   bool any = false, whole = false;
   while (const std::optional<TextPair> pair = reader.next()) {
@@ -255,10 +253,12 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   };
   configure(ground({}));  // mistakes in the arguments are told before anything is read
   use(o.machine);
+  want_files({o.corpus.source, o.corpus.target, o.corpus.alignment, o.valid.source, o.valid.target,
+              o.source_tokenizer, o.target_tokenizer});
   const FolderLock lock(o.folder);
+  if (!o.resume) want_new_folder(o.folder, {o.log, o.tensorboard});
   TrainingLog log(o.log, o.tensorboard);
   if (!o.resume) {
-    want_no_model(o.folder);
     want_text(o.corpus);
     Recipe recipe = ground(o.preset == kAuto ? corpus_facts(o.corpus) : CorpusFacts());
     if (!recipe.why.empty()) std::fprintf(stderr, "%s\n", recipe.why.c_str());
@@ -269,6 +269,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
          "--patience wants --valid-source and --valid-target, or --hold-out");
   }
   ModelFolder model = model_for(o, config, training);
+  lock.clean();
   if (o.resume) {
     check_resumed(model, {.preset = o.preset_given ? o.preset : "",
                           .model = config,

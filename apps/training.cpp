@@ -13,6 +13,7 @@
 
 #include "apps/flags.h"
 #include "heed/base/check.h"
+#include "heed/files/lines.h"
 #include "heed/training/recipe.h"
 
 namespace heed::apps {
@@ -162,8 +163,9 @@ FolderLock::FolderLock(const std::string& folder) : folder_(folder) {
   require(!error, folder, ": the model's folder cannot be made: ", error.message());
   file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   require(file_ >= 0, folder, ": cannot be opened: ", std::strerror(errno));
+  held_ = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
   // A file system without locks is no reason not to train.
-  if (::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  if (held_ || errno != EWOULDBLOCK) return;
   ::close(file_);
   fail(folder, ": another training writes into it; wait for its end, or choose another folder");
 }
@@ -172,6 +174,10 @@ FolderLock::~FolderLock() {
   std::error_code error;
   if (made_) std::filesystem::remove(folder_, error);  // only if it is empty
   ::close(file_);
+}
+
+void FolderLock::clean() const {
+  if (held_) remove_temporaries(folder_);
 }
 
 ModelFolder resumed_model(const std::string& folder) {
@@ -215,10 +221,32 @@ void check_resumed(const ModelFolder& model, const Asked& asked) {
                             "another model");
 }
 
-void want_no_model(const std::string& folder) {
+void want_new_folder(const std::string& folder, const std::vector<std::string>& logs) {
+  std::vector<std::string> foreign = foreign_files(folder);
+  for (const std::string& log : logs) {
+    std::error_code error;
+    const auto inside = std::filesystem::weakly_canonical(log, error)
+                            .lexically_relative(std::filesystem::canonical(folder, error));
+    if (error || inside.empty()) continue;
+    std::erase_if(foreign, [&](const std::string& name) {
+      return inside == "." ? name.starts_with(kEventFile) : *inside.begin() == name;
+    });
+  }
+  std::string names;
+  for (const std::string& name : foreign) names += (names.empty() ? "" : ", ") + name;
+  require(foreign.empty(), folder, ": has what is not of a model of heed's (", names,
+          "); choose a folder that is empty, or not there yet");
   require(!has_checkpoint(folder), folder,
           ": there is a model in it already; --resume goes on with it, or choose another folder");
   require(!has_model(folder), folder, kNoWayOn);
+}
+
+void want_files(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (path.empty()) continue;
+    want_file(path);
+    const LineReader opened(path);
+  }
 }
 
 TrainingLog::TrainingLog(const std::string& json, const std::string& tensorboard) {

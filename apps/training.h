@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "heed/files/events.h"
 #include "heed/training/run_folder.h"
@@ -41,9 +42,12 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
+  // Removes what killed runs left half written, unless the file system has no locks.
+  void clean() const;
+
  private:
   std::string folder_;
-  bool made_ = false;
+  bool made_ = false, held_ = false;
   int file_ = -1;
 };
 
@@ -64,8 +68,12 @@ struct Asked {
 // Throws what is told as a mistake in the arguments if it is not what the model has, where that
 // cannot change.
 void check_resumed(const ModelFolder& model, const Asked& asked);
-// Throws Error if there is a model in the folder already.
-void want_no_model(const std::string& folder);
+// Throws Error if there is a model in the folder already, or anything that heed did not write, but
+// for what this run itself writes there, if it does: `logs`.
+void want_new_folder(const std::string& folder, const std::vector<std::string>& logs);
+
+// Throws Error unless all these files can be read, more than once; "" is none.
+void want_files(const std::vector<std::string>& paths);
 
 // Where a run is written down. Opened before anything else is told or done: throws Error if it
 // cannot be.

@@ -171,6 +171,13 @@ refuse 2 "temperature wants a number above 0" lm train --text text --model x --t
 refuse 2 "the rate wants a number above 0" lm train --text text --model x --rate inf
 refuse 2 "leave --last out" lm score --model x --text text --last 0.5 --by-piece
 refuse 1 "nosuch: cannot be read" lm train --text nosuch --model x
+refuse 1 "nosuch: cannot be read" lm train --text lines --tokens bpe --valid-text nosuch --model x
+grep -q learning err && wrong "--valid-text is looked at after the vocabulary: $(cat err)"
+refuse 1 "nosuch: cannot be read" lm train --text lines --tokens-file nosuch --model x
+[ -e x ] && wrong "a run that failed at once left a folder"
+mkdir foreign && echo '{"mine":1}' >foreign/config.json
+refuse 1 "foreign: has what is not of a model of heed's (config.json)" lm train --text text --model foreign
+[ "$(cat foreign/config.json)" = '{"mine":1}' ] || wrong "a foreign folder: $(cat foreign/config.json)"
 refuse 1 "empty: has no text" lm train --text empty --model x
 refuse 1 "there is a model in it already" lm train --text text --model m
 refuse 1 "nothing to resume" lm train --text text --model nosuch --resume

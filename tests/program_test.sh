@@ -94,6 +94,13 @@ expect 0 "holds: query near a key" study dictionary --small --out "$work/new/stu
 for file in dictionary.json dictionary.svg dictionary-weights.svg; do
   [ -s "$work/new/studies/$file" ] || { echo "heed study: no $file"; failed=1; }
 done
+expect 0 "holds: query near a key" study dictionary --small --out "$work/new/studies"  # over its own
+mkdir "$work/mine" "$work/drawn"
+echo '{"mine":1}' >"$work/mine/dictionary.json"
+expect 1 "mine/dictionary.json: heed did not write it" study dictionary --small --out "$work/mine"
+[ "$(cat "$work/mine/dictionary.json")" = '{"mine":1}' ] || { echo "heed study wrote over $work/mine"; failed=1; }
+echo mine >"$work/drawn/dictionary-weights.svg"
+expect 1 "dictionary-weights.svg: heed did not write it" study dictionary --small --out "$work/drawn"
 # One that is asked to stop leaves nothing behind.
 mkdir "$work/tmp"
 TMPDIR=$work/tmp "$heed" study recency --out "$work/new" 2>"$work/err" &

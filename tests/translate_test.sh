@@ -105,6 +105,34 @@ wait $pid || wrong "SIGTERM: exit code $?"
 grep -q 'the checkpoint is saved' err || wrong "SIGTERM: $(cat err)"
 [ -s asked/checkpoint/last.safetensors ] || wrong "SIGTERM: no checkpoint"
 [ -s asked/model.safetensors ] || wrong "SIGTERM: no model"
+# What a killed run left half written goes with the next one; what only looks like it stays.
+touch asked/model.safetensors.tmp-123-4 asked/checkpoint/last.safetensors.tmp-123-5 asked/notes.tmp-123-6
+"$heed" train --source corpus/train.en --target corpus/train.fr --model asked --resume 2>err &
+pid=$!
+tries=0
+until grep -q 'going on from step' err || [ $((tries += 1)) -gt 100 ]; do sleep 0.2; done
+sleep 0.5
+kill -INT $pid
+wait $pid || wrong "Ctrl-C: exit code $?"
+[ "$(find asked -name '*.tmp-*')" = asked/notes.tmp-123-6 ] || wrong "left over: $(find asked -name '*.tmp-*')"
+# Killed at any moment, also before there is anything to resume, a run is no dead end and leaves no damage.
+for delay in 0.02 0.04 0.06 0.08 0.1 0.15 0.2 0.3 0.5; do
+  again=
+  [ -e killed/checkpoint/last.safetensors ] && again=--resume
+  [ -z "$again" ] && rm -f killed/model.safetensors # killed right between the two
+  "$heed" train --source corpus/train.en --target corpus/train.fr --tokens words --size 24 --model killed \
+    --steps 100000 --save-every 3 $again 2>err &
+  pid=$!
+  sleep $delay
+  kill -KILL $pid || wrong "a run that was to be killed after $delay s: $(cat err)"
+  wait $pid
+done
+again=
+[ -e killed/checkpoint/last.safetensors ] && again=--resume
+[ -z "$again" ] && rm -f killed/model.safetensors
+expect 0 "done" train --source corpus/train.en --target corpus/train.fr --tokens words --model killed $again --epochs 40
+expect 0 "" translate --model killed --input v.en
+[ -z "$(find killed -name '*.tmp-*')" ] || wrong "left over: $(find killed -name '*.tmp-*')"
 # TSV, a guide, a transformer, and no validation.
 paste corpus/train.en corpus/train.fr | gzip >pairs.tsv.gz
 expect 0 "done after 2 steps" train --tsv pairs.tsv.gz --alignment corpus/train.align --guided 0.5 --model t \
@@ -242,6 +270,29 @@ files="--source corpus/train.en --target corpus/train.fr"
 : >empty
 head -10 corpus/train.fr >ten
 printf 'a b\ncaf\351 noir\n' >latin1
+# What heed did not write is not touched, and told before anything is done.
+mkdir p
+echo '{"mine":1}' >p/config.json
+echo x >p/joint.spm
+refuse 1 "p: has what is not of a model of heed's (config.json, joint.spm)" train $files --model p --steps 1
+grep -q 'learning' err && wrong "a foreign folder is told after the vocabulary: $(cat err)"
+[ "$(cat p/config.json p/joint.spm)" = '{"mine":1}
+x' ] && [ "$(ls p | wc -l)" = 2 ] || wrong "a foreign folder: $(ls p)"
+mkdir notes && touch notes/todo
+refuse 1 "notes: has what is not of a model of heed's (todo)" train $files --model notes --steps 1
+# What a run writes down beside its model is its own.
+small="--tokens words --preset rnn-small --size 8 --steps 1"
+refuse 1 "nosuch: cannot be read" train $files --model own $small --log own/log --tensorboard own --valid-source nosuch --valid-target nosuch
+[ -e own ] && wrong "a run that failed at once left $(ls own)"
+mkdir own && touch own/log own/events.out.tfevents.1.machine.2.0 own/config.json.tmp-12-0
+expect 0 "done" train $files --model own $small --log own/log --tensorboard own
+[ -s own/log ] && [ ! -e own/config.json.tmp-12-0 ] || wrong "a log within the folder: $(ls own)"
+# Every file that is named is looked at first.
+for flag in "--valid-source nosuch --valid-target v.fr" "--valid-source v.en --valid-target nosuch" "--valid-tsv nosuch" \
+  "--alignment nosuch --guided 0.1" "--source-tokens-file nosuch" "--target-tokens-file nosuch"; do
+  refuse 1 "nosuch: cannot be read: No such file" train $files --model y $small $flag
+  grep -q 'learning' err && wrong "$flag is told after the vocabulary: $(cat err)"
+done
 refuse 1 "nosuch: cannot be read: No such file" train --source nosuch --target corpus/train.fr --model x
 refuse 1 "empty: has no text" train --source empty --target empty --model x --tokens words
 refuse 1 "train.en has 300 lines and ten 10" train --source corpus/train.en --target ten --model x --tokens words

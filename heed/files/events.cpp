@@ -81,9 +81,13 @@ std::filesystem::path new_name(const std::filesystem::path& folder) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(
                            std::chrono::system_clock::now().time_since_epoch())
                            .count();
-  return folder /
-         ("events.out.tfevents." + std::to_string(seconds) + "." + (machine[0] ? machine : "heed") +
-          "." + std::to_string(getpid()) + "." + std::to_string(number++));
+  const std::string stem = kEventFile + std::to_string(seconds) + "." +
+                           (machine[0] ? machine : "heed") + "." + std::to_string(getpid()) + ".";
+  std::filesystem::path path;
+  // A container's processes have the same numbers each time.
+  do path = folder / (stem + std::to_string(number++));
+  while (std::filesystem::exists(path));
+  return path;
 }
 
 }  // namespace

@@ -20,6 +20,9 @@ struct Scalar {
   double value = 0;
 };
 
+// What the names of event files begin with; TensorBoard finds them by it.
+inline constexpr const char* kEventFile = "events.out.tfevents.";
+
 class EventFile {
  public:
   // A new file in `folder`, which is made where it is not there. Its name has the second, the
