@@ -1,8 +1,10 @@
 // The program `heed`: parse, call the library, print. Answers go to stdout, talk to stderr; the
-// exit code is 0 on success, 1 for failures, 2 for usage.
+// exit code is 0 on success, 1 for failures, 2 for usage, and as a shell tells it 130 after Ctrl-C
+// and 143 after SIGTERM.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
@@ -11,6 +13,7 @@
 
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/training.h"
 #include "heed/base/check.h"
 #include "heed/tensor/cuda.h"
 #include "heed/version.h"
@@ -72,9 +75,7 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error,
   return "heed: " + trouble + "\nRun '" + called + " --help' for what can be given.\n";
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app{
       "heed: attention models, trained, run and shown\n"
       "Examples:\n"
@@ -117,4 +118,18 @@ int main(int argc, char** argv) {
     return 1;
   }
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int code = run(argc, argv);
+  const int signal = heed::apps::stop_signal();
+  if (signal == 0) return code;
+  // What was asked to stop has saved, and now ends as it would have without: who started it, a
+  // shell between `train && translate` say, sees that it was stopped.
+  std::fflush(nullptr);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+  return 128 + signal;  // the first process of a container, which such a signal does not end
 }

@@ -19,9 +19,9 @@
 namespace heed::apps {
 namespace {
 
-volatile std::sig_atomic_t stop_asked = 0;
+volatile std::sig_atomic_t stop_asked = 0;  // the signal
 void ask_to_stop(int signal) {
-  stop_asked = 1;
+  stop_asked = signal;
   std::signal(signal, SIG_DFL);  // who asks twice does not want to wait
 }
 
@@ -271,6 +271,8 @@ std::function<bool()> stop_on_signal() {
   std::signal(SIGTERM, ask_to_stop);
   return [] { return stop_asked != 0; };
 }
+
+int stop_signal() { return stop_asked; }
 
 void run_training(Trainer& trainer, const TrainingRun& run) {
   if (trainer.steps() > 0)

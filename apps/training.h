@@ -97,8 +97,10 @@ struct TrainingRun {
 };
 
 // From now on the first Ctrl-C, and the first SIGTERM, only ask to stop; gives what says whether
-// one did.
+// one did. The program then ends as if by that signal (main.cpp).
 std::function<bool()> stop_on_signal();
+// The signal that asked to stop; 0: none did.
+int stop_signal();
 
 // Trains until a limit or a signal, and tells of it on stderr.
 void run_training(Trainer& trainer, const TrainingRun& run);

@@ -60,6 +60,15 @@ refuse 2 "--tokens unigram is not what bpe has" lm train --text lines --model bp
 expect 0 "done" lm train --text lines --model bpe --resume --tokens bpe --steps 3
 expect 0 "done" lm train --text text --model rnn --preset lm-rnn --size 16 --context 24 --steps 3 --valid-text text
 expect 0 "done" lm train --text text --model none --preset lm-rnn --score none --size 16 --context 24 --steps 3
+"$heed" lm train --text text --model asked $small --steps 1000000 2>err &
+pid=$!
+tries=0
+until [ -d asked/checkpoint ] || [ $((tries += 1)) -gt 100 ]; do sleep 0.2; done
+kill -TERM $pid
+wait $pid
+got=$?
+[ $got = 143 ] || wrong "lm train, SIGTERM: exit code $got, wanted 143"
+grep -q 'the checkpoint is saved' err || wrong "lm train, SIGTERM: $(cat err)"
 expect 0 "done" lm train --text lines --model elmo --preset elmo --tokens words --size 16 --steps 10
 
 # ---- score

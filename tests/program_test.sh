@@ -108,7 +108,9 @@ pid=$!
 tries=0
 until [ -n "$(find "$work/tmp" -name model.safetensors)" ] || [ $((tries += 1)) -gt 150 ]; do sleep 0.1; done
 kill -TERM $pid
-wait $pid && { echo "heed study, stopped: exit code 0"; failed=1; }
+wait $pid
+got=$?
+[ $got = 143 ] || { echo "heed study, stopped: exit code $got, wanted 143"; failed=1; }
 grep -q "study: stopped" "$work/err" || { echo "heed study, stopped: $(cat "$work/err")"; failed=1; }
 [ -z "$(ls "$work/tmp")" ] || { echo "heed study, stopped, leaves $(ls "$work/tmp")"; failed=1; }
 expect 2 "unknown study 'recence'; did you mean 'recency'" study recence

@@ -93,7 +93,7 @@ refuse 1 "no checkpoint to go on from" train --source corpus/train.en --target c
 train --model mean --steps 12 --validate-every 3 --average-last 3 2>err || wrong "--average-last: $(cat err)"
 [ "$(ls mean/checkpoint | tr '\n' ' ')" = "last.safetensors seconds.json step-12.safetensors step-6.safetensors step-9.safetensors " ] ||
   wrong "--average-last: $(ls mean/checkpoint)"
-# Ctrl-C saves and leaves.
+# SIGTERM and Ctrl-C save and leave, with the code of a process that a signal ended.
 "$heed" train --source corpus/train.en --target corpus/train.fr --tokens words --size 24 --model asked \
   --steps 100000 --validate-every 100000 2>err &
 pid=$!
@@ -101,7 +101,9 @@ tries=0
 until [ -d asked/checkpoint ] || [ $((tries += 1)) -gt 100 ]; do sleep 0.2; done
 refuse 1 "asked: another training writes into it" train --source v.en --target v.fr --tokens words --model asked --steps 1
 kill -TERM $pid
-wait $pid || wrong "SIGTERM: exit code $?"
+wait $pid
+got=$?
+[ $got = 143 ] || wrong "SIGTERM: exit code $got, wanted 143"
 grep -q 'the checkpoint is saved' err || wrong "SIGTERM: $(cat err)"
 [ -s asked/checkpoint/last.safetensors ] || wrong "SIGTERM: no checkpoint"
 [ -s asked/model.safetensors ] || wrong "SIGTERM: no model"
@@ -113,8 +115,17 @@ tries=0
 until grep -q 'going on from step' err || [ $((tries += 1)) -gt 100 ]; do sleep 0.2; done
 sleep 0.5
 kill -INT $pid
-wait $pid || wrong "Ctrl-C: exit code $?"
+wait $pid
+got=$?
+[ $got = 130 ] || wrong "Ctrl-C: exit code $got, wanted 130: $(cat err)"
 [ "$(find asked -name '*.tmp-*')" = asked/notes.tmp-123-6 ] || wrong "left over: $(find asked -name '*.tmp-*')"
+sleep 5 | "$heed" translate --model m 2>err &
+pid=$!
+sleep 0.5
+kill -TERM $pid
+wait $pid
+got=$?
+[ $got = 143 ] || wrong "translate, SIGTERM: exit code $got, wanted 143"
 # Killed at any moment, also before there is anything to resume, a run is no dead end and leaves no damage.
 for delay in 0.02 0.04 0.06 0.08 0.1 0.15 0.2 0.3 0.5; do
   again=
