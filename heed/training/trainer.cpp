@@ -53,6 +53,15 @@ bool is_recent_name(std::string_view name) {
   return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
 }
 
+nlohmann::json finite_or_null(double value) {
+  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
+}
+
+nlohmann::json to_json(const LossWatch::State& s) {
+  return {{"loss", s.loss},       {"tokens", s.tokens}, {"updates", s.updates},
+          {"uniform", s.uniform}, {"far", s.far},       {"best", finite_or_null(s.best)}};
+}
+
 }  // namespace
 
 bool is_checkpoint_name(const std::string& name) {
@@ -136,7 +145,8 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> ex
       arena_(Arena::make(current_arena().device())),
       graphs_(arena_),
       losses_(
-          tensor(std::vector<float>(static_cast<size_t>(config.accumulate)), {config.accumulate})) {
+          tensor(std::vector<float>(static_cast<size_t>(config.accumulate)), {config.accumulate})),
+      watch_(examples_->tokenizers().target->size(), config.warmup) {
   const bool on_gpu = arena_->device() == Device::cuda;
   require(
       config_.precision != "bf16" || (on_gpu && model.trains_in_bf16()),
@@ -214,16 +224,20 @@ void Trainer::flush_report(Window& window) {
   const Update done = std::move(*under_way_);
   under_way_.reset();
   const char* const advice =
-      " The last checkpoint is whole. Try a lower --rate, a longer --warmup or a smaller --clip";
+      " The last good checkpoint is kept. Try a lower --rate, a longer --warmup or a smaller "
+      "--clip";
   const StepReport::Values found = StepReport::read(done.report);
+  double loss = 0;
+  int64_t tokens = 0;
   for (size_t i = 0; i < done.batches.size(); ++i) {
     const Batch& b = done.batches[i];
     if (!std::isfinite(found.losses[i]))
       fail("training: the loss is no longer a number at step ", done.step, " (lines ",
            b.lines.front(), " and others).", advice);
-    window.loss += found.losses[i] * double(b.target_tokens());
-    window.tokens += b.target_tokens();
+    loss += found.losses[i] * double(b.target_tokens());
+    tokens += b.target_tokens();
   }
+  window.loss += loss, window.tokens += tokens;
   const double norm = std::sqrt(found.squares);
   if (!std::isfinite(norm)) {
     const UseArena use(*arena_);
@@ -235,6 +249,9 @@ void Trainer::flush_report(Window& window) {
   }
   ++window.updates;
   window.norm += norm;
+  if (const auto trouble =
+          watch_.add(done.step, loss / double(std::max<int64_t>(tokens, 1)), tokens))
+    fail("training: at step ", done.step, ", ", *trouble, ".", advice);
 }
 
 // The mean over the last validations. Each one's parameters are a file of their own: neither memory
@@ -441,7 +458,7 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     make_plan(hooks);
     earlier_ = later_ = updates_;
     // Beside a model that was kept lies the checkpoint to go on from.
-    if (p.best || means || save_is_due()) save_now();
+    if (p.best || ((means || save_is_due()) && !watch_.doubtful())) save_now();
     window.since = Clock::now();  // nor does validation
   };
   while (!reached_limit() && !out_of_patience()) {
@@ -454,8 +471,8 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     // Without sentences to validate on there is something to do only for a mean.
     if (wants_plan(hooks) || (validation_is_due() && looks(hooks)))
       look();
-    else if (save_is_due())
-      save_now();
+    else if (save_is_due() && (flush_report(window), !watch_.doubtful()))
+      save_now();  // else what was saved before may be the last that is good
     if (seconds_since(window.since) >= kSecondsALine) flush_report(window), tell(progress(window));
     if (hooks.stop && hooks.stop()) {
       save_now();
@@ -511,22 +528,22 @@ TensorsByName Trainer::checkpoint_tensors() const {
 }
 
 void Trainer::save() const {
-  const nlohmann::json state{
-      {"step", state_.step},
-      {"adam_steps", adam_.steps()},
-      {"epoch", state_.position.epoch},
-      {"window", state_.position.window},
-      {"batch", state_.position.batch},
-      {"best", std::isfinite(state_.best) ? nlohmann::json(state_.best) : nlohmann::json()},
-      {"best_loss",
-       std::isfinite(state_.best_loss) ? nlohmann::json(state_.best_loss) : nlohmann::json()},
-      {"since_best", state_.since_best},
-      {"validated", state_.validated},
-      {"recent", state_.recent},
-      {"rate_factor", state_.rate_factor},
-      {"plan",
-       {state_.plan.steps, state_.plan.warmup, state_.plan.validate_every, state_.plan.since}},
-      {"examples", identity_}};
+  const nlohmann::json state{{"step", state_.step},
+                             {"adam_steps", adam_.steps()},
+                             {"epoch", state_.position.epoch},
+                             {"window", state_.position.window},
+                             {"batch", state_.position.batch},
+                             {"best", finite_or_null(state_.best)},
+                             {"best_loss", finite_or_null(state_.best_loss)},
+                             {"since_best", state_.since_best},
+                             {"validated", state_.validated},
+                             {"recent", state_.recent},
+                             {"rate_factor", state_.rate_factor},
+                             {"watch", to_json(watch_.state())},
+                             {"plan",
+                              {state_.plan.steps, state_.plan.warmup, state_.plan.validate_every,
+                               state_.plan.since}},
+                             {"examples", identity_}};
   save_tensors(checkpoint_tensors(), checkpoint_path(), {{"state", state.dump()}});
   write_file(seconds_path(),
              with_own_checksum(nlohmann::json{{"seconds", state_.seconds}}.dump(1)));
@@ -581,6 +598,16 @@ bool Trainer::resume() {
     state_.recent.clear();
     if (state.contains("recent"))
       for (const nlohmann::json& step : state.at("recent")) state_.recent.push_back(whole(step));
+    if (state.contains("watch")) {
+      const nlohmann::json& w = state.at("watch");
+      LossWatch::State watch{.loss = w.at("loss"),
+                             .tokens = whole(w.at("tokens")),
+                             .updates = whole(w.at("updates")),
+                             .uniform = whole(w.at("uniform")),
+                             .far = whole(w.at("far"))};
+      if (!w.at("best").is_null()) watch.best = w.at("best");
+      watch_.set_state(watch);
+    }
     state_.rate_factor = state.at("rate_factor");
     state_.plan = {};
     if (state.contains("plan")) {

@@ -23,6 +23,7 @@
 #include "heed/tensor/context.h"
 #include "heed/tensor/graph.h"
 #include "heed/training/loss.h"
+#include "heed/training/loss_watch.h"
 #include "heed/training/optimizer.h"
 #include "heed/training/report.h"
 #include "heed/training/schedule.h"
@@ -223,6 +224,7 @@ class Trainer {
   Mark updates_;                   // now, within this part of the run
   Mark earlier_, later_;           // where measuring may begin: the first updates are slow
   double validation_seconds_ = 0;  // that one takes, with what is written after it
+  LossWatch watch_;
 };
 
 // While it lives, the parameters are the averaged ones.
