@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "apps/bad_lines.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "heed/base/check.h"
@@ -16,6 +17,7 @@ namespace {
 struct Options {
   std::string folder, input = "-", layer, output, word, senses;
   std::vector<std::string> compare;
+  BadLines bad;
   Machine machine;
 };
 
@@ -73,7 +75,7 @@ void print_senses(const Options& o, const Embedder& embedder, Layer layer) {
               static_cast<long long>(here.sentences));
 }
 
-void embed(const Options& o) {
+void embed(Options o) {
   want(!o.folder.empty(),
        "--model is required, a folder that 'heed lm train' or 'heed train' made");
   want(o.compare.empty() == o.word.empty(), o.word.empty()
@@ -95,7 +97,9 @@ void embed(const Options& o) {
     std::printf("in context %.4f\ntable      %.4f\n", n.contextual, n.table);
     return;
   }
-  const std::vector<WordVectors> all = embedder.embed(read_text(o.input), layer);
+  const std::vector<std::string> lines = read_text(o.input, o.bad.told());
+  o.bad.sum_up();
+  const std::vector<WordVectors> all = embedder.embed(lines, layer);
   if (o.output.empty()) return print_json(all);
   write_matrix(o, matrix_of(all), layer.number ? std::to_string(*layer.number) : "mix");
 }
@@ -126,6 +130,7 @@ void add_embed(CLI::App& app) {
   command->add_option(
       "--senses", o->senses,
       "a file of words in several senses: how often is the nearest one of the same?");
+  o->bad.add_flag(*command);
   add_machine_flags(*command, o->machine);
   command->callback([o] { embed(*o); });
 }

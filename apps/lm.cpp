@@ -4,6 +4,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "apps/bad_lines.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/training.h"
@@ -80,7 +81,12 @@ ModelFolder model_for(const TrainOptions& o, const ModelConfig& config, const Tr
   }
   const TextStream lines = texts(parts.train);
   std::optional<std::string> line = lines();
-  while (line && line->empty()) line = lines();
+  bool bad = false;
+  while (line && (line->empty() || encoding_trouble(*line))) {
+    bad = bad || !line->empty();
+    line = lines();
+  }
+  if (!line && bad) fail("there is no line in UTF-8 to learn from. ", *first_bad_line(o.text));
   require(line.has_value(), o.text, ": has no text");
   TokenizerOptions tokenizer = o.tokenizer;
   tokenizer.newlines = config.reads == "stream";
@@ -88,7 +94,8 @@ ModelFolder model_for(const TrainOptions& o, const ModelConfig& config, const Tr
   if (!o.vocabulary.empty()) {
     pieces = load_tokenizer(tokenizer.kind, o.vocabulary);
   } else {
-    std::fprintf(stderr, "learning the vocabulary (%s) ...\n", tokenizer.kind.c_str());
+    tell_learning(tokenizer,
+                  parts.train.count < 0 ? count_lines(parts.train.path) : parts.train.count);
     pieces = learn_tokenizer(texts(parts.train), tokenizer);
   }
   return create_model(o.folder, config, training, {pieces, pieces});
@@ -196,9 +203,10 @@ void add_lm_train(CLI::App& lm) {
       ->default_str("");
   CLI::Option* tokens =
       command->add_option("--tokens", o->tokenizer.kind, "characters, words, bpe or unigram");
-  CLI::Option* vocabulary =
-      command->add_option("--vocabulary", o->tokenizer.size, "its size at most")
-          ->check(above_zero());
+  CLI::Option* vocabulary = command
+                                ->add_option("--vocabulary", o->tokenizer.size,
+                                             "its size at most (subwords: and 256 bytes)")
+                                ->check(above_zero());
   command->add_option("--min-count", o->tokenizer.min_count, "rarer words become unknown")
       ->check(above_zero());
   command->add_option("--tokens-file", o->vocabulary,
@@ -232,6 +240,7 @@ struct ScoreCommand {
   double last = 0;
   bool json = false, by_piece = false;
   ScoreOptions score;
+  BadLines bad;
   Machine machine;
 };
 
@@ -247,17 +256,17 @@ nlohmann::ordered_json to_json(const TextScore& s) {
 }
 
 // A JSON object a line of text: pieces, what each cost, and what was attended to.
-void score_by_piece(const LanguageModel& model, const std::string& path) {
+void score_by_piece(const LanguageModel& model, const std::string& path, const BadLine& bad) {
   LineReader reader(path);
-  while (const std::optional<std::string> line = reader.next()) {
+  while (std::optional<std::string> given = reader.next()) {
     const auto number = static_cast<int64_t>(reader.position().line);
-    require(is_utf8(*line), path == "-" ? "standard input" : path, ": line ", number,
-            ": not UTF-8");
+    const std::string line =
+        as_text(std::move(*given), reader.name() + ": line " + std::to_string(number), bad);
     const auto none = nlohmann::ordered_json::array();
     nlohmann::ordered_json out{{"read", none}, {"pieces", none}, {"log_probability", none}};
     ReadText r;
-    if (!model.tokenizer().encode(*line).ids.empty())
-      r = model.read(*line, /*want_weights=*/true, number);
+    if (!model.tokenizer().encode(line).ids.empty())
+      r = model.read(line, /*want_weights=*/true, number);
     for (const Id id : r.in) out["read"].push_back(model.tokenizer().piece(id));
     for (const Id id : r.out) out["pieces"].push_back(model.tokenizer().piece(id));
     out["log_probability"] = r.log_probability;
@@ -286,7 +295,11 @@ void score(ScoreCommand o) {
   want(o.last == 0 || !o.by_piece, "--by-piece reads all lines; leave --last out");
   use(o.machine);
   const LanguageModel model{std::filesystem::path(o.folder)};
-  if (o.by_piece) return score_by_piece(model, o.text);
+  o.score.bad = o.bad.told();
+  if (o.by_piece) {
+    score_by_piece(model, o.text, o.score.bad);
+    return o.bad.sum_up();
+  }
   StatusLine status;
   o.score.progress = [&](const TextScore& s) {
     status.show(std::to_string(s.pieces) + " pieces read");
@@ -294,6 +307,7 @@ void score(ScoreCommand o) {
   const TextScore s = model.score(
       o.last > 0 ? split_text(o.text, o.last).second : TextPart{.path = o.text}, o.score);
   status.clear();
+  o.bad.sum_up();
   if (o.json) {
     std::printf("%s\n", to_json(s).dump().c_str());
     return;
@@ -328,6 +342,7 @@ void add_lm_score(CLI::App& lm) {
   command->add_flag("--by-piece", o->by_piece,
                     "a JSON object a line of text: each piece's log-probability, and the weights "
                     "over the past by layer and head");
+  o->bad.add_flag(*command);
   add_machine_flags(*command, o->machine);
   command->callback([o] { score(*o); });
 }

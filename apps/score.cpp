@@ -62,22 +62,12 @@ struct Text {
   std::vector<std::string> lines;
 };
 
-// Throws Error unless `line` is UTF-8.
-void check_utf8(std::string_view line) {
-  const std::optional<size_t> wrong = utf8_error(line);
-  if (!wrong) return;
-  char byte[8];
-  std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned char>(line[*wrong]));
-  fail("not UTF-8: byte ", *wrong + 1, " is ", byte,
-       "; convert the file first, as with iconv -f latin1 -t utf-8");
-}
-
 Text read_text(const std::string& path, bool alignments) {
   LineReader reader(path);
   Text text{reader.name(), {}};
   while (const std::optional<std::string> line = reader.next()) {
     try {
-      check_utf8(*line);
+      if (const auto trouble = encoding_trouble(*line)) fail(*trouble);
       if (alignments) parse_gold_alignment(*line);
     } catch (const Error& error) {
       fail(text.name, ": line ", reader.position().line, ": ", error.what());

@@ -27,7 +27,9 @@ struct Options {
   TokenizerOptions tokenizer;
   std::string source_tokenizer, target_tokenizer;  // existing ones
   CorpusOptions cleaning;
+  std::string source_normalization = "identity";
   bool joint = false, resume = false, cut = false, list = false, preset_given = false;
+  bool normalization_given = false;
   bool tokens_given = false, vocabulary_given = false, joint_given = false;
   int64_t samples = 2;
   Machine machine;
@@ -36,7 +38,9 @@ struct Options {
 TokenizerPair learn_tokenizers(const Options& o) {
   const auto learn = [&](Side side, const std::string& given) {
     if (!given.empty()) return load_tokenizer(o.tokenizer.kind, given);
-    return learn_tokenizer(texts(o.corpus, side), o.tokenizer);
+    TokenizerOptions options = o.tokenizer;
+    if (side == Side::source) options.normalization = o.source_normalization;
+    return learn_tokenizer(texts(o.corpus, side), options);
   };
   if (o.joint) {
     const auto both = learn(Side::both, o.source_tokenizer);
@@ -147,7 +151,7 @@ ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainCo
             ": a language model, not a translator; 'heed lm train --resume' goes on with it");
     return model;
   }
-  std::fprintf(stderr, "learning the vocabulary (%s) ...\n", o.tokenizer.kind.c_str());
+  tell_learning(o.tokenizer, count_lines(o.corpus.source) * (o.joint ? 2 : 1));
   return create_model(o.folder, config, training, learn_tokenizers(o));
 }
 
@@ -194,6 +198,15 @@ void check_usage(const Options& o, const ModelConfig& config, const TrainConfig&
            o.tokenizer.kind == "unigram",
        "--sampling draws other subwords, and --tokens " + o.tokenizer.kind +
            " has none; take --tokens bpe or unigram, or leave --sampling out");
+  if (o.source_normalization != "identity" && o.source_normalization != "nfkc")
+    want(false, unknown_name("normalization", o.source_normalization, {"identity", "nfkc"}));
+  const bool learns_source = !o.resume && o.source_tokenizer.empty();
+  want(!o.normalization_given || learns_source,
+       "--source-normalization is for a vocabulary that is learnt; this one has its own");
+  want(o.source_normalization == "identity" ||
+           (!o.joint && (o.tokenizer.kind == "bpe" || o.tokenizer.kind == "unigram")),
+       "--source-normalization nfkc is for --tokens bpe or unigram, and a vocabulary of the "
+       "source's own (no --joint): a target that is normalized cannot be written as it was");
   want(!(train_given.contains("average") && train_given.contains("average_last")),
        "--average-last takes the place of --average's mean; give one of them");
   as_usage([&] {
@@ -230,7 +243,9 @@ Recipe ground_of(Options& o, const CorpusFacts& facts, const std::string& family
   if (o.tokens_given && o.tokenizer.kind != r.tokenizer.kind) r.training.sampling = 0;
   if (!o.tokens_given) o.tokenizer.kind = r.tokenizer.kind;
   if (!o.vocabulary_given) o.tokenizer.size = r.tokenizer.size;
-  if (!o.joint_given && o.source_tokenizer.empty() && o.target_tokenizer.empty()) o.joint = r.joint;
+  if (!o.joint_given && !o.normalization_given && o.source_tokenizer.empty() &&
+      o.target_tokenizer.empty())
+    o.joint = r.joint;
   return r;
 }
 
@@ -346,8 +361,10 @@ void add_train(CLI::App& app) {
   train->add_flag("--list", o->list, "list scores, ways to weigh and presets");
   CLI::Option* tokens =
       train->add_option("--tokens", o->tokenizer.kind, "unigram, bpe, words or characters");
-  CLI::Option* vocabulary =
-      train->add_option("--vocabulary", o->tokenizer.size, "its size at most")->check(above_zero());
+  CLI::Option* vocabulary = train
+                                ->add_option("--vocabulary", o->tokenizer.size,
+                                             "its size at most (subwords: and 256 bytes)")
+                                ->check(above_zero());
   train->add_option("--min-count", o->tokenizer.min_count, "rarer words become unknown")
       ->check(above_zero());
   CLI::Option* joint =
@@ -355,6 +372,10 @@ void add_train(CLI::App& app) {
   train->add_option("--source-tokens-file", o->source_tokenizer,
                     "an existing vocabulary or SentencePiece model");
   train->add_option("--target-tokens-file", o->target_tokenizer, "the same for the target");
+  CLI::Option* normalization =
+      train->add_option("--source-normalization", o->source_normalization,
+                        "of subwords: identity, or nfkc (² is 2, … is ..., spaces are one space); "
+                        "the target is always kept as it is");
   train->add_option("--max-length", o->cleaning.max_length, "longer pairs are left out (pieces)");
   train->add_option("--max-ratio", o->cleaning.max_ratio,
                     "pairs whose lengths differ more are left out");
@@ -374,6 +395,7 @@ void add_train(CLI::App& app) {
   train->callback([=] {
     o->preset_given = preset->count() > 0 && o->preset != kAuto;
     o->joint_given = joint->count() > 0;
+    o->normalization_given = normalization->count() > 0;
     // What is read from a file has the kind and the size that it has.
     const bool learnt = o->source_tokenizer.empty() && o->target_tokenizer.empty();
     o->tokens_given = tokens->count() > 0 && learnt;

@@ -13,6 +13,7 @@
 
 #include "apps/flags.h"
 #include "heed/base/check.h"
+#include "heed/data/text.h"
 #include "heed/files/lines.h"
 #include "heed/training/recipe.h"
 
@@ -209,16 +210,29 @@ void check_resumed(const ModelFolder& model, const Asked& asked) {
     if (asked.training_given.contains(name)) fixed.insert(name);
   check_same(training_of(model.path), asked.training, fixed, asked.training_given);
   const TokenizerPair& t = model.tokenizers;
+  // Subwords have the bytes beside what was asked for.
+  const auto learnt = [](const Tokenizer& tokenizer) {
+    return tokenizer.size() - (tokenizer.writes_all() ? kBytePieces : 0);
+  };
   const bool other_kind = t.source->kind() != asked.tokens || t.target->kind() != asked.tokens;
   const std::string trouble =
       !asked.tokens.empty() && other_kind   ? "--tokens " + asked.tokens
       : asked.joint && t.source != t.target ? "--joint"
-      : asked.vocabulary > 0 && std::min(t.source->size(), t.target->size()) > asked.vocabulary
+      : asked.vocabulary > 0 && std::min(learnt(*t.source), learnt(*t.target)) > asked.vocabulary
           ? "--vocabulary " + std::to_string(asked.vocabulary)
           : "";
   want(trouble.empty(), trouble + " is not what " + model.path.string() +
                             " has; what is resumed stays as it was: leave the flag out, or train "
                             "another model");
+}
+
+void tell_learning(const TokenizerOptions& tokenizer, int64_t lines) {
+  const bool subwords = tokenizer.kind == "bpe" || tokenizer.kind == "unigram";
+  std::string from;
+  if (subwords && lines > tokenizer.sentences)
+    from = " from " + grouped(tokenizer.sentences) + " of " + grouped(lines) + " lines";
+  std::fprintf(stderr, "learning the vocabulary (%s)%s ...\n", tokenizer.kind.c_str(),
+               from.c_str());
 }
 
 void want_new_folder(const std::string& folder, const std::vector<std::string>& logs) {

@@ -68,6 +68,8 @@ struct Asked {
 // Throws what is told as a mistake in the arguments if it is not what the model has, where that
 // cannot change.
 void check_resumed(const ModelFolder& model, const Asked& asked);
+// Says that a vocabulary is learnt now, and from how much where that is not all `lines`.
+void tell_learning(const TokenizerOptions& tokenizer, int64_t lines);
 // Throws Error if there is a model in the folder already, or anything that heed did not write, but
 // for what this run itself writes there, if it does: `logs`.
 void want_new_folder(const std::string& folder, const std::vector<std::string>& logs);

@@ -5,10 +5,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "apps/bad_lines.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "heed/base/check.h"
-#include "heed/base/unicode.h"
 #include "heed/data/alignment.h"
 #include "heed/files/lines.h"
 #include "heed/metrics/metrics.h"
@@ -24,6 +24,7 @@ struct Options {
   bool json = false, scores = false;
   // Lines read at a time, and no fewer than 32 batches: after the last of them slots run empty.
   int64_t chunk = 2000;
+  BadLines bad;
   Machine machine;
 };
 
@@ -74,6 +75,8 @@ void print(const Options& o, const ModelFolder& model, const Translation& t, boo
   all.resize(static_cast<size_t>(o.translate.search.best), none);
   for (const Translation::Candidate& c : all) {
     std::string line = with_text ? c.text : "";
+    // Pieces can be drawn that write a newline; a translation is a line.
+    std::replace(line.begin(), line.end(), '\n', ' ');
     bool first = !with_text;
     const auto add = [&](const std::string& field) {
       if (!first) line += '\t';
@@ -113,6 +116,10 @@ void prepare(const Options& o) {
   use(o.machine);
 }
 
+std::string place_of(const LineReader& reader) {
+  return reader.name() + ": line " + std::to_string(reader.position().line);
+}
+
 void translate(Options o) {
   prepare(o);
   const Translator translator(o.folder);
@@ -124,31 +131,34 @@ void translate(Options o) {
   if (!o.prefixes.empty()) prefixes.emplace(o.prefixes);
   StatusLine status;
   int64_t before = 0;
-  bool broken = false;  // a line that cannot be translated; those before it are
+  const BadLine bad = o.bad.told();
+  std::optional<Error> broken;  // by a line that is not to be translated; those before it are
   for (bool more = true; more;) {
     std::vector<std::string> lines;
-    while (static_cast<int64_t>(lines.size()) < o.chunk) {
-      std::optional<std::string> line = reader.next();
-      broken = line && !is_utf8(*line);
-      more = line && !broken;
-      if (!more) break;
-      lines.push_back(std::move(*line));
-    }
+    while (static_cast<int64_t>(lines.size()) < o.chunk) try {
+        std::optional<std::string> line = reader.next();
+        more = line.has_value();
+        if (!more) break;
+        lines.push_back(as_text(std::move(*line), place_of(reader), bad));
+      } catch (const Error& error) {
+        broken = error, more = false;
+        break;
+      }
     if (prefixes) {
       o.translate.search.prefixes.clear();
       for (size_t i = 0; i < lines.size(); ++i) {
-        const std::optional<std::string> prefix = prefixes->next();
+        std::optional<std::string> given = prefixes->next();
         const int64_t number = before + static_cast<int64_t>(i) + 1;
-        require(prefix.has_value(), o.prefixes, ": ends before line ", number,
+        require(given.has_value(), o.prefixes, ": ends before line ", number,
                 ", which the text has; it wants a line for each, which may be empty");
-        require(is_utf8(*prefix), o.prefixes, ": line ", number, " is not UTF-8");
-        if (const int64_t n = unknown_pieces(*translator.model().tokenizers.target, *prefix))
+        const std::string prefix = as_text(std::move(*given), place_of(*prefixes), bad);
+        if (const int64_t n = unknown_pieces(*translator.model().tokenizers.target, prefix))
           std::fprintf(stderr,
                        "heed: %s: line %lld has %lld piece%s that the model does not know\n",
                        o.prefixes.c_str(), static_cast<long long>(number),
                        static_cast<long long>(n), n > 1 ? "s" : "");
         o.translate.search.prefixes.push_back(
-            translator.model().tokenizers.target->encode(*prefix).ids);
+            translator.model().tokenizers.target->encode(prefix).ids);
       }
     }
     o.translate.progress = [&](int64_t done) {
@@ -162,8 +172,8 @@ void translate(Options o) {
     std::fflush(stdout);
     before += static_cast<int64_t>(lines.size());
   }
-  require(!broken, o.source.empty() ? "standard input" : o.source, ": line ", before + 1,
-          ": not UTF-8");
+  o.bad.sum_up();
+  if (broken) throw *broken;
   require(!prefixes || !prefixes->next(), o.prefixes, ": has more lines than the text, which has ",
           before);
 }
@@ -264,11 +274,14 @@ void add_translate(CLI::App& app) {
   command->add_option("--no-repeat", s.no_repeat, "no n-gram of this length twice");
   command->add_option("--prefix", o->prefixes, "a file: what each translation must begin with");
   command->add_option("--alignment", o->alignment, "behind a tab: pharaoh or soft");
+  command->add_flag("--replace-unk", o->translate.replace_unknown,
+                    "an unknown word becomes the source word that it attends to most");
   command->add_flag("--sample", s.sample, "draw words instead of searching");
   command->add_option("--temperature", s.temperature, "of sampling");
   command->add_option("--top-k", s.top_k, "sampling: only the likeliest so many words");
   command->add_option("--top-p", s.top_p, "sampling: only words that make up this probability");
   command->add_option("--seed", s.seed, "of sampling");
+  o->bad.add_flag(*command);
   add_common(*command, o);
   command->callback([o] { translate(*o); });
 }

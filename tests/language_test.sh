@@ -192,7 +192,14 @@ refuse 1 "there is a model in it already" lm train --text text --model m
 refuse 1 "nothing to resume" lm train --text text --model nosuch --resume
 refuse 1 "a language model, not a translator" translate --model m
 refuse 2 "--model is required" lm score --text text
-refuse 1 "latin1: line 1: not UTF-8" lm score --model m --text latin1
+refuse 1 "latin1: line 1: not UTF-8" lm score --model m --text latin1 --strict
+refuse 1 "latin1: line 1: not UTF-8" lm score --model m --text latin1 --by-piece --strict
+for how in "" --by-piece; do
+  expect 0 "latin1: line 1: not UTF-8" lm score --model m --text latin1 $how
+  grep -qF "1 line was not UTF-8" err || wrong "lm score $how: $(cat err)"
+done
+refuse 1 "latin1: line 1: not UTF-8" lm train --text latin1 --model x
+refuse 1 "iconv -f latin1 -t utf-8" lm train --text latin1 --model x --tokens words
 refuse 1 "has no text" lm score --model m --text empty
 refuse 1 "more than the context" lm score --model m --text text --stride 99
 refuse 2 "--last wants --text" lm score --model m --last 0.5
@@ -223,6 +230,8 @@ refuse 2 "--compare wants --word" embed --model elmo --compare a b
 refuse 1 "no word 'fish'" embed --model elmo --compare 'the dog' 'the cat' --word fish
 refuse 1 "no word" embed --model elmo --compare 'the dog' 'the cat' --word dog
 refuse 1 "text: line 1: wants a word, a sense" embed --model elmo --senses text
-refuse 1 "line 1: not UTF-8" embed --model elmo --input latin1
+refuse 1 "latin1: line 1: not UTF-8" embed --model elmo --input latin1 --strict
+expect 0 "latin1: line 1: not UTF-8" embed --model elmo --input latin1
+[ "$(wc -l <out)" = "$(wc -l <latin1)" ] || wrong "embed: a line that is repaired has its vectors: $(cat out)"
 [ "$failed" = 0 ] && echo "language models and vectors behave"
 exit $failed

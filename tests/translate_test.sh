@@ -276,8 +276,39 @@ grep -q '"heads":\[\[' tree.html || wrong "view --tree --html: no weights"
 head -1 text | "$heed" view --model m --html tree.html >/dev/null
 grep -q 'data-sentence="0"' tree.html && wrong "view --html: a tree that was not asked for"
 
-# ---- what does not fit, one by one
+# ---- text that is not what it should be
 files="--source corpus/train.en --target corpus/train.fr"
+# A line that is not UTF-8 does not end a job: it is repaired, named and counted.
+printf 'a b\ncaf\351 noir\nthe cat\n' >latin1
+expect 0 "latin1: line 2: not UTF-8: byte 4 is 0xE9; convert the file first, as with iconv -f latin1 -t utf-8" \
+  translate --model m --input latin1
+grep -qF '1 line was not UTF-8' err || wrong "bad lines are not counted: $(cat err)"
+printf 'a b\ncaf\357\277\275 noir\nthe cat\n' >repaired
+mv out got
+expect 0 "" translate --model m --input repaired
+same got out "a line that was repaired"
+expect 0 "latin1: line 2: not UTF-8" translate --model m --input repaired --prefix latin1
+expect 1 "latin1: line 2: not UTF-8" translate --model m --input repaired --prefix latin1 --strict
+iconv -f utf-8 -t utf-16 corpus/train.en >wide
+expect 1 "wide: line 1: not UTF-8: byte 1 is 0xFF; convert the file first, as with iconv -f utf-16 -t utf-8" score -r wide wide
+# What the vocabulary does not have is copied on request.
+expect 0 "" train $files --model few --tokens words --vocabulary 8 --steps 3 --size 8
+"$heed" translate --model few --max-ratio 1 <text >got 2>err || wrong "translate: $(cat err)"
+grep -q '<unk>' got || wrong "a vocabulary of four words, and none is unknown: $(head -3 got)"
+"$heed" translate --model few --max-ratio 1 --replace-unk <text >got 2>err || wrong "--replace-unk: $(cat err)"
+grep -q '<unk>' got && wrong "--replace-unk: $(grep '<unk>' got)"
+expect 1 "its target has 'bpe' for pieces" translate --model t --replace-unk --input text
+# A source that is normalized stays so.
+expect 0 "done" train $files --model folded --tokens bpe --vocabulary 120 --steps 2 --size 8 --source-normalization nfkc
+printf 'the cat ...\nthe\302\240cat  \342\200\246\n' >folds
+"$heed" translate --model folded <folds | uniq >got
+[ "$(wc -l <got)" = 1 ] || wrong "--source-normalization nfkc: $(cat got)"
+refuse 2 "no --joint" train $files --model y --joint --tokens bpe --source-normalization nfkc
+refuse 2 "is for --tokens bpe or unigram" train $files --model y --tokens words --source-normalization nfkc
+refuse 2 "this one has its own" train $files --model folded --resume --source-normalization nfkc
+refuse 2 "unknown normalization 'nfk'; did you mean 'nfkc'" train $files --model y --source-normalization nfk
+
+# ---- what does not fit, one by one
 : >empty
 head -10 corpus/train.fr >ten
 printf 'a b\ncaf\351 noir\n' >latin1
@@ -368,7 +399,7 @@ refuse 1 "corpus: no config.json in it" translate --model corpus --input text
 refuse 1 "text: is a file; a model is a folder" translate --model text --input text
 refuse 1 "nosuch: cannot be read" translate --model m --input nosuch
 refuse 1 "corpus: is a directory" translate --model m --input corpus
-expect 1 "latin1: line 2: not UTF-8" translate --model m --input latin1
+expect 1 "latin1: line 2: not UTF-8: byte 4 is 0xE9" translate --model m --input latin1 --strict
 [ "$(wc -l <out)" = 1 ] || wrong "what stands before a broken line is translated: $(cat out)"
 refuse 1 "latin1: line 2: not UTF-8" align --model m --source latin1 --target latin1
 refuse 1 "layer 7" translate --model m --input text --alignment pharaoh --layer 7

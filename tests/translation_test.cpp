@@ -335,6 +335,50 @@ TEST(Translator, WhatIsNotTextIsRefusedByItsLine) {
   EXPECT_TRUE(has(message([&] { translator.translate({"a"}, o); }), "at least one sentence"));
 }
 
+// ---- what the vocabulary does not have
+
+// What is said is forced by a prefix with an unknown word in its middle.
+TEST(Translator, AnUnknownWordIsReplacedByTheSourceWordThatItWeighsMost) {
+  for (const std::string kind : {"words", "characters"}) {
+    const Folder folder;
+    const auto lines = [i = 0]() mutable -> std::optional<std::string> {
+      return i++ < 3 ? std::optional<std::string>("a b c") : std::nullopt;
+    };
+    const auto tokenizer = learn_tokenizer(lines, {.kind = kind, .size = 100});
+    const ModelFolder made =
+        create_model(folder.path(), tiny("rnn"), one_step(), {tokenizer, tokenizer});
+    save_parameters(made.params, folder / "model.safetensors");
+    const Translator translator(folder.path());
+    const bool words = kind == "words";
+    TranslateOptions o;
+    o.search.prefixes = {tokenizer->encode(words ? "a q b" : "aqb").ids};
+    o.search.want_weights = true;
+    const std::string source = "c xyz 7";
+    const auto plain = translator.translate({source}, o)[0];
+    ASSERT_TRUE(plain.best().text.starts_with(words ? "a <unk> b" : "a<unk>b"));
+    o.replace_unknown = true, o.search.want_weights = false;
+    const auto found = translator.translate({source}, o)[0];
+    EXPECT_EQ(found.best().target.ids, plain.best().target.ids);
+    const std::vector<float>& row = plain.best().weights[1];
+    const auto most = std::max_element(row.begin(), row.end() - 1) - row.begin();  // not the end
+    const std::vector<std::string> texts =
+        words ? std::vector<std::string>{"c", "xyz", "7"}
+              : std::vector<std::string>{"c", " ", "x", "y", "z", " ", "7"};
+    const std::string copied = texts.at(static_cast<size_t>(most));
+    EXPECT_TRUE(found.best().text.starts_with(words ? "a " + copied + " b" : "a" + copied + "b"))
+        << found.best().text;
+    EXPECT_EQ(found.best().text.find("<unk>"), std::string::npos) << found.best().text;
+    EXPECT_EQ(found.best().target.text, found.best().text);
+  }
+  const Folder folder;
+  ModelConfig none = tiny("rnn");
+  none.score = "none";
+  put_model(folder, none);
+  EXPECT_TRUE(
+      has(message([&] { Translator(folder.path()).translate({"a"}, {.replace_unknown = true}); }),
+          "a model without attention"));
+}
+
 // ---- whose weights align
 
 std::vector<std::string> links_of(const std::vector<Translation>& all) {

@@ -37,6 +37,38 @@ TEST(Unicode, WhatIsNotUtf8IsFoundWhereItStands) {
   EXPECT_TRUE(is_utf8("") && is_utf8("\xED\x9F\xBF") && is_utf8("\xF4\x8F\xBF\xBF"));
 }
 
+// The examples of the Unicode standard, tables 3-8 to 3-11.
+TEST(Unicode, OneReplacementForEachMaximalSubpart) {
+  const std::string r = "\uFFFD";
+  EXPECT_EQ(repaired_utf8("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"),
+            r + r + r + r + r + r + r + r + "A");
+  EXPECT_EQ(repaired_utf8("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"),
+            r + r + r + r + r + r + r + r + "A");
+  EXPECT_EQ(repaired_utf8("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42"),
+            r + r + r + r + r + "A" + r + r + "B");
+  EXPECT_EQ(repaired_utf8("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41"), r + r + r + r + "A");
+  EXPECT_EQ(repaired_utf8("caf\xE9 et na\xEFve"), "caf" + r + " et na" + r + "ve");
+  EXPECT_EQ(repaired_utf8("\xE2\x82"), r);
+  for (const std::string whole : {"", "é", "\U0001F967 a", "\uFFFD"})
+    EXPECT_EQ(repaired_utf8(whole), whole);
+}
+
+TEST(Unicode, WhatAnEncodingLooksLikeIsSaidWithWhatToDo) {
+  EXPECT_FALSE(encoding_trouble(""));
+  EXPECT_FALSE(encoding_trouble("café"));
+  EXPECT_FALSE(encoding_trouble(std::string("a\0b", 3)));
+  EXPECT_EQ(encoding_trouble("caf\xE9"),
+            "not UTF-8: byte 4 is 0xE9; convert the file first, as with iconv -f latin1 -t utf-8");
+  const auto says = [](const std::string& line, const std::string& words) {
+    return encoding_trouble(line).value_or("").find(words) != std::string::npos;
+  };
+  EXPECT_TRUE(says(std::string("\xFF\xFE\x61\0", 4), "iconv -f utf-16 -t utf-8"));
+  EXPECT_TRUE(says(std::string("\xFE\xFF\0\x61", 4), "iconv -f utf-16 -t utf-8"));
+  // Without a mark it is UTF-8 by the letter.
+  EXPECT_TRUE(says(std::string("\0h\0a\0l\0l\0o", 10), "5 of 10 bytes are 0; convert"));
+  EXPECT_TRUE(says(std::string("\0h\0a\0l\0l\0o", 10), "iconv -f utf-16 -t utf-8"));
+}
+
 TEST(Unicode, LowerCaseKnowsSigmaAndTheDottedI) {
   EXPECT_EQ(lower_utf8("ABC xyz ÀÉÑ ẞ"), "abc xyz àéñ ß");
   EXPECT_EQ(lower_utf8("ΟΔΟΣ"), "οδος");

@@ -90,6 +90,53 @@ size_t character_bytes(std::string_view text) {
   return at;
 }
 
+size_t ill_formed_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(0);
+  if (lead < 0xC2 || lead > 0xF4) return 1;
+  // What may follow a lead byte, so that no form is too long, a surrogate or beyond U+10FFFF.
+  const unsigned least = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned most = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  size_t n = 1;
+  while (n < std::min(length, text.size()) && byte(n) >= (n == 1 ? least : 0x80) &&
+         byte(n) <= (n == 1 ? most : 0xBF))
+    ++n;
+  return n;
+}
+
+std::string repaired_utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t bad = utf8_error(text).value_or(text.size());
+    out += text.substr(0, bad);
+    text.remove_prefix(bad);
+    if (text.empty()) break;
+    out += "\uFFFD";
+    text.remove_prefix(ill_formed_bytes(text));
+  }
+  return out;
+}
+
+std::optional<std::string> encoding_trouble(std::string_view line) {
+  // Every second byte of Latin letters; lines of their own are a few, in binary files and by hand.
+  const auto zeros = static_cast<size_t>(std::count(line.begin(), line.end(), '\0'));
+  const bool marked = line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF");
+  const bool utf16 = marked || (zeros >= 4 && 3 * zeros > line.size());
+  const std::optional<size_t> bad = utf8_error(line);
+  if (!bad && !utf16) return {};
+  std::string out = "not UTF-8: ";
+  if (bad) {
+    constexpr char kDigits[] = "0123456789ABCDEF";
+    const auto byte = static_cast<unsigned char>(line[*bad]);
+    out += "byte " + std::to_string(*bad + 1) + " is 0x" + kDigits[byte >> 4] + kDigits[byte & 15];
+  } else {
+    out += std::to_string(zeros) + " of " + std::to_string(line.size()) + " bytes are 0";
+  }
+  return out + "; convert the file first, as with iconv -f " + (utf16 ? "utf-16" : "latin1") +
+         " -t utf-8";
+}
+
 std::u32string decode_utf8(std::string_view text) {
   std::u32string out;
   out.reserve(text.size());

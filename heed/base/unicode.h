@@ -22,6 +22,15 @@ inline bool is_utf8(std::string_view text) { return !utf8_error(text); }
 // How many bytes the character has that `text` begins with; 0 if it begins with none.
 size_t character_bytes(std::string_view text);
 
+// Where `text` begins with no character: how many bytes U+FFFD stands for, a maximal subpart of an
+// ill-formed sequence (the Unicode standard, section 3.9). Of all of a text: with U+FFFD for each.
+size_t ill_formed_bytes(std::string_view text);
+std::string repaired_utf8(std::string_view text);
+
+// What is wrong with a line that should be UTF-8, and what to do: "not UTF-8: byte 4 is 0xE9; ...".
+// Nothing if it is UTF-8, and not one in which so many bytes are 0 that it must be UTF-16.
+std::optional<std::string> encoding_trouble(std::string_view line);
+
 // The code points of `text`. Throws Error if it is not UTF-8.
 std::u32string decode_utf8(std::string_view text);
 std::string encode_utf8(std::u32string_view text);

@@ -4,7 +4,7 @@
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 #include <fstream>
 #include <iterator>
 #include <unordered_map>
@@ -12,6 +12,7 @@
 #include "heed/base/check.h"
 #include "heed/base/random.h"
 #include "heed/base/unicode.h"
+#include "heed/data/sentencepiece_file.h"
 #include "heed/data/text.h"
 #include "heed/files/atomic_file.h"
 
@@ -19,6 +20,8 @@ namespace heed {
 namespace {
 
 namespace spm = sentencepiece;
+
+constexpr std::string_view kSpace = "▁";  // U+2581, the library's sign for a space
 
 // Only what ends in a Status is an error for us; the library's own lines stay off stderr.
 constexpr const char* kLogOnlyErrors = "2";
@@ -39,77 +42,42 @@ std::string why_not_learnt(const spm::util::Status& status) {
   const std::string words = words_of(status);
   const size_t vs = words.find(" vs ");
   if (words.find("required_chars") == std::string::npos || vs == std::string::npos) return words;
-  const size_t end = words.find_first_not_of("0123456789", vs + 4);
-  return "its characters and special entries alone are " + words.substr(vs + 4, end - vs - 4) +
+  const int64_t needed = std::strtoll(words.c_str() + vs + 4, nullptr, 10) - kBytePieces;
+  return "its characters and special entries alone are " + std::to_string(needed) +
          "; want a larger vocabulary";
 }
 
-// ---- what the library does not tell of a model, read from its file
-
-// Calls found(field, value, bytes) for each field of a message, which is in the form of protocol
-// buffers: `value` is a whole number's, all else is `bytes`.
-template <class Found>
-void for_each_field(std::string_view message, Found found) {
-  size_t at = 0;
-  const auto number = [&] {  // seven bits a byte, the last byte below 128
-    uint64_t value = 0;
-    for (int shift = 0; at < message.size() && shift < 64; shift += 7) {
-      const auto byte = static_cast<uint8_t>(message[at++]);
-      value |= uint64_t{byte & 0x7Fu} << shift;
-      if (byte < 0x80) break;
-    }
-    return value;
-  };
-  while (at < message.size()) {
-    const uint64_t tag = number(), form = tag & 7, value = form == 0 || form == 2 ? number() : 0;
-    const uint64_t size = form == 1 ? 8 : form == 2 ? value : form == 5 ? 4 : 0;
-    const std::string_view bytes = message.substr(at, size);
-    at += bytes.size();
-    found(tag >> 3, value, bytes);
-  }
+std::string byte_piece(size_t byte) {
+  constexpr char kDigits[] = "0123456789ABCDEF";
+  return std::string("<0x") + kDigits[byte >> 4] + kDigits[byte & 15] + '>';
 }
 
-// `model` is one that the library has taken, here and below.
-std::string_view kind_of(std::string_view model) {
-  uint64_t kind = 1;
-  for_each_field(model, [&](uint64_t field, uint64_t, std::string_view bytes) {
-    if (field != 2) return;  // how it was trained
-    for_each_field(bytes, [&](uint64_t part, uint64_t value, std::string_view) {
-      if (part == 3) kind = value;
-    });
-  });
-  return kind == 1 ? "unigram" : kind == 2 ? "bpe" : "sentencepiece";
-}
-
-std::vector<ScoredPiece> scored_pieces(std::string_view model) {
-  constexpr uint64_t kNormal = 1;  // type of a piece; others are special, or set by a user
-  std::vector<ScoredPiece> out;
-  for_each_field(model, [&](uint64_t field, uint64_t, std::string_view bytes) {
-    if (field != 1) return;
-    ScoredPiece& piece = out.emplace_back();
-    for_each_field(bytes, [&](uint64_t part, uint64_t value, std::string_view content) {
-      if (part == 1) piece.text = content;
-      if (part == 2 && content.size() == sizeof piece.score)
-        std::memcpy(&piece.score, content.data(), sizeof piece.score);
-      if (part == 3) piece.fixed = value != kNormal;
-    });
-  });
-  return out;
+// How many bytes at the beginning of `text` the library would take for something else, so that they
+// are written as bytes: its sign for a space, control characters (a tab sets its words apart), and
+// the first of what is spelled like the newline's piece. Of most text 0.
+size_t reserved_bytes(std::string_view text) {
+  if (static_cast<unsigned char>(text[0]) < 0x20 || text.starts_with(kNewline)) return 1;
+  return text.starts_with(kSpace) ? kSpace.size() : 0;
 }
 
 class SentencePiece : public Tokenizer {
  public:
-  SentencePiece(std::string model, const std::string& what) : model_(std::move(model)) {
+  SentencePiece(std::string model, const std::string& what)
+      : model_(std::move(model)), facts_(facts_of(model_)) {
     try {
-      const spm::util::Status status = processor_.LoadFromSerializedProto(model_);
+      const spm::util::Status status =
+          processor_.LoadFromSerializedProto(facts_.exact ? without_prefix(model_) : model_);
       if (!status.ok()) fail(what, ": is not a SentencePiece model: ", words_of(status));
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {  // of what it finds pieces with: an empty one, say
       fail(what, ": is not a SentencePiece model: ", error.what());
     }
-    kind_ = kind_of(model_);
     size_ = static_cast<Id>(processor_.GetPieceSize());
+    for (size_t byte = 0; facts_.exact && byte < byte_ids_.size(); ++byte) {
+      byte_ids_[byte] = static_cast<Id>(processor_.PieceToId(byte_piece(byte)));
+      bytes_[byte_ids_[byte]] = static_cast<char>(byte);
+    }
     const auto or_new = [&](int id) { return id >= 0 ? static_cast<Id>(id) : size_++; };
     special_ = {.pad = or_new(processor_.pad_id()),
                 .unknown = or_new(processor_.unk_id()),
@@ -120,55 +88,36 @@ class SentencePiece : public Tokenizer {
   }
 
   Sentence encode(std::string_view text) const override {
-    Sentence sentence{.text = std::string(text), .ids = {}, .word = {}};
-    std::vector<size_t> offsets;
-    const auto encode_part = [&](std::string_view part) {
-      const size_t first = static_cast<size_t>(part.data() - text.data());
-      const spm::ImmutableSentencePieceText pieces = processor_.EncodeAsImmutableProto(part);
-      for (size_t i = 0; i < pieces.pieces_size(); ++i) {
-        const auto piece = pieces.pieces(static_cast<int>(i));
-        sentence.ids.push_back(static_cast<Id>(piece.id()));
-        offsets.push_back(first + piece.begin());
-      }
-    };
+    Placed out;
     if (newline_) {
       for (const std::string_view line : split_fields(text, '\n')) {
-        if (line.data() != text.data()) {
-          sentence.ids.push_back(*newline_);
-          offsets.push_back(static_cast<size_t>(line.data() - text.data()) - 1);
-        }
-        encode_part(line);
+        const auto first = static_cast<size_t>(line.data() - text.data());
+        if (first > 0) out.add(*newline_, first - 1);
+        encode_line(line, first, out);
       }
     } else {
-      encode_part(text);
+      encode_line(text, 0, out);
     }
-    sentence.word = words_at(text, offsets);
-    return sentence;
+    return {.text = std::string(text), .ids = out.ids, .word = words_at(text, out.offsets)};
   }
 
   Sentence decode(std::span<const Id> ids) const override {
-    std::vector<int> known;
-    std::vector<size_t> shown;  // which of the ids have text
-    for (size_t i = 0; i < ids.size(); ++i) {
-      check(ids[i]);
-      if (ids[i] == special_.pad || ids[i] == special_.begin || ids[i] == special_.end) continue;
-      known.push_back(ids[i]);
-      shown.push_back(i);
-    }
     Sentence sentence{
         .text = {}, .ids = {ids.begin(), ids.end()}, .word = std::vector<int32_t>(ids.size(), -1)};
+    std::vector<size_t> shown;  // which of the ids have text
     std::vector<size_t> offsets;
     std::vector<int> line;
     const auto decode_line = [&] {
-      const spm::ImmutableSentencePieceText pieces = processor_.DecodeIdsAsImmutableProto(line);
-      for (size_t i = 0; i < pieces.pieces_size(); ++i)
-        offsets.push_back(sentence.text.size() + pieces.pieces(static_cast<int>(i)).begin());
-      sentence.text += pieces.text();
+      facts_.exact ? decode_exactly(line, sentence.text, offsets)
+                   : decode_by_library(line, sentence.text, offsets);
       line.clear();
     };
-    for (const int id : known) {
-      if (newline_ != static_cast<Id>(id)) {
-        line.push_back(id);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      check(ids[i]);
+      if (ids[i] == special_.pad || ids[i] == special_.begin || ids[i] == special_.end) continue;
+      shown.push_back(i);
+      if (newline_ != ids[i]) {
+        line.push_back(ids[i]);
         continue;
       }
       decode_line();
@@ -192,8 +141,9 @@ class SentencePiece : public Tokenizer {
     return processor_.IdToPiece(id);
   }
 
-  std::string_view kind() const override { return kind_; }
+  std::string_view kind() const override { return facts_.kind; }
   Id size() const override { return size_; }
+  bool writes_all() const override { return processor_.IsByte(processor_.PieceToId("<0x00>")); }
   SpecialIds special() const override { return special_; }
   std::optional<Id> newline() const override { return newline_; }
 
@@ -201,8 +151,8 @@ class SentencePiece : public Tokenizer {
     const std::vector<ScoredPiece> pieces = scored_pieces(model_);
     require(std::ssize(pieces) == size(), "SentencePiece: the model's file has ", pieces.size(),
             " pieces where the library has ", size(), "; train it anew");
-    if (kind_ == "bpe") return sample_bpe(pieces, amount);
-    if (kind_ == "unigram") return sample_unigram(pieces, amount);
+    if (facts_.kind == "bpe") return sample_bpe(pieces, amount);
+    if (facts_.kind == "unigram") return sample_unigram(pieces, amount);
     return nullptr;
   }
 
@@ -211,13 +161,92 @@ class SentencePiece : public Tokenizer {
   }
 
  private:
+  struct Placed {
+    std::vector<Id> ids;
+    std::vector<size_t> offsets;  // in the text
+    void add(Id id, size_t offset) { ids.push_back(id), offsets.push_back(offset); }
+  };
+
+  // `first`: where the line begins in the text.
+  void encode_line(std::string_view line, size_t first, Placed& out) const {
+    const auto by_library = [&](std::string_view part, auto offset_of) {
+      const spm::ImmutableSentencePieceText pieces = processor_.EncodeAsImmutableProto(part);
+      for (size_t i = 0; i < pieces.pieces_size(); ++i) {
+        const auto piece = pieces.pieces(static_cast<int>(i));
+        out.add(static_cast<Id>(piece.id()), first + offset_of(piece.begin()));
+      }
+    };
+    if (!facts_.exact) return by_library(line, [](size_t at) { return at; });
+    if (line.empty()) return;
+    const std::string spaced = " " + std::string(line);
+    size_t from = 0;  // what is before it is encoded
+    const auto plain_up_to = [&](size_t to) {
+      if (to > from)
+        by_library(std::string_view(spaced).substr(from, to - from), [&](size_t at) {
+          return std::max<size_t>(from + at, 1) - 1;  // without the space
+        });
+    };
+    for (size_t at = 1; at < spaced.size();) {
+      const size_t bytes = reserved_bytes(std::string_view(spaced).substr(at));
+      if (bytes > 0) {
+        plain_up_to(at);
+        for (size_t i = at; i < at + bytes; ++i)
+          out.add(byte_ids_[static_cast<unsigned char>(spaced[i])], first + at - 1);
+        from = at + bytes;
+      }
+      at += std::max<size_t>(bytes, 1);
+    }
+    plain_up_to(spaced.size());
+  }
+
+  void decode_by_library(const std::vector<int>& line, std::string& text,
+                         std::vector<size_t>& offsets) const {
+    const spm::ImmutableSentencePieceText pieces = processor_.DecodeIdsAsImmutableProto(line);
+    for (size_t i = 0; i < pieces.pieces_size(); ++i)
+      offsets.push_back(text.size() + pieces.pieces(static_cast<int>(i)).begin());
+    text += pieces.text();
+  }
+
+  // The library's own leaves out spaces at the beginning.
+  void decode_exactly(const std::vector<int>& line, std::string& text,
+                      std::vector<size_t>& offsets) const {
+    for (size_t i = 0; i < line.size();) {
+      std::string bytes;
+      while (i + bytes.size() < line.size() && bytes_.contains(line[i + bytes.size()]))
+        bytes += bytes_.at(line[i + bytes.size()]);
+      i += bytes.size();
+      while (!bytes.empty()) {
+        const size_t whole = character_bytes(bytes), n = whole ? whole : ill_formed_bytes(bytes);
+        offsets.insert(offsets.end(), n, text.size());
+        text += whole ? bytes.substr(0, n) : "\uFFFD";
+        bytes.erase(0, n);
+      }
+      if (i == line.size()) break;
+      const std::string piece = text_of(line[i]);
+      offsets.push_back(text.size());
+      text += piece.substr(i == 0 && piece.starts_with(' ') ? 1 : 0);
+      ++i;
+    }
+  }
+
+  std::string text_of(Id id) const {
+    if (id == special_.unknown) return "⁇";
+    if (id >= processor_.GetPieceSize() || processor_.IsControl(id)) return "";
+    std::string text = processor_.IdToPiece(id);
+    for (size_t at = 0; (at = text.find(kSpace, at)) != std::string::npos;)
+      text.replace(at, kSpace.size(), " ");
+    return text;
+  }
+
   void check(Id id) const {
     require(id >= 0 && id < size_, "tokenizer: no piece ", id, "; it has ", size_);
   }
 
   std::string model_;  // the file's bytes
-  std::string_view kind_;
+  SentencePieceFacts facts_;
   spm::SentencePieceProcessor processor_;
+  std::array<Id, kBytePieces> byte_ids_ = {};  // of an exact model, as is the next
+  std::unordered_map<Id, char> bytes_;
   Id size_ = 0;  // the model's pieces, and special ones that it lacks
   SpecialIds special_;
   std::optional<Id> newline_;
@@ -229,7 +258,7 @@ std::vector<std::string> sample(const TextStream& texts, int64_t count, uint64_t
   std::vector<std::string> kept;
   int64_t seen = 0;
   while (auto line = texts()) {
-    if (!is_utf8(*line) || split_words(*line).empty()) continue;
+    if (split_words(*line).empty()) continue;
     ++seen;
     if (seen <= count) {
       kept.push_back(std::move(*line));
@@ -239,6 +268,45 @@ std::vector<std::string> sample(const TextStream& texts, int64_t count, uint64_t
     }
   }
   return kept;
+}
+
+// What the library learns from: lines without what is reserved, and no longer than it takes (longer
+// ones it would pass over without a word). A line is cut there, or else at a space.
+std::vector<std::string> parts_of(std::vector<std::string> lines) {
+  constexpr size_t kMost = 4096;
+  // What it would refuse to learn, spelled as pieces that are there already; and "▅", its sign for
+  // the unknown, for which it passes over a line.
+  const auto cut_at = [](std::string_view text) -> size_t {
+    if (const size_t reserved = reserved_bytes(text)) return reserved;
+    if (text.starts_with("▅")) return 3;
+    if (text[0] != '<') return 0;
+    const std::string_view name = text.substr(0, text.find('>') + 1);
+    return name == "<pad>" || name == "<unk>" || name == "<s>" || name == "</s>" ||
+           (name.size() == 6 && name.starts_with("<0x"));
+  };
+  std::vector<std::string> parts;
+  for (std::string& line : lines) {
+    size_t from = 0, space = 0;  // of the part; the last space in it
+    const auto add = [&](size_t to) {
+      if (to > from) parts.push_back(line.substr(from, to - from));
+    };
+    for (size_t at = 0; at < line.size();) {
+      const std::string_view rest = std::string_view(line).substr(at);
+      const size_t cut = cut_at(rest),
+                   step = cut ? cut : std::max<size_t>(1, character_bytes(rest));
+      if (line[at] == ' ') space = at;
+      if (cut || at + step - from > kMost) {
+        const size_t end = cut || space <= from ? at : space;
+        add(end);
+        from = cut ? at + cut : end + (end == space ? 1 : 0);
+        space = from;
+      }
+      at += step;
+    }
+    add(line.size());
+    line.clear(), line.shrink_to_fit();
+  }
+  return parts;
 }
 
 class Lines : public spm::SentenceIterator {
@@ -264,13 +332,20 @@ std::shared_ptr<const Tokenizer> learn_sentencepiece(const TextStream& texts,
           options.coverage, " was given; it is a share of the characters, above 0 and at most 1");
   require(options.size > SpecialIds::kCount, "tokenizer: a size of ", options.size,
           " leaves no room for pieces; ", SpecialIds::kCount, " entries are special");
-  const std::vector<std::string> lines = sample(texts, options.sentences, options.seed);
+  require(options.normalization == "identity" || options.normalization == "nfkc",
+          "tokenizer: a normalization of '", options.normalization,
+          "' was given; there are identity and nfkc");
+  const std::vector<std::string> lines = parts_of(sample(texts, options.sentences, options.seed));
   require(!lines.empty(), "tokenizer: there is no text to learn '", options.kind, "' from");
+  const bool exact = options.normalization == "identity";
 
   // A fixed number of threads, since the sums of "unigram" depend on it.
   std::unordered_map<std::string, std::string> arguments = {
       {"model_type", options.kind},
-      {"vocab_size", std::to_string(options.size)},
+      {"vocab_size", std::to_string(options.size + kBytePieces)},
+      {"byte_fallback", "true"},
+      {"normalization_rule_name", exact ? "identity" : "nmt_nfkc"},
+      {"remove_extra_whitespaces", exact ? "false" : "true"},
       {"hard_vocab_limit", "false"},
       {"character_coverage", std::to_string(options.coverage)},
       {"pad_id", "0"},

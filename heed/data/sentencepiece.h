@@ -10,8 +10,8 @@
 
 namespace heed {
 
-// As learn_tokenizer(); options.kind is "unigram" or "bpe". Ids 0 to 3 are pad, unknown, begin,
-// end.
+// As learn_tokenizer(), of lines that are UTF-8; options.kind is "unigram" or "bpe". Ids 0 to 3 are
+// pad, unknown, begin, end; then come the 256 bytes.
 std::shared_ptr<const Tokenizer> learn_sentencepiece(const TextStream& texts,
                                                      const TokenizerOptions& options);
 

@@ -109,7 +109,7 @@ std::shared_ptr<const TextCorpus::Encoded> TextCorpus::encode(int64_t n, Threads
     std::vector<std::exception_ptr> errors(block.size());
     const auto encode_some = [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
-          if (is_utf8(block[i])) ids[i] = tokenizer.encode(block[i]).ids;
+          if (!encoding_trouble(block[i])) ids[i] = tokenizer.encode(block[i]).ids;
         } catch (...) {
           errors[i] = std::current_exception();
         }
@@ -121,7 +121,7 @@ std::shared_ptr<const TextCorpus::Encoded> TextCorpus::encode(int64_t n, Threads
       encode_some(0, size);
     for (size_t i = 0; i < block.size(); ++i) {
       if (errors[i]) std::rethrow_exception(errors[i]);
-      const bool bad = !is_utf8(block[i]);
+      const bool bad = encoding_trouble(block[i]).has_value();
       found.not_utf8 += bad;
       if (bad) continue;
       if (options_.lines) {

@@ -123,6 +123,7 @@ class LookUp : public Tokenizer {
     return newline_ == id ? std::string(kShownNewline) : vocabulary_[id];
   }
   Id size() const override { return vocabulary_.size(); }
+  bool writes_all() const override { return false; }
   SpecialIds special() const override { return vocabulary_.special(); }
   std::optional<Id> newline() const override { return newline_; }
   std::shared_ptr<const PieceSampler> sampler(double) const override { return nullptr; }
@@ -152,9 +153,10 @@ using Made = std::shared_ptr<const Tokenizer>;
 
 Made learn_look_up(const LookUp::Manner& manner, const TextStream& texts,
                    const TokenizerOptions& options) {
+  require(options.normalization == "identity", "tokenizer: a normalization of '",
+          options.normalization, "' is for subwords, not for '", options.kind, "'");
   Vocabulary::Counts counts;
   while (const auto line = texts()) {
-    if (!is_utf8(*line)) continue;
     if (options.newlines)
       for (Placed& p : manner.running(*line + "\n")) ++counts[std::move(p.piece)];
     else
@@ -227,11 +229,37 @@ std::vector<std::string> tokenizer_kinds() {
 }
 
 Made learn_tokenizer(const TextStream& texts, const TokenizerOptions& options) {
-  return kind_of(options.kind).learn(texts, options);
+  int64_t good = 0, bad = 0;  // lines
+  std::string first;          // what is wrong with the first bad one
+  const TextStream utf8 = [&]() -> std::optional<std::string> {
+    while (std::optional<std::string> line = texts()) {
+      const std::optional<std::string> trouble = encoding_trouble(*line);
+      if (!trouble) {
+        good += !split_words(*line).empty();
+        return line;
+      }
+      if (bad++ == 0) first = *trouble;
+    }
+    require(good > 0 || bad == 0, "tokenizer: there is no text to learn '", options.kind,
+            "' from: of the lines with words in them none is UTF-8. The first is ", first);
+    return std::nullopt;
+  };
+  return kind_of(options.kind).learn(utf8, options);
 }
 
 Made load_tokenizer(const std::string& kind, const std::filesystem::path& path) {
   return kind_of(kind).load(path);
+}
+
+std::string text_of_piece(const Tokenizer& tokenizer, const Sentence& sentence, size_t i) {
+  HEED_ASSERT(i < sentence.ids.size());
+  if (tokenizer.kind() == kCharacters.kind && !tokenizer.newline()) {
+    const std::string c = characters_of(sentence.text).at(i);
+    return c == kSpace ? " " : c;
+  }
+  const auto words = split_words(sentence.text);
+  const auto word = static_cast<size_t>(sentence.word[i]);
+  return word < words.size() ? std::string(words[word]) : std::string();
 }
 
 int64_t unknown_pieces(const Tokenizer& tokenizer, std::string_view text) {

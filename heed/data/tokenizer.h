@@ -1,6 +1,7 @@
 // Text to ids and back.
 //
-//   unigram, bpe   subwords, learnt by the SentencePiece library (Kudo and Richardson, 2018)
+//   unigram, bpe   subwords, learnt by the SentencePiece library (Kudo and Richardson, 2018); bytes
+//                  stand for what has no piece, so that every text can be written
 //   words          what stands between whitespace, the frequent ones
 //   characters     Unicode code points
 //
@@ -43,9 +44,10 @@ class Tokenizer {
   // heed does not learn but takes.
   virtual std::string_view kind() const = 0;
 
-  // The pieces of `text`, without begin and end. Sentence::text is `text` as it was given; what
-  // decode() makes of the ids may differ in spaces and, with SentencePiece, in compatibility
-  // characters (it normalizes: "ﬁ" becomes "fi").
+  // The pieces of `text`, without begin and end. Sentence::text is `text` as it was given. Of
+  // subwords that heed learnt without normalization, decode() of the ids is `text`, byte for byte,
+  // if it is UTF-8; words and characters lose spaces and what they do not know, and a SentencePiece
+  // model that normalizes, as it says itself, whatever it takes for the same ("ﬁ" and "fi").
   virtual Sentence encode(std::string_view text) const = 0;
 
   // The text of the pieces; pad, begin and end have none.
@@ -58,6 +60,8 @@ class Tokenizer {
 
   // Ids are below it.
   virtual Id size() const = 0;
+  // Whether every text can be written, so that none is ever unknown: with pieces for bytes.
+  virtual bool writes_all() const = 0;
   virtual SpecialIds special() const = 0;
   // What "\n" becomes, if this is a tokenizer of running text.
   virtual std::optional<Id> newline() const = 0;
@@ -70,11 +74,20 @@ class Tokenizer {
   virtual void save(const std::filesystem::path& folder, const std::string& name) const = 0;
 };
 
+// Pieces for bytes, which subwords have beside all others.
+inline constexpr Id kBytePieces = 256;
+
 struct TokenizerOptions {
   std::string kind = "unigram";
-  int64_t size = 8000;            // ids at most; a small corpus may give fewer
-  int64_t min_count = 1;          // words and characters that are rarer become unknown
-  double coverage = 1;            // subwords: share of the corpus' characters that must be known
+  // Entries at most; a small corpus may give fewer. Subwords have kBytePieces more.
+  int64_t size = 8000;
+  int64_t min_count = 1;  // words and characters that are rarer become unknown
+  // Subwords: the share of the corpus' characters that are pieces. The rarest are bytes, which are
+  // learnt from them.
+  double coverage = 0.9995;
+  // Subwords: identity, or nfkc (SentencePiece's nmt_nfkc, and fewer spaces) for a source alone:
+  // what a target loses by it no model can write.
+  std::string normalization = "identity";
   int64_t sentences = 2'000'000;  // subwords: learn from so many at most, drawn by `seed`
   uint64_t seed = 1;
   bool newlines = false;  // of running text: newlines are pieces
@@ -96,6 +109,10 @@ std::shared_ptr<const Tokenizer> learn_tokenizer(const TextStream& texts,
 // for it after the last of its own.
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& kind,
                                                 const std::filesystem::path& path);
+
+// What stands in the text of an encoded sentence where piece i is, known or not: its word, or by
+// characters the character.
+std::string text_of_piece(const Tokenizer& tokenizer, const Sentence& sentence, size_t i);
 
 // How many pieces of a text the tokenizer does not know.
 int64_t unknown_pieces(const Tokenizer& tokenizer, std::string_view text);

@@ -82,8 +82,9 @@ Vocabulary Vocabulary::load(const std::filesystem::path& path) {
   std::vector<std::string> entries;
   LineReader reader(path.string());
   while (auto line = reader.next()) {
-    require(is_utf8(*line), path.string(), ": line ", reader.position().line,
-            " is not UTF-8; a vocabulary is text, one entry a line");
+    if (const auto trouble = encoding_trouble(*line))
+      fail(path.string(), ": line ", reader.position().line, ": ", *trouble,
+           "; a vocabulary is text, one entry a line");
     line->resize(std::min(line->size(), line->find('\t')));
     require(!line->empty(), path.string(), ": line ", reader.position().line,
             " is empty; a vocabulary has one entry on every line");

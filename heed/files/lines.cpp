@@ -29,7 +29,7 @@ std::string system_words(int error) { return std::generic_category().message(err
 void LineReader::Close::operator()(void* file) const { gzclose_r(static_cast<gzFile>(file)); }
 
 LineReader::LineReader(const std::string& path)
-    : name_(path == kStandardInput ? "standard input" : path), buffer_(kBufferBytes) {
+    : name_(name_of_input(path)), buffer_(kBufferBytes) {
   require(!path.empty(), "cannot read a text file: its path is empty");
   const int descriptor = path == kStandardInput ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
                                                 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -144,12 +144,33 @@ std::vector<std::string> read_lines(const std::string& path) {
   return lines;
 }
 
-std::vector<std::string> read_text(const std::string& path) {
+std::string as_text(std::string line, const std::string& where, const BadLine& bad) {
+  const std::optional<std::string> trouble = encoding_trouble(line);
+  if (!trouble) return line;
+  const std::string told = where + ": " + *trouble;
+  if (!bad) fail(told);
+  bad(told);
+  return repaired_utf8(line);
+}
+
+std::string name_of_input(const std::string& path) {
+  return path == kStandardInput ? "standard input" : path;
+}
+
+std::vector<std::string> read_text(const std::string& path, const BadLine& bad) {
   std::vector<std::string> lines = read_lines(path);
   for (size_t i = 0; i < lines.size(); ++i)
-    require(is_utf8(lines[i]), path == "-" ? "standard input" : path, ": line ", i + 1,
-            ": not UTF-8");
+    lines[i] =
+        as_text(std::move(lines[i]), name_of_input(path) + ": line " + std::to_string(i + 1), bad);
   return lines;
+}
+
+std::optional<std::string> first_bad_line(const std::string& path) {
+  LineReader reader(path);
+  while (const std::optional<std::string> line = reader.next())
+    if (const std::optional<std::string> trouble = encoding_trouble(*line))
+      return reader.name() + ": line " + std::to_string(reader.position().line) + ": " + *trouble;
+  return {};
 }
 
 }  // namespace heed

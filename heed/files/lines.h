@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,9 +66,23 @@ void want_file(const std::string& path);
 // How many lines a file has that can be read again.
 int64_t count_lines(const std::string& path);
 
+// Is told of a line that is not UTF-8: where it is, what is wrong with it, and what to do.
+using BadLine = std::function<void(const std::string& told)>;
+
+// `line`, which stands at `where` ("a.de: line 3"), if it is UTF-8. If it is not, it comes with
+// U+FFFD for what is bad, and `bad` is told; without `bad` this throws Error.
+std::string as_text(std::string line, const std::string& where, const BadLine& bad = {});
+
+// What errors call a path: "-" is standard input.
+std::string name_of_input(const std::string& path);
+
 // All lines of a file, or with "-" of standard input.
 std::vector<std::string> read_lines(const std::string& path);
-// The same; throws Error where one is not UTF-8.
-std::vector<std::string> read_text(const std::string& path);
+// The same as_text().
+std::vector<std::string> read_text(const std::string& path, const BadLine& bad = {});
+
+// Where the first line of a file is that is not UTF-8, and what is wrong with it; nothing if all
+// are.
+std::optional<std::string> first_bad_line(const std::string& path);
 
 }  // namespace heed

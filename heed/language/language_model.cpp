@@ -21,10 +21,6 @@ int64_t characters(std::string_view text) {
 
 int64_t words(std::string_view text) { return static_cast<int64_t>(split_words(text).size()); }
 
-void want_utf8(const std::string& text, const std::string& before, int64_t line) {
-  require(is_utf8(text), before, "line ", line, ": not UTF-8");
-}
-
 }  // namespace
 
 double TextScore::perplexity_by_piece() const { return std::exp(nats_per_piece()); }
@@ -105,12 +101,12 @@ TextScore LanguageModel::score_stream(Next next_line, const ScoreOptions& o,
       if (keep == 0 && waiting.empty()) return;
     }
   };
-  for (int64_t number = place.line; const std::optional<std::string> line = next_line(); ++number) {
-    want_utf8(*line, place.before, number);
-    const Sentence s = tokenizer().encode(*line);
+  for (int64_t number = place.line; std::optional<std::string> given = next_line(); ++number) {
+    const std::string line = as_text(std::move(*given), place.at(number), o.bad);
+    const Sentence s = tokenizer().encode(line);
     waiting.insert(waiting.end(), s.ids.begin(), s.ids.end());
     if (const auto newline = tokenizer().newline()) waiting.push_back(*newline);
-    score.words += words(*line), score.characters += characters(*line) + 1;
+    score.words += words(line), score.characters += characters(line) + 1;
     if (waiting.size() > 64 * most) cut(false);
   }
   cut(true);
@@ -122,8 +118,7 @@ TextScore LanguageModel::score(const TextPart& part, const ScoreOptions& o) cons
   require(o.batch > 0, "score: batches want at least one row, given ", o.batch);
   const TextStream lines = texts(part);
   TextScore score;
-  Place place{.before = (part.path == "-" ? "standard input" : part.path) + ": ",
-              .line = part.first + 1};
+  Place place{.before = name_of_input(part.path) + ": ", .line = part.first + 1};
   if (of_lines()) {
     constexpr size_t kChunk = 2000;
     std::vector<std::string> chunk;
@@ -179,15 +174,15 @@ std::vector<TextScore> LanguageModel::score_lines(const std::vector<std::string>
   std::vector<Row> rows(lines.size());
   std::vector<size_t> order(lines.size());
   for (size_t i = 0; i < lines.size(); ++i) {
-    const int64_t number = place.line + static_cast<int64_t>(i);
-    want_utf8(lines[i], place.before, number);
-    rows[i].out = tokenizer().encode(lines[i]).ids;
-    require(static_cast<int64_t>(rows[i].out.size()) <= context(), place.before, "line ", number,
-            " has ", rows[i].out.size(), " pieces; the model's context holds ", context());
+    const std::string where = place.at(place.line + static_cast<int64_t>(i));
+    const std::string line = as_text(lines[i], where, o.bad);
+    rows[i].out = tokenizer().encode(line).ids;
+    require(static_cast<int64_t>(rows[i].out.size()) <= context(), where, " has ",
+            rows[i].out.size(), " pieces; the model's context holds ", context());
     rows[i].out.push_back(tokenizer().special().end);
     out[i] = {.pieces = static_cast<int64_t>(rows[i].out.size()),
-              .words = words(lines[i]) + 1,
-              .characters = characters(lines[i]) + 1};
+              .words = words(line) + 1,
+              .characters = characters(line) + 1};
     order[i] = i;
   }
   // Lines of similar length waste little.
@@ -204,7 +199,7 @@ std::vector<TextScore> LanguageModel::score_lines(const std::vector<std::string>
 }
 
 ReadText LanguageModel::read(const std::string& text, bool want_weights, int64_t line) const {
-  want_utf8(text, "", line);
+  require(is_utf8(text), "line ", line, ": not UTF-8");
   const SpecialIds special = tokenizer().special();
   ReadText r{.in = {special.begin}, .out = tokenizer().encode(text).ids, .log_probability = {}};
   require(!r.out.empty(), "line ", line, ": there is no text");

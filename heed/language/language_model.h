@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "heed/data/text_corpus.h"
+#include "heed/files/lines.h"
 #include "heed/translation/loaded_model.h"
 
 namespace heed {
@@ -35,6 +36,8 @@ struct ScoreOptions {
   // Of a stream, how many pieces a row adds to those before it, at most the context: the less, the
   // more past each piece has, and the longer it takes. 0: half the context.
   int64_t stride = 0;
+  // Is told of lines that are not UTF-8, which are then read with U+FFFD; none: they are errors.
+  BadLine bad = {};
   std::function<void(const TextScore&)> progress = {};
 };
 
@@ -96,6 +99,8 @@ class LanguageModel {
   struct Place {
     std::string before = {};  // "file: "
     int64_t line = 1;         // the first one's number
+
+    std::string at(int64_t number) const { return before + "line " + std::to_string(number); }
   };
   std::vector<TextScore> score_lines(const std::vector<std::string>& lines,
                                      const ScoreOptions& options, const Place& place) const;

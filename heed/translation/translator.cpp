@@ -7,6 +7,7 @@
 #include "heed/base/check.h"
 #include "heed/base/unicode.h"
 #include "heed/data/alignment.h"
+#include "heed/data/text.h"
 
 namespace heed {
 namespace {
@@ -29,6 +30,8 @@ Source source_of(const std::vector<const Sentence*>& rows, const SpecialIds& spe
 
 Sentence encoded(const Tokenizer& tokenizer, const std::string& line, int64_t number) {
   require(is_utf8(line), "line ", number, ": not UTF-8");
+  // Spaces alone are no sentence, even to a tokenizer that keeps them.
+  if (split_at_white_space(decode_utf8(line)).empty()) return {.text = line, .ids = {}, .word = {}};
   return tokenizer.encode(line);
 }
 
@@ -59,6 +62,30 @@ Translation::Candidate candidate(const Tokenizer& tokenizer, Hypothesis h) {
                            .weights = std::move(h.weights)};
   c.text = c.target.text;
   return c;
+}
+
+// Writes the candidate anew, with the source's text where a piece is unknown.
+void replace_unknown(const TokenizerPair& tokenizers, const Sentence& source,
+                     Translation::Candidate& c) {
+  const Tokenizer& target = *tokenizers.target;
+  const bool spaced = target.kind() == "words";
+  std::string text;
+  std::vector<size_t> offsets;
+  for (size_t i = 0; i < c.target.ids.size(); ++i) {
+    if (spaced && i > 0) text += ' ';
+    offsets.push_back(text.size());
+    const Id id = c.target.ids[i];
+    if (id != target.special().unknown) {
+      text += target.decode({&id, 1}).text;
+      continue;
+    }
+    const auto& row = c.weights.at(i);  // without the source's end, which has no text
+    const auto end = row.begin() + static_cast<std::ptrdiff_t>(source.ids.size());
+    const auto most = static_cast<size_t>(std::max_element(row.begin(), end) - row.begin());
+    text += text_of_piece(*tokenizers.source, source, most);
+  }
+  c.target.word = words_at(text, offsets);
+  c.target.text = c.text = text;
 }
 
 }  // namespace
@@ -109,6 +136,7 @@ SearchOptions Translator::of_model(SearchOptions o) const {
   const std::optional<int64_t> most = longest_sentence(model().config);
   if (most && (o.max_length == 0 || o.max_length > *most)) o.max_length = *most;
   if (!o.layer && !o.head) o.layer = model().alignment.layer, o.head = model().alignment.head;
+  if (model().tokenizers.target->writes_all()) o.allow_unknown = false;
   o.begin = special.begin, o.end = special.end, o.pad = special.pad, o.unknown = special.unknown;
   return o;
 }
@@ -117,9 +145,18 @@ int64_t Translator::longest(const TranslateOptions& o) const {
   return std::min(o.max_length, longest_sentence(model().config).value_or(o.max_length));
 }
 
+void Translator::check_replacing() const {
+  const std::string_view kind = model().tokenizers.target->kind();
+  require(kind == "words" || kind == "characters", model().path.string(), ": its target has '",
+          kind, "' for pieces; unknown ones are replaced where they are words or characters");
+  require(has_attention(model().config), model().path.string(),
+          ": a model without attention; it cannot say what an unknown word stands for");
+}
+
 std::vector<Translation> Translator::translate(const std::vector<std::string>& lines,
                                                const TranslateOptions& o) const {
   require(o.batch > 0, "translate: batches want at least one sentence, given ", o.batch);
+  if (o.replace_unknown) check_replacing();
   const TokenizerPair& tokenizers = model().tokenizers;
   std::vector<Translation> out(lines.size());
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -130,6 +167,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
   require(o.search.prefixes.empty() || o.search.prefixes.size() == lines.size(),
           "translate: ", o.search.prefixes.size(), " prefixes for ", lines.size(), " lines");
   SearchOptions search_options = of_model(o.search);
+  if (o.replace_unknown) search_options.want_weights = true;
   search_options.numbers.clear(), search_options.prefixes.clear();
   std::vector<size_t> numbers;  // of the requests
   std::vector<Engine::Request> requests;
@@ -150,8 +188,10 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
   for (size_t at = 0; at < numbers.size(); ++at) {
     Translation& t = out[numbers[at]];
     t.tree = std::move(found[at].tree);
-    for (Hypothesis& h : found[at].hypotheses)
+    for (Hypothesis& h : found[at].hypotheses) {
       t.candidates.push_back(candidate(*tokenizers.target, std::move(h)));
+      if (o.replace_unknown) replace_unknown(tokenizers, t.source, t.candidates.back());
+    }
     if (!t.candidates.empty()) continue;
     // None is possible, such as after a prefix of probability 0.
     Translation::Candidate& none = t.candidates.emplace_back();

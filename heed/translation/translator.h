@@ -21,7 +21,11 @@ struct TranslateOptions {
   SearchOptions search = {};
   int64_t batch = 32;         // sentences at a time, with those of other callers
   int64_t max_length = 1000;  // pieces; what a line has more is cut off
-  int64_t first_line = 1;     // the number of the first line: for messages and for sampling
+  // A word (or character) that the vocabulary does not have is replaced by the source's that it
+  // weighs most. Throws Error for a model that has no attention, or other subwords than words and
+  // characters.
+  bool replace_unknown = false;
+  int64_t first_line = 1;  // the number of the first line: for messages and for sampling
   std::function<void(int64_t done)> progress = {};  // called on the calling thread
 };
 
@@ -74,6 +78,7 @@ class Translator {
 
  private:
   SearchOptions of_model(SearchOptions options) const;
+  void check_replacing() const;
 
   std::shared_ptr<const LoadedModel> model_;
 };

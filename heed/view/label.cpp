@@ -11,19 +11,7 @@ namespace {
 
 constexpr char32_t kReplacement = 0xFFFD;
 
-// As decode_utf8, but a broken byte becomes U+FFFD.
-std::u32string decode_leniently(std::string_view text) {
-  std::u32string out;
-  while (!text.empty()) {
-    const size_t bytes = character_bytes(text);
-    if (bytes == 0)
-      out += kReplacement;
-    else
-      out += decode_utf8(text.substr(0, bytes));
-    text.remove_prefix(std::max<size_t>(bytes, 1));
-  }
-  return out;
-}
+std::u32string decode_leniently(std::string_view text) { return decode_utf8(repaired_utf8(text)); }
 
 bool is_control(char32_t c) {
   return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029;

@@ -17,8 +17,8 @@ namespace heed {
 // line break and directional override, which would reach beyond the word.
 std::string to_label(std::string_view word);
 
-// How many columns of a terminal a text takes: wide and combining characters counted as such, a
-// byte that is not UTF-8 as one.
+// How many columns of a terminal a text takes: wide and combining characters counted as such,
+// bytes that are not UTF-8 as the U+FFFD that stands for them.
 int display_width(std::string_view text);
 
 // At most `width` columns of `text`, which ends in an ellipsis if there was more.
