@@ -8,6 +8,7 @@
 #include "heed/attention/weigh.h"
 #include "heed/base/check.h"
 #include "heed/base/unicode.h"
+#include "heed/data/corpus_check.h"
 #include "heed/files/lines.h"
 #include "heed/metrics/metrics.h"
 #include "heed/training/recipe.h"
@@ -29,7 +30,7 @@ struct Options {
   CorpusOptions cleaning;
   std::string source_normalization = "identity";
   bool joint = false, resume = false, cut = false, list = false, preset_given = false;
-  bool normalization_given = false;
+  bool anyway = false, normalization_given = false;
   bool tokens_given = false, vocabulary_given = false, joint_given = false;
   int64_t samples = 2;
   Machine machine;
@@ -55,29 +56,37 @@ struct ValidSet {
   std::vector<std::string> sources, targets;
 };
 
-// From files of its own, or from what the corpus holds out.
-ValidSet read_valid(const Options& o, const TokenizerPair& tokenizers,
-                    const std::shared_ptr<const HeldOut>& held_out) {
+// What `corpus` is of: files of its own, or what is held out.
+ValidSet read_valid(const Options& o, Corpus& corpus) {
   ValidSet valid;
-  const bool own = !o.valid.source.empty();
-  CorpusFiles files = own ? o.valid : o.corpus;
-  files.alignment.clear();
-  PairReader reader(files);
+  const std::shared_ptr<const HeldOut>& held_out = corpus.options().held_out;
+  PairReader reader(corpus.files());
   while (const std::optional<TextPair> pair = reader.next()) {
-    if (!own && !held_out->chosen(pair->line)) continue;
-    const bool text = is_utf8(pair->source) && is_utf8(pair->target);
-    require(!own || text, files.source, ": line ", pair->line, " or its translation is not UTF-8");
-    if (!text || (!own && (pair->source.empty() || pair->target.empty()))) continue;
+    if (held_out && !held_out->chosen(pair->line)) continue;
+    if (encoding_trouble(pair->source) || encoding_trouble(pair->target)) continue;
     valid.sources.push_back(pair->source);
     valid.targets.push_back(pair->target);
   }
-  CorpusOptions cleaning = o.cleaning;
-  if (!own) cleaning.held_out = held_out, cleaning.part = CorpusOptions::Part::held_out;
-  Corpus corpus(files, tokenizers, cleaning);
-  std::fprintf(stderr, "%s", corpus.report().text().c_str());
   valid.batches =
       batches_once(corpus, {.tokens = std::max<int64_t>(4096, o.cleaning.max_length + 1)});
   return valid;
+}
+
+// Says what speaks against the corpora; throws Error if it is grave, unless it is wanted so.
+void tell_doubts(const Options& o, const Corpus& corpus, const Corpus* valid) {
+  std::vector<CorpusDoubt> all = doubts_of(corpus);
+  const auto add = [&](const std::vector<CorpusDoubt>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  if (valid) add(doubts_of(*valid)), add(swapped_sides(corpus, *valid));
+  const CorpusDoubt* grave = nullptr;
+  for (const CorpusDoubt& doubt : all) {
+    if (doubt.grave && !o.anyway && !o.resume && !grave)
+      grave = &doubt;
+    else
+      std::fprintf(stderr, "heed: warning: %s\n", doubt.told.c_str());
+  }
+  if (grave) fail(grave->told, ". Nothing was trained; --anyway trains all the same");
 }
 
 double bleu_of(const std::vector<Translation>& found, const std::vector<std::string>& references,
@@ -134,11 +143,14 @@ Validation validate(const Options& o, const Translator& translator, const ValidS
 // A line that both sides have words in.
 void want_text(const CorpusFiles& files) {
   PairReader reader(files);
-  bool any = false, whole = false;
+  bool any = false, whole = false, bad = false;
   while (const std::optional<TextPair> pair = reader.next()) {
-    if (!pair->source.empty() && !pair->target.empty()) return;
-    any = true, whole = whole || !pair->torn;
+    const bool utf8 = !encoding_trouble(pair->source) && !encoding_trouble(pair->target);
+    if (utf8 && !pair->source.empty() && !pair->target.empty()) return;
+    any = true, whole = whole || !pair->torn, bad = bad || !utf8;
   }
+  if (bad)
+    fail("there is no pair of lines in UTF-8 to learn from. ", first_bad_line(files).value_or(""));
   require(!any || whole, files.source,
           ": no line has a tab between source and target, as --tsv wants it");
   fail(files.source, files.target.empty() ? "" : " or " + files.target, ": has no text");
@@ -309,9 +321,19 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     cleaning.held_out = std::make_shared<HeldOut>(o.corpus, training.hold_out);
   auto corpus = std::make_shared<Corpus>(o.corpus, model.tokenizers, cleaning);
   std::fprintf(stderr, "%s", corpus->report().text().c_str());
+  std::optional<Corpus> valid_corpus;
   std::optional<ValidSet> valid;
-  if (!o.valid.source.empty() || cleaning.held_out)
-    valid = read_valid(o, model.tokenizers, cleaning.held_out);
+  const bool own = !o.valid.source.empty();
+  if (own || cleaning.held_out) {
+    CorpusFiles files = own ? o.valid : o.corpus;
+    files.alignment.clear();
+    CorpusOptions plain = o.cleaning;
+    if (!own) plain.held_out = cleaning.held_out, plain.part = CorpusOptions::Part::held_out;
+    valid_corpus.emplace(files, model.tokenizers, plain);
+    std::fprintf(stderr, "%s", valid_corpus->report().text().c_str());
+    valid = read_valid(o, *valid_corpus);
+  }
+  tell_doubts(o, *corpus, own ? &*valid_corpus : nullptr);
   std::fprintf(stderr, "%s with %s attention: %.1f million parameters; vocabularies of %d and %d\n",
                model.config.family.c_str(), model.config.score.c_str(),
                double(model.params.count()) / 1e6, model.tokenizers.source->size(),
@@ -376,6 +398,9 @@ void add_train(CLI::App& app) {
       train->add_option("--source-normalization", o->source_normalization,
                         "of subwords: identity, or nfkc (² is 2, … is ..., spaces are one space); "
                         "the target is always kept as it is");
+  train->add_flag("--anyway", o->anyway,
+                  "train even if much of the corpus is left out, unknown, the same on both sides "
+                  "or the wrong way round");
   train->add_option("--max-length", o->cleaning.max_length, "longer pairs are left out (pieces)");
   train->add_option("--max-ratio", o->cleaning.max_ratio,
                     "pairs whose lengths differ more are left out");

@@ -17,6 +17,7 @@
 #include "heed/data/alignment.h"
 #include "heed/data/batch.h"
 #include "heed/data/corpus.h"
+#include "heed/data/corpus_check.h"
 #include "heed/data/text.h"
 #include "heed/data/text_corpus.h"
 #include "heed/data/tokenizer.h"

@@ -289,10 +289,32 @@ expect 0 "" translate --model m --input repaired
 same got out "a line that was repaired"
 expect 0 "latin1: line 2: not UTF-8" translate --model m --input repaired --prefix latin1
 expect 1 "latin1: line 2: not UTF-8" translate --model m --input repaired --prefix latin1 --strict
+# Corpora that nobody can mean.
+rubbish() { # exit code 1 and the words $1; told, and trained all the same, with --anyway
+  words=$1
+  shift
+  rm -rf rubbish
+  expect 1 "$words" train --model rubbish --steps 1 --size 8 --tokens words "$@"
+  grep -qF -- "--anyway trains all the same" err || wrong "no way on: $(cat err)"
+  [ -e rubbish/model.safetensors ] && wrong "$words: a model all the same"
+  expect 0 "heed: warning: " train --model rubbish --steps 1 --size 8 --tokens words --anyway "$@"
+  grep -qF -- "$words" err || wrong "--anyway: no '$words' in: $(cat err)"
+}
+iconv -f utf-8 -t windows-1252 corpus/train.fr >train.latin1
+rubbish "train.latin1: line " --source corpus/train.en --target train.latin1
+rubbish "as with iconv -f latin1 -t utf-8" --source corpus/train.en --target train.latin1
+rubbish "of the pairs have the same text on both sides" --source corpus/train.en --target corpus/train.en
+rubbish "of the target's words are not in the vocabulary" $files --vocabulary 40
+rubbish "v.fr, v.en: its sides have changed places with those of corpus/train.en, corpus/train.fr" $files \
+  --valid-source v.fr --valid-target v.en
+rubbish "of the pairs are left out" $files --max-length 6
+printf 'caf\351\nna\357ve\n' >all.latin1
+refuse 1 "all.latin1: line 1: not UTF-8: byte 4 is 0xE9" train --source all.latin1 --target all.latin1 --model y --tokens words
 iconv -f utf-8 -t utf-16 corpus/train.en >wide
+expect 1 "as with iconv -f utf-16 -t utf-8" train --source wide --target wide --model y --tokens words
 expect 1 "wide: line 1: not UTF-8: byte 1 is 0xFF; convert the file first, as with iconv -f utf-16 -t utf-8" score -r wide wide
 # What the vocabulary does not have is copied on request.
-expect 0 "" train $files --model few --tokens words --vocabulary 8 --steps 3 --size 8
+expect 0 "" train $files --model few --tokens words --vocabulary 8 --steps 3 --size 8 --anyway
 "$heed" translate --model few --max-ratio 1 <text >got 2>err || wrong "translate: $(cat err)"
 grep -q '<unk>' got || wrong "a vocabulary of four words, and none is unknown: $(head -3 got)"
 "$heed" translate --model few --max-ratio 1 --replace-unk <text >got 2>err || wrong "--replace-unk: $(cat err)"
@@ -340,7 +362,7 @@ refuse 1 "empty: has no text" train --source empty --target empty --model x --to
 refuse 1 "train.en has 300 lines and ten 10" train --source corpus/train.en --target ten --model x --tokens words
 [ -e x/config.json ] && expect 0 "done" train $files --model x --tokens words --steps 1 --size 8 # is no dead end
 refuse 1 "corpus: is a directory" train --source corpus --target ten --model y
-refuse 1 "latin1" train $files --valid-source latin1 --valid-target latin1 --model y --tokens words --steps 1
+expect 1 "latin1: line 2: not UTF-8" train $files --valid-source latin1 --valid-target latin1 --model y --tokens words --steps 1
 refuse 1 "ten: the model's folder cannot be made" train $files --model ten --tokens words --steps 1
 refuse 1 "ten: the folder for TensorBoard cannot be made" train $files --model y --tokens words --steps 1 --tensorboard ten
 refuse 1 "there is a model in it already" train $files --model m

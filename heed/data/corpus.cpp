@@ -33,6 +33,13 @@ std::string several(int64_t count, const std::string& one, const std::string& ma
 
 }  // namespace
 
+std::optional<std::string> first_bad_line(const CorpusFiles& files) {
+  for (const std::string& path : {files.source, files.target})
+    if (!path.empty())
+      if (const std::optional<std::string> bad = first_bad_line(path)) return bad;
+  return {};
+}
+
 PairReader::PairReader(const CorpusFiles& files, const Position& position)
     : source_(files.source, position.source) {
   if (!files.target.empty()) target_.emplace(files.target, position.target);
@@ -115,8 +122,9 @@ void CleaningReport::add(Flaw flaw, int64_t line, int64_t count) {
 }
 
 void CleaningReport::add(const CleaningReport& other) {
-  read += other.read;
-  kept += other.kept;
+  read += other.read, kept += other.kept, identical += other.identical;
+  source.all += other.source.all, source.unknown += other.source.unknown;
+  target.all += other.target.all, target.unknown += other.target.unknown;
   for (size_t i = 0; i < kFlaws; ++i) {
     findings[i].count += other.findings[i].count;
     for (const int64_t line : other.findings[i].lines)
@@ -202,7 +210,7 @@ Encoded encode(const TextPair& text, const TokenizerPair& tokenizers,
     return pair;
   };
   if (text.torn) return flawed(Flaw::torn);
-  if (!is_utf8(text.source) || !is_utf8(text.target)) return flawed(Flaw::not_utf8);
+  if (encoding_trouble(text.source) || encoding_trouble(text.target)) return flawed(Flaw::not_utf8);
   const size_t source_words = split_words(text.source).size();
   const size_t target_words = split_words(text.target).size();
   if (source_words == 0 || target_words == 0) return flawed(Flaw::empty);
@@ -231,7 +239,31 @@ Encoded encode(const TextPair& text, const TokenizerPair& tokenizers,
   return pair;
 }
 
+bool is_kept(const Encoded& pair) { return !pair.flaw || pair.flaw == Flaw::bad_links; }
+
 }  // namespace
+
+// Some lines, as they were read and as they were encoded.
+struct Corpus::Block {
+  std::vector<TextPair> texts;
+  std::vector<Encoded> pairs;
+
+  void report(const TokenizerPair& tokenizers, CleaningReport& found) const {
+    const auto count = [](const Sentence& s, const Tokenizer& tokenizer, auto& pieces) {
+      pieces.all += std::ssize(s.ids);
+      pieces.unknown += std::ranges::count(s.ids, tokenizer.special().unknown);
+    };
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      ++found.read;
+      if (pairs[i].flaw) found.add(*pairs[i].flaw, texts[i].line);
+      if (!is_kept(pairs[i])) continue;
+      ++found.kept;
+      found.identical += texts[i].source == texts[i].target;
+      count(pairs[i].source, *tokenizers.source, found.source);
+      count(pairs[i].target, *tokenizers.target, found.target);
+    }
+  }
+};
 
 // ---- the corpus
 
@@ -263,7 +295,8 @@ Corpus::Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions option
   starts_.push_back(PairReader(files_).position());
   if (windows() > 1) return;
   only_ = read_window(0, Threads::all, false);
-  require(only_->size() > 0, "nothing is left to learn from:\n", report_.text());
+  if (only_->size() == 0)
+    fail("nothing is left to learn from:\n", report_.text(), first_bad_line(files_).value_or(""));
 }
 
 void Corpus::compare_lengths() {
@@ -361,6 +394,43 @@ std::shared_ptr<const CorpusWindow> Corpus::drawn(const CorpusWindow& plain, int
   return window;
 }
 
+void Corpus::encode(Block& block, Threads threads) const {
+  const auto size = static_cast<int64_t>(block.texts.size());
+  block.pairs.resize(block.texts.size());
+  std::vector<std::exception_ptr> errors(block.texts.size());
+  const auto encode_some = [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
+        block.pairs[i] = heed::encode(block.texts[i], tokenizers_, options_);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+  };
+  if (threads == Threads::all)
+    parallel_for(size, kGrain, encode_some);
+  else
+    encode_some(0, size);
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+CleaningReport Corpus::look(int64_t most) const {
+  if (only_) return report();
+  CleaningReport found;
+  found.name = report_.name, found.limits = options_;
+  const int64_t every = std::max<int64_t>(1, lines_ / most);
+  PairReader reader(files_);
+  for (int64_t line = 0; line < lines_;) {
+    Block block;
+    for (; line < lines_ && static_cast<int64_t>(block.texts.size()) < kBlock; line += every) {
+      if (auto pair = reader.next()) block.texts.push_back(std::move(*pair));
+      reader.skip(static_cast<uint64_t>(every - 1));
+    }
+    encode(block, Threads::all);
+    block.report(tokenizers_, found);
+  }
+  return found;
+}
+
 std::shared_ptr<const CorpusWindow> Corpus::read_window(int64_t n, Threads threads,
                                                         const std::atomic<bool>& stop) {
   const int64_t known = std::min(n, static_cast<int64_t>(starts_.size()) - 1);
@@ -372,44 +442,24 @@ std::shared_ptr<const CorpusWindow> Corpus::read_window(int64_t n, Threads threa
   int64_t left = std::min(options_.window, lines_ - n * options_.window);
   while (left > 0) {
     if (stop) return nullptr;
-    std::vector<TextPair> block;
-    while (static_cast<int64_t>(block.size()) < kBlock && left > 0) {
+    Block block;
+    while (static_cast<int64_t>(block.texts.size()) < kBlock && left > 0) {
       auto pair = reader.next();
       if (!pair) fail(name_of(files_), ": has become shorter while it was being read");
       --left;
       if (options_.held_out && options_.part == CorpusOptions::Part::held_out &&
           !options_.held_out->chosen(pair->line))
         continue;
-      block.push_back(std::move(*pair));
+      block.texts.push_back(std::move(*pair));
     }
-    std::vector<Encoded> encoded(block.size());
-    std::vector<std::exception_ptr> errors(block.size());
-    const auto encode_some = [&](int64_t begin, int64_t end) {
-      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
-          encoded[i] = encode(block[i], tokenizers_, options_);
-        } catch (...) {
-          errors[i] = std::current_exception();
-        }
-    };
-    const auto size = static_cast<int64_t>(block.size());
-    if (threads == Threads::all)
-      parallel_for(size, kGrain, encode_some);
-    else
-      encode_some(0, size);
-
-    for (size_t i = 0; i < block.size(); ++i) {
-      if (errors[i]) std::rethrow_exception(errors[i]);
-      const Encoded& pair = encoded[i];
-      const bool keep = !pair.flaw || pair.flaw == Flaw::bad_links;
-      if (keep)
+    encode(block, threads);
+    block.report(tokenizers_, found);
+    for (size_t i = 0; i < block.pairs.size(); ++i)
+      if (const Encoded& pair = block.pairs[i]; is_kept(pair))
         window->add({.source = pair.source.ids,
                      .target = pair.target.ids,
                      .links = pair.links,
-                     .line = block[i].line});
-      ++found.read;
-      found.kept += keep;
-      if (pair.flaw) found.add(*pair.flaw, block[i].line);
-    }
+                     .line = block.texts[i].line});
   }
   if (static_cast<int64_t>(starts_.size()) == n + 1) starts_.push_back(reader.position());
   if (n == reported_) {  // and not a second time in the next epoch

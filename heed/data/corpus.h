@@ -30,6 +30,9 @@ struct CorpusFiles {
   std::string alignment = {};  // empty: none; else links between words, in Pharaoh's form
 };
 
+// As of one file (files/lines.h), of both sides.
+std::optional<std::string> first_bad_line(const CorpusFiles& files);
+
 struct TextPair {
   std::string source, target, alignment;
   int64_t line = 0;   // from 1
@@ -118,6 +121,13 @@ struct CleaningReport {
   int64_t read = 0, kept = 0;  // pairs
   std::array<Finding, kFlaws> findings;
 
+  // Of what was kept: pairs whose two sides are the same text, and pieces.
+  int64_t identical = 0;
+  struct Pieces {
+    int64_t all = 0, unknown = 0;
+  };
+  Pieces source = {}, target = {};
+
   const Finding& operator[](Flaw flaw) const { return findings[static_cast<size_t>(flaw)]; }
   void add(Flaw flaw, int64_t line, int64_t count = 1);
   void add(const CleaningReport& other);  // of the lines after these
@@ -191,6 +201,9 @@ class Corpus final : public Examples {
 
   // What was found so far. Windows that were not read yet, or out of turn, are not in it.
   CleaningReport report() const;
+  // What cleaning finds: in all of it or, of a corpus that is streamed, in up to `most` lines here
+  // and there, which are read now.
+  CleaningReport look(int64_t most) const;
   std::string summary() const override { return report().text(); }
   std::string identity() const override;
 
@@ -202,7 +215,9 @@ class Corpus final : public Examples {
 
  private:
   enum class Threads { one, all };
+  struct Block;
   void compare_lengths();
+  void encode(Block& block, Threads threads) const;
   std::shared_ptr<const CorpusWindow> read_window(int64_t n, Threads threads,
                                                   const std::atomic<bool>& stop);
   std::shared_ptr<const CorpusWindow> drawn(const CorpusWindow& plain, int64_t epoch,
