@@ -75,10 +75,12 @@ ValidSet read_valid(const Options& o, Corpus& corpus) {
 // Says what speaks against the corpora; throws Error if it is grave, unless it is wanted so.
 void tell_doubts(const Options& o, const Corpus& corpus, const Corpus* valid) {
   std::vector<CorpusDoubt> all = doubts_of(corpus);
-  const auto add = [&](const std::vector<CorpusDoubt>& more) {
+  if (valid) {
+    // The wrong way round, all its words are unknown: that is no doubt of its own.
+    std::vector<CorpusDoubt> more = swapped_sides(corpus, *valid);
+    if (more.empty()) more = doubts_of(*valid);
     all.insert(all.end(), more.begin(), more.end());
-  };
-  if (valid) add(doubts_of(*valid)), add(swapped_sides(corpus, *valid));
+  }
   const CorpusDoubt* grave = nullptr;
   for (const CorpusDoubt& doubt : all) {
     if (doubt.grave && !o.anyway && !o.resume && !grave)
