@@ -77,7 +77,8 @@ std::vector<CorpusDoubt> doubts_of(const Corpus& corpus) {
   const auto doubt = [&](double share, double told_from, const std::string& told) {
     if (share > told_from) doubts.push_back({r.name + ": " + told, share > kGrave});
   };
-  const int64_t not_utf8 = r[Flaw::not_utf8].count, dropped = r.read - r.kept;
+  const int64_t not_utf8 = r[Flaw::not_utf8].count;
+  const int64_t dropped = r.read - r.kept - r[Flaw::held_out].count;
   doubt(share_of(not_utf8, r.read), kDropped,
         in_figures(not_utf8, r.read) + " of the pairs are left out, since they are not UTF-8. " +
             (not_utf8 > 0 ? first_bad_line(corpus.files()).value_or("") : ""));
