@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
+#include <new>
 #include <optional>
 #include <sstream>
 
@@ -113,6 +114,9 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     std::cerr << usage_error(app, e, {argv + 1, argv + argc});
     return 2;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "heed: out of memory\n";
+    return 1;
   } catch (const std::exception& e) {
     std::cerr << "heed: " << e.what() << '\n';
     return 1;

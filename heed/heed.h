@@ -10,6 +10,7 @@
 #include "heed/base/alignment.h"
 #include "heed/base/check.h"
 #include "heed/base/id.h"
+#include "heed/base/limits.h"
 #include "heed/base/parallel.h"
 #include "heed/base/random.h"
 #include "heed/base/unicode.h"

@@ -24,12 +24,19 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws Error; its message is the parts, written one after the other.
-template <class... Parts>
+// Where a device, or what the process may use of it, has no more memory: who asked for much can say
+// what to make smaller.
+class OutOfMemory : public Error {
+ public:
+  using Error::Error;
+};
+
+// Throws Error, or what is named; its message is the parts, written one after the other.
+template <class What = Error, class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   std::ostringstream message;
   (message << ... << parts);
-  throw Error(message.str());
+  throw What(message.str());
 }
 
 // Throws Error unless `holds`. The parts are only put together when it fails.

@@ -5,16 +5,16 @@
 // a worker that has not begun.
 #include "heed/base/parallel.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "heed/base/check.h"
+#include "heed/base/limits.h"
 
 namespace heed {
 namespace {
@@ -36,12 +36,6 @@ bool look_for(Done done) {
     pause_briefly();
   }
   return false;
-}
-
-int cores_of_process() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof cores, &cores) == 0) return std::max(1, CPU_COUNT(&cores));
-  return std::max(1u, std::thread::hardware_concurrency());
 }
 
 constexpr std::align_val_t kAlign{64};
@@ -145,9 +139,15 @@ struct ThreadPool::Inside {
         done_.wait(seen);
   }
 
+  // Where the system starts no more threads (ulimit -u), those that there are do the work.
   void start_workers() {
-    while (static_cast<int>(workers_.size()) < limit_ - 1)
-      workers_.emplace_back([this, index = static_cast<int>(workers_.size())] { work(index); });
+    workers_.reserve(static_cast<size_t>(std::max(0, limit_ - 1)));
+    try {
+      while (static_cast<int>(workers_.size()) < limit_ - 1)
+        workers_.emplace_back([this, index = static_cast<int>(workers_.size())] { work(index); });
+    } catch (const std::system_error&) {
+      limit_ = static_cast<int>(workers_.size()) + 1;
+    }
   }
 
   void work(int index) {
@@ -200,8 +200,7 @@ int checked(int count) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads)
-    : inside_(
-          std::make_unique<Inside>(*this, threads == 0 ? cores_of_process() : checked(threads))) {}
+    : inside_(std::make_unique<Inside>(*this, threads == 0 ? usable_cores() : checked(threads))) {}
 ThreadPool::~ThreadPool() = default;
 int ThreadPool::threads() const { return inside_->limit(); }
 void ThreadPool::set_threads(int count) { inside_->set_limit(checked(count)); }

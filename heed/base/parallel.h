@@ -56,12 +56,13 @@ class Workspace {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads = 0);  // 0: as many as the process may run on
+  explicit ThreadPool(int threads = 0);  // 0: as many as there are cores for (base/limits.h)
   ~ThreadPool();                         // nothing runs any more
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // How many threads a job may use, the calling one included. Not to be set while a job runs.
+  // How many threads a job may use, the calling one included; fewer than were asked for where the
+  // system would not start so many when the first job ran. Not to be set while a job runs.
   int threads() const;
   void set_threads(int count);
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <future>
 #include <numeric>
+#include <optional>
+#include <system_error>
 #include <tuple>
 
 #include "heed/base/check.h"
@@ -222,6 +224,66 @@ std::vector<Batch> batches_once(Examples& examples, const BatchOptions& options)
   return batches;
 }
 
+// ---- one after the other
+
+class Batches::Making {
+ public:
+  Making(Batches& all, const DataPosition& start) : all_(all), at_(start), coming_(read(start)) {}
+
+  // The next one; none if they are no longer wanted.
+  std::optional<Batch> next() {
+    while (!window_ || at_.batch == count()) {
+      if (window_) at_ = following_;
+      if (!next_window()) return std::nullopt;
+    }
+    Batch batch = make_batch(*window_, plan_[static_cast<size_t>(at_.batch)], *all_.examples_);
+    batch.position = at_;
+    ++at_.batch;
+    batch.after = at_.batch < count() ? at_ : following_;
+    return batch;
+  }
+
+ private:
+  using Window = std::shared_ptr<const CorpusWindow>;
+  int64_t count() const { return std::ssize(plan_); }
+
+  std::future<Window> read(const DataPosition& p) {
+    const auto window = [this, p] {
+      return all_.examples_->window_of(p.epoch, p.window, all_.stopping_);
+    };
+    try {
+      return std::async(std::launch::async, window);
+    } catch (const std::system_error&) {  // no further thread: then when it is asked for
+      return std::async(std::launch::deferred, window);
+    }
+  }
+
+  bool next_window() {
+    window_ = coming_.get();
+    if (!window_) return false;  // stopping
+    const int64_t windows = all_.examples_->windows();
+    plan_ = plan_batches(*window_, all_.options_, at_.epoch, at_.window);
+    require(at_.batch <= count(), "batches: cannot go on at batch ", at_.batch, " of epoch ",
+            at_.epoch, ", window ", at_.window, ", which has ", count(),
+            "; corpus, tokenizers and batch size must be the same as before");
+    empty_windows_ = count() == 0 ? empty_windows_ + 1 : 0;
+    require(empty_windows_ < windows, "nothing is left to learn from:\n",
+            all_.examples_->summary());
+    following_ = at_.window + 1 == windows
+                     ? DataPosition{.epoch = at_.epoch + 1, .window = 0, .batch = 0}
+                     : DataPosition{.epoch = at_.epoch, .window = at_.window + 1, .batch = 0};
+    coming_ = read(following_);  // while this one is used
+    return true;
+  }
+
+  Batches& all_;
+  DataPosition at_, following_ = {};
+  Window window_;
+  std::vector<std::vector<int64_t>> plan_;
+  int64_t empty_windows_ = 0;  // in a row
+  std::future<Window> coming_;
+};
+
 // ---- the thread
 
 Batches::Batches(std::shared_ptr<Examples> examples, BatchOptions options, DataPosition start)
@@ -232,15 +294,20 @@ Batches::Batches(std::shared_ptr<Examples> examples, BatchOptions options, DataP
               start.window < examples_->windows(),
           "batches: cannot go on at epoch ", start.epoch, ", window ", start.window, ", batch ",
           start.batch, ": the corpus has ", examples_->windows(), " windows; is it the same one?");
-  thread_ = std::thread([this, start] {
-    try {
-      work(start);
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      error_ = std::current_exception();
-      filled_.notify_all();
-    }
-  });
+  making_ = std::make_unique<Making>(*this, start);
+  try {
+    thread_ = std::thread([this] {
+      try {
+        while (std::optional<Batch> batch = making_->next())
+          if (!put(std::move(*batch))) return;
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        error_ = std::current_exception();
+        filled_.notify_all();
+      }
+    });
+  } catch (const std::system_error&) {  // it can be done without
+  }
 }
 
 Batches::~Batches() {
@@ -249,10 +316,11 @@ Batches::~Batches() {
     stopping_ = true;
   }
   taken_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 Batch Batches::next() {
+  if (!thread_.joinable()) return std::move(making_->next()).value();
   std::unique_lock lock(mutex_);
   filled_.wait(lock, [&] { return !ready_.empty() || error_; });
   if (ready_.empty()) std::rethrow_exception(error_);
@@ -273,41 +341,6 @@ bool Batches::put(Batch batch) {
   lock.unlock();
   filled_.notify_one();
   return true;
-}
-
-void Batches::work(DataPosition at) {
-  // The next window is read while this one is used.
-  const auto read = [this](const DataPosition& p) {
-    return std::async(std::launch::async,
-                      [this, p] { return examples_->window_of(p.epoch, p.window, stopping_); });
-  };
-  auto coming = read(at);
-  int64_t empty_windows = 0;  // in a row
-  while (true) {
-    const auto window = coming.get();
-    if (!window) return;  // stopping
-    const auto plan = plan_batches(*window, options_, at.epoch, at.window);
-    const auto count = static_cast<int64_t>(plan.size());
-    require(at.batch <= count, "batches: cannot go on at batch ", at.batch, " of epoch ", at.epoch,
-            ", window ", at.window, ", which has ", count,
-            "; corpus, tokenizers and batch size must be the same as before");
-    empty_windows = count == 0 ? empty_windows + 1 : 0;
-    require(empty_windows < examples_->windows(), "nothing is left to learn from:\n",
-            examples_->summary());
-    const bool last_window = at.window + 1 == examples_->windows();
-    const DataPosition following =
-        last_window ? DataPosition{.epoch = at.epoch + 1, .window = 0, .batch = 0}
-                    : DataPosition{.epoch = at.epoch, .window = at.window + 1, .batch = 0};
-    coming = read(following);
-    while (at.batch < count) {
-      Batch batch = make_batch(*window, plan[static_cast<size_t>(at.batch)], *examples_);
-      batch.position = at;
-      ++at.batch;
-      batch.after = at.batch < count ? at : following;
-      if (!put(std::move(batch))) return;
-    }
-    at = following;
-  }
 }
 
 }  // namespace heed

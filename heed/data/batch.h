@@ -79,8 +79,8 @@ std::vector<Batch> batches_once(Examples& examples, const BatchOptions& options)
 // The batches of a corpus without end, epoch after epoch.
 class Batches {
  public:
-  // Starts the thread at `start`. The examples may be shared; nothing else may be changed
-  // meanwhile.
+  // Starts the thread at `start`; where the system starts none (ulimit -u), next() makes them. The
+  // examples may be shared; nothing else may be changed meanwhile.
   Batches(std::shared_ptr<Examples> examples, BatchOptions options, DataPosition start = {});
 
   // Stops the thread and waits for it.
@@ -94,7 +94,7 @@ class Batches {
   Batch next();
 
  private:
-  void work(DataPosition position);
+  class Making;
   bool put(Batch batch);
 
   const std::shared_ptr<Examples> examples_;
@@ -104,6 +104,7 @@ class Batches {
   std::deque<Batch> ready_;
   std::exception_ptr error_;
   std::atomic<bool> stopping_ = false;
+  std::unique_ptr<Making> making_;
   std::thread thread_;  // last: it uses all of the above
 };
 

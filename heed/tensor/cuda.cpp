@@ -30,6 +30,14 @@ std::string described(const cudaDeviceProp& about) {
   return text.str();
 }
 
+// What CUDA says of a machine without a GPU or its driver helps nobody who has none.
+std::string words_of(cudaError_t error) {
+  if (error == cudaErrorNoDevice) return "no NVIDIA GPU on this machine";
+  if (error == cudaErrorInsufficientDriver)
+    return "no NVIDIA GPU or driver on this machine, or a driver older than heed's CUDA";
+  return cudaGetErrorString(error);
+}
+
 // Why GPU `index` cannot be used, or nothing.
 std::string trouble_of(int index, int count) {
   if (count == 0) return "no device found";
@@ -48,7 +56,7 @@ CudaDevices cuda_devices() {
   CudaDevices found{.built = true, .names = {}, .trouble = {}};
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
-    found.trouble = cudaGetErrorString(error);
+    found.trouble = words_of(error);
     return found;
   }
   for (int i = 0; i < count; ++i) {
@@ -62,8 +70,7 @@ CudaDevices cuda_devices() {
 void require_cuda(int index) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  const std::string trouble =
-      error == cudaSuccess ? trouble_of(index, count) : cudaGetErrorString(error);
+  const std::string trouble = error == cudaSuccess ? trouble_of(index, count) : words_of(error);
   require(trouble.empty(), "cuda: ", trouble, "; use --device cpu");
 }
 
@@ -116,8 +123,8 @@ void* cuda_allocate(size_t bytes) {
   cudaGetLastError();  // it has been told
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "memory");
-  fail("cuda: out of memory: wanted ", bytes >> 20, " MiB more, ", free >> 20, " of ", total >> 20,
-       " MiB are free; a smaller --batch-tokens or --batch needs less");
+  fail<OutOfMemory>("cuda: out of memory: wanted ", bytes >> 20, " MiB more, ", free >> 20, " of ",
+                    total >> 20, " MiB are free; a smaller --batch-tokens or --batch needs less");
 }
 
 void cuda_free(void* block) { cudaFree(block); }  // nothing to be done if it fails

@@ -1,13 +1,11 @@
 #include "heed/tensor/memory.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "heed/base/check.h"
+#include "heed/base/limits.h"
 #include "heed/tensor/context.h"
 #include "heed/tensor/cuda.h"
 
@@ -35,6 +33,7 @@ constexpr size_t kFence = 0;
 
 constexpr size_t kCudaAlign = 256;
 constexpr size_t kCudaChunk = size_t{256} << 20;
+constexpr size_t kHostChunk = size_t{16} << 20;
 
 size_t align_of(Device device) { return device == Device::cpu ? kAlign : kCudaAlign; }
 
@@ -44,6 +43,15 @@ void poison(Device device, void* begin, size_t size) {
 }
 void unpoison(Device device, void* begin, size_t size) {
   if (device == Device::cpu) ASAN_UNPOISON_MEMORY_REGION(begin, size);
+}
+
+// So many bytes of the host's addresses, or null.
+std::byte* mapped(size_t bytes) {
+  void* const base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) return nullptr;
+  madvise(base, bytes, MADV_HUGEPAGE);  // fewer pages to find; no harm if refused
+  return static_cast<std::byte*>(base);
 }
 
 }  // namespace
@@ -57,14 +65,15 @@ std::shared_ptr<Arena> Arena::make(Device device, uint64_t context) {
 
 Arena::Arena(Device device, uint64_t context) : device_(device), context_(context) {
   if (device != Device::cpu) return;
-  const size_t reserved =
-      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  require(base != MAP_FAILED, "arena: cannot reserve ", reserved >> 20,
-          " MiB of addresses: ", std::strerror(errno));
-  madvise(base, reserved, MADV_HUGEPAGE);  // fewer pages to find; no harm if refused
-  add_chunk(static_cast<std::byte*>(base), reserved);
+  static const size_t usable = static_cast<size_t>(usable_memory());
+  most_ = usable;
+  // Addresses that are reserved count where they are limited, and where memory is promised only
+  // once (vm.overcommit_memory = 2): there it grows by chunks.
+  if (addresses_limited()) return;
+  if (std::byte* const base = mapped(most_)) {
+    add_chunk(base, most_);
+    reserved_ = true;
+  }
 }
 
 Arena::~Arena() {
@@ -85,6 +94,29 @@ Arena::~Arena() {
 void Arena::add_chunk(std::byte* begin, size_t size) {
   // The last bytes are never given out: two chunks side by side do not become one block.
   chunks_.push_back({begin, size, {{begin, size - align_of(device_)}}});
+}
+
+// A chunk with room for a block of this size, if there is memory for one.
+void Arena::grow(size_t size) {
+  const size_t least = size + align_of(device_);
+  if (device_ == Device::cuda) {
+    const size_t chunk = std::max(kCudaChunk, least);
+    return add_chunk(static_cast<std::byte*>(cuda_allocate(chunk)), chunk);
+  }
+  size_t mapped_now = 0;
+  for (const Chunk& chunk : chunks_) mapped_now += chunk.size;
+  // Chunks in which nothing is left make room for one that is large enough.
+  const auto unused = [&](const Chunk& chunk) {
+    if (chunk.free.size() != 1 || chunk.free.begin()->second != chunk.size - kAlign) return false;
+    unpoison(device_, chunk.begin, chunk.size);
+    munmap(chunk.begin, chunk.size);
+    return true;
+  };
+  for (const size_t chunk : {std::max(kHostChunk, least), least}) {
+    if (mapped_now + chunk > most_) continue;
+    if (std::byte* const begin = mapped(chunk)) return add_chunk(begin, chunk);
+  }
+  if (std::erase_if(chunks_, unused) > 0) grow(size);
 }
 
 size_t Arena::block_size(size_t bytes) const {
@@ -108,13 +140,15 @@ void* Arena::allocate(size_t bytes) {
     return true;
   };
   bool found = std::any_of(chunks_.begin(), chunks_.end(), take);
-  if (!found && device_ == Device::cuda) {
-    const size_t chunk = std::max(kCudaChunk, size + kCudaAlign);
-    add_chunk(static_cast<std::byte*>(cuda_allocate(chunk)), chunk);
-    found = take(chunks_.back());
+  if (!found && (device_ == Device::cuda || !reserved_)) {
+    grow(size);
+    found = !chunks_.empty() && take(chunks_.back());
   }
-  require(found, "arena: out of memory: wanted ", bytes >> 20, " MiB more, ", used_ >> 20, " of ",
-          chunks_.front().size >> 20, " MiB are in use; a smaller batch needs less");
+  if (!found)
+    fail<OutOfMemory>("arena: out of memory: wanted ", bytes >> 20, " MiB more, ", used_ >> 20,
+                      " of ", most_ >> 20, " MiB are in use",
+                      reserved_ ? "" : " and no more can be mapped (ulimit -v)",
+                      "; a smaller batch needs less");
   trace_ = (trace_ ^ reinterpret_cast<uintptr_t>(begin) ^ size) * 0x100000001b3;
   used_ += static_cast<int64_t>(size);
   peak_ = std::max(peak_, used_);

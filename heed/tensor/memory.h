@@ -1,8 +1,9 @@
 // Memory for tensors: arenas.
 //
 // On a CPU an arena is one reserved range of addresses, of which pages become real when first
-// touched and stay so; on a GPU it grows by chunks, which stay, and the older ones are used first:
-// what fitted before a chunk came gets the same addresses after. Blocks are given out best fit,
+// touched and stay so; on a GPU, and where addresses are limited (ulimit -v), it grows by chunks,
+// which stay, and the older ones are used first: what fitted before a chunk came gets the same
+// addresses after. Blocks are given out best fit,
 // lowest address first, and joined again when freed. That is deterministic: the same requests in
 // the same order get the same addresses, so a training step whose shapes come back finds its memory
 // warm, and on a GPU can be replayed as a graph (docs/decisions/memory.md). A context has one for
@@ -35,7 +36,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Device device() const { return device_; }
   uint64_t context() const { return context_; }  // its number, or 0
 
-  // Aligned to 64 bytes (256 on a GPU). Throws Error when the device's memory would not suffice.
+  // Aligned to 64 bytes (256 on a GPU). Throws OutOfMemory where there is no more: by the device,
+  // or by what the process may use (base/limits.h).
   void* allocate(size_t bytes);
   void release(void* block, size_t bytes);  // as many as it was asked for
 
@@ -51,6 +53,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
  private:
   Arena(Device device, uint64_t context);
   void add_chunk(std::byte* begin, size_t size);
+  void grow(size_t size);
   size_t block_size(size_t bytes) const;
 
   struct Chunk {
@@ -62,6 +65,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   const Device device_;
   const uint64_t context_;
   mutable std::mutex mutex_;
+  size_t most_ = 0;        // bytes on a CPU, in all chunks
+  bool reserved_ = false;  // all of them, as one chunk
   std::vector<Chunk> chunks_;
   int64_t used_ = 0, peak_ = 0;
   uint64_t trace_ = 0;
