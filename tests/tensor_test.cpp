@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "heed/ops/gradient_check.h"
 #include "heed/ops/ops.h"
 #include "heed/tensor/context.h"
@@ -79,6 +81,103 @@ TEST(Tensor, WrongTypeAndWrongCountAreErrors) {
   EXPECT_EQ(message([&] { x.item(); }), "item: wanted a tensor of one number, given shape [2]");
   EXPECT_EQ(message([&] { tensor({1, 2, 3}, {2}); }), "tensor: shape [2] wants 2 numbers, given 3");
   EXPECT_EQ(message([&] { Tensor({2, -1}); }), "tensor: negative size in [2, -1]");
+}
+
+std::string printed(const Tensor& x) {
+  std::ostringstream out;
+  out << x;
+  return out.str();
+}
+
+TEST(Tensor, AnAxisThatIsNotThereIsAnError) {
+  const Tensor x = zeros({2, 3});
+  EXPECT_EQ(x.size(-2), 2);
+  EXPECT_EQ(message([&] { x.size(2); }), "tensor: axis 2 of one with 2 axes, shape [2, 3]");
+  EXPECT_EQ(message([&] { x.size(-3); }), "tensor: axis -3 of one with 2 axes, shape [2, 3]");
+  EXPECT_EQ(message([&] { x.stride(5); }), "tensor: axis 5 of one with 2 axes, shape [2, 3]");
+  EXPECT_EQ(message([&] { zeros({}).size(0); }), "tensor: axis 0 of one with 0 axes, shape []");
+  EXPECT_EQ(message([&] { x.shape()[2]; }), "shape: axis 2 of [2, 3], which has 2 axes");
+  EXPECT_EQ(message([&] { x.shape()[-1]; }), "shape: axis -1 of [2, 3], which has 2 axes");
+  EXPECT_EQ(message([&] {
+              Shape s{4};
+              s[1] = 2;
+            }),
+            "shape: axis 1 of [4], which has 1 axis");
+}
+
+TEST(Tensor, AViewBeyondItsMemoryIsAnError) {
+  const Tensor x = zeros({2, 3});
+  EXPECT_EQ(x.view({3}, {2}, 1).count(), 3);  // elements 1, 3 and 5
+  EXPECT_EQ(message([&] { x.view({3}, {2}, 2); }),
+            "view: shape [3] with strides [2] from element 2 on reaches beyond the 6 elements that "
+            "are there");
+  EXPECT_NE(message([&] { x.view({1}, {1}, -1); }).find("from element -1 on"), std::string::npos);
+  EXPECT_NE(message([&] { slice(x, 0, 1, 2).view({4}, {1}); }).find("from element 3 on"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              x.view({int64_t{1} << 40, 2}, {int64_t{1} << 40, 1});
+            }).find("reaches beyond"),
+            std::string::npos);
+  EXPECT_EQ(message([&] {
+              x.view({2, 3}, {3});
+            }),
+            "view: shape [2, 3] and strides [3] have different numbers of axes");
+  EXPECT_EQ(message([&] { x.view({-2}, {1}); }), "view: negative size in [-2]");
+  // Backwards, down to the first.
+  EXPECT_EQ(tensor({1, 2, 3}, {3}).view({3}, {-1}, 2).values(), (std::vector<double>{3, 2, 1}));
+  EXPECT_NE(message([&] { x.view({3}, {-1}, 1); }).find("reaches beyond"), std::string::npos);
+  EXPECT_EQ(message([&] { Tensor().view({1}, {1}); }),
+            "view: of no tensor; it was never given a value");
+  // Nothing at all may be seen anywhere, and somebody else's memory is as large as was said.
+  EXPECT_EQ(x.view({0, 5}, {5, 1}, 6).count(), 0);
+  std::vector<float> theirs(4);
+  const Tensor seen = look_at({.data = theirs.data()}, {2, 2});
+  EXPECT_EQ(seen.view({4}, {1}).count(), 4);
+  EXPECT_NE(message([&] { seen.view({5}, {1}); }).find("the 4 elements"), std::string::npos);
+}
+
+TEST(Tensor, IsPrintedAsNumPyPrintsArrays) {
+  EXPECT_EQ(printed(tensor({1, -2.5, 3, 4, 5, 1e-7f}, {2, 3})),
+            "[[    1  -2.5     3]\n"
+            " [    4     5 1e-07]]");
+  EXPECT_EQ(printed(full({2, 1, 2}, 0.5)), "[[[0.5 0.5]]\n\n [[0.5 0.5]]]");
+  EXPECT_EQ(printed(transpose(tensor({1, 2, 3, 4}, {2, 2}), 0, 1)), "[[1 3]\n [2 4]]");
+  EXPECT_EQ(printed(full({}, 3)), "3");
+  EXPECT_EQ(printed(zeros({0, 3})), "[]");
+  EXPECT_EQ(printed(Tensor()), "no tensor");
+  EXPECT_EQ(printed(ids(std::vector<Id>{7, 12}, {2})), "[ 7 12]");
+  std::vector<float> many(1001);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i);
+  EXPECT_EQ(printed(tensor(many, {1001})), "[   0    1    2 ...  998  999 1000]");
+  EXPECT_EQ(printed(full({400, 4}, 1)),
+            "[[1 1 1 1]\n [1 1 1 1]\n [1 1 1 1]\n ...\n [1 1 1 1]\n [1 1 1 1]\n [1 1 1 1]]");
+}
+
+TEST(Ops, ElementsAreChosenOnlyFromWhatIsThere) {
+  const Tensor x = zeros({2, 3});
+  const auto index = [](std::vector<Id> values, const Shape& shape) { return ids(values, shape); };
+  EXPECT_EQ(message([&] {
+              gather(x, index({0, 3}, {2, 1}), 1);
+            }),
+            "gather: index 3 along an axis of 3");
+  EXPECT_EQ(message([&] {
+              gather(x, index({0, -1}, {2, 1}), 1);
+            }),
+            "gather: index -1 along an axis of 3");
+  EXPECT_EQ(message([&] {
+              gather(x, index({0, 0, 0}, {3, 1}), 1);
+            }),
+            "gather: an index [3, 1] into [2, 3] along axis 1; the other sizes must be the same");
+  EXPECT_EQ(message([&] { gather(x, zeros({2, 1}), 1); }), "gather: wants ids as index, given f32");
+  EXPECT_EQ(message([&] {
+              where(index({1, 0}, {2}), x, x);
+            }),
+            "where: shapes cannot be broadcast: condition is [2], a is [2, 3], b is [2, 3]");
+  EXPECT_EQ(message([&] { max(zeros({3, 0}), 1); }), "max: of no elements: axis 1 of shape [3, 0]");
+  EXPECT_EQ(max(tensor({1, 4, 3}, {3})).item(), 4);
+  // A condition of numbers: what is not 0 holds.
+  EXPECT_EQ(where(tensor({0.5, 0}, {2, 1}), full({3}, 1), full({}, 2)).values(),
+            (std::vector<double>{1, 1, 1, 2, 2, 2}));
 }
 
 TEST(Ops, MessagesNameTheOpWhatWasGivenAndWhatWasWanted) {

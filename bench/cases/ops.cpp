@@ -151,6 +151,68 @@ Case sum_case(const Shape& shape, int axis) {
       });
 }
 
+// One number and a tensor.
+template <class F>
+Case number_case(const char* name, F f, double number = 1.3, Input::Kind kind = Input::normal) {
+  return make(
+      name, {{{7}, kind}}, [=](const std::vector<Tensor>& x) { return f(x[0], number); },
+      [=](const auto& in) {
+        auto y = in[0];
+        for (auto& v : y) v = f(v, static_cast<Number<decltype(in)>>(number));
+        return y;
+      });
+}
+
+// NaN is the largest of all, as in NumPy.
+Case max_case(const Shape& shape, int axis) {
+  return make(
+      "max", {{shape}}, [axis](const std::vector<Tensor>& x) { return max(x[0], axis); },
+      [=](const auto& in) {
+        int64_t inner = 1;
+        for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
+        std::vector<Number<decltype(in)>> out(static_cast<size_t>(shape.count() / shape[axis]),
+                                              -INFINITY);
+        for (int64_t i = 0; i < shape.count(); ++i) {
+          auto& most = out[static_cast<size_t>(i / inner / shape[axis] * inner + i % inner)];
+          const auto x = in[0][static_cast<size_t>(i)];
+          if (x > most || std::isnan(x)) most = x;
+        }
+        return out;
+      });
+}
+
+// Along the last axis, and along the first; some elements twice, some never.
+Case gather_case(int axis) {
+  const std::vector<Id> index = {2, 0, 2, 3, 1, 1};
+  return make(
+      "gather", {{axis == 1 ? Shape{3, 4} : Shape{4, 3}}},
+      [=](const std::vector<Tensor>& x) {
+        return gather(x[0], ids(index, axis == 1 ? Shape{3, 2} : Shape{2, 3}), axis);
+      },
+      [=](const auto& in) {
+        std::decay_t<decltype(in[0])> y;
+        for (size_t i = 0; i < index.size(); ++i)
+          y.push_back(in[0][axis == 1 ? i / 2 * 4 + static_cast<size_t>(index[i])
+                                      : static_cast<size_t>(index[i]) * 3 + i % 3]);
+        return y;
+      });
+}
+
+// What is not taken may be anything: the other one is broadcast.
+Case where_case() {
+  const std::vector<Id> holds = {1, 0, 0, 2, 1, 0};
+  return make(
+      "where", {{{2, 3}}, {{3}}},
+      [=](const std::vector<Tensor>& x) {
+        return where(ids(holds, {2, 3}), x[0], x[1]);
+      },
+      [=](const auto& in) {
+        std::decay_t<decltype(in[0])> y;
+        for (size_t i = 0; i < 6; ++i) y.push_back(holds[i] != 0 ? in[0][i] : in[1][i % 3]);
+        return y;
+      });
+}
+
 Case linear_cross_entropy_case(bool tied) {
   const int64_t rows = 300, depth = 5, words = 41;  // more rows than a slab has
   const std::vector<Id> target = some_ids(rows, words, true);
@@ -263,6 +325,7 @@ Case unary_case(const std::string& name, int64_t n) {
       {"log", heed::log, std::log, std::log},
       {"sqrt", heed::sqrt, std::sqrt, std::sqrt},
       {"square", heed::square, [](double x) { return x * x; }, [](float x) { return x * x; }},
+      {"abs", heed::abs, std::fabs, std::fabs},
       {"tanh", heed::tanh, std::tanh, std::tanh},
       {"sigmoid", heed::sigmoid, [](double x) { return activated(Activation::sigmoid, x); },
        [](float x) { return activated(Activation::sigmoid, x); }},
@@ -544,8 +607,8 @@ Case embedding_case(int64_t words, int64_t size, int64_t count) {
 
 std::vector<Case> ops() {
   std::vector<Case> all;
-  for (const char* name :
-       {"exp", "log", "sqrt", "square", "tanh", "sigmoid", "relu", "gelu", "swish", "negate"})
+  for (const char* name : {"exp", "log", "sqrt", "square", "abs", "tanh", "sigmoid", "relu", "gelu",
+                           "swish", "negate"})
     for (const int64_t n : {1, 37}) all.push_back(unary_case(name, n));
   for (const char* op : {"add", "subtract", "multiply", "divide"}) {
     all.push_back(broadcast_case(op, {3, 5}, {3, 5}));
@@ -568,6 +631,13 @@ std::vector<Case> ops() {
         for (auto& v : y) v += Number<decltype(in)>(1.5);
         return y;
       }));
+  all.push_back(number_case("subtract a number", [](auto x, auto c) { return x - c; }));
+  all.push_back(number_case("subtract from a number", [](auto x, auto c) { return c - x; }));
+  all.push_back(number_case("add to a number", [](auto x, auto c) { return c + x; }));
+  all.push_back(number_case("divide by a number", [](auto x, auto c) { return x / c; }));
+  // Over the smallest numbers it is still one.
+  all.push_back(number_case(
+      "divide a number", [](auto x, auto c) { return c / x; }, 0.01, Input::positive));
   all.push_back(dropout_case(1500));
   all.push_back(add_dropout_case(1500));
   for (const int64_t n : {13, 128, 512, 1040}) all.push_back(add_dropout_norm_case(3, n));
@@ -604,7 +674,11 @@ std::vector<Case> ops() {
   all.push_back(sum_case({3, 4, 5}, 1));
   all.push_back(sum_case({3, 4, 5}, 2));
   all.push_back(sum_case({100, 3}, 0));
+  for (const int axis : {0, 1, 2}) all.push_back(max_case({3, 4, 5}, axis));
+  all.push_back(max_case({3, 37}, 1));
   all.push_back(embedding_case(11, 9, 13));
+  for (const int axis : {0, 1}) all.push_back(gather_case(axis));
+  all.push_back(where_case());
   all.push_back(rotary_case(3));
   all.push_back(make(
       "reshape and transpose", {{{2, 3, 4}}},
@@ -652,7 +726,7 @@ std::vector<Case> ops() {
 
 std::vector<Case> empty() {
   std::vector<Case> all;
-  for (const char* name : {"exp", "log", "tanh", "sigmoid", "relu", "gelu"})
+  for (const char* name : {"exp", "log", "abs", "tanh", "sigmoid", "relu", "gelu"})
     all.push_back(unary_case(name, 0));
   for (const char* op : {"add", "divide"}) {
     all.push_back(broadcast_case(op, {0, 5}, {0, 5}));
@@ -680,6 +754,7 @@ std::vector<Case> empty() {
   for (const int axis : {0, 1, 2})
     for (const Shape& shape : {Shape{0, 4, 5}, Shape{3, 0, 5}, Shape{3, 4, 0}})
       all.push_back(sum_case(shape, axis));
+  all.push_back(max_case({0, 5}, 1));
   all.push_back(embedding_case(11, 9, 0));
   all.push_back(embedding_case(11, 0, 3));
   all.push_back(rotary_case(0));

@@ -193,12 +193,28 @@ Tensor operator/(const Tensor& a, const Tensor& b) {
 Tensor operator*(const Tensor& x, double factor) { return scaled("scale", x, factor, 0); }
 Tensor operator*(double factor, const Tensor& x) { return scaled("scale", x, factor, 0); }
 Tensor operator+(const Tensor& x, double term) { return scaled("add", x, 1, term); }
+Tensor operator+(double term, const Tensor& x) { return scaled("add", x, 1, term); }
+Tensor operator-(const Tensor& x, double term) { return scaled("subtract", x, 1, -term); }
+Tensor operator-(double from, const Tensor& x) { return scaled("subtract", x, -1, from); }
+// Divided, not multiplied by what is nearest to 1 / divisor.
+Tensor operator/(const Tensor& x, double divisor) {
+  require_number("divide", x);
+  return x / full({}, divisor, x.type());
+}
+Tensor operator/(double dividend, const Tensor& x) {
+  require_number("divide", x);
+  return full({}, dividend, x.type()) / x;
+}
 Tensor operator-(const Tensor& x) { return unary("negate", Unary::negate, x); }
 
 Tensor exp(const Tensor& x) { return unary("exp", Unary::exp, x); }
 Tensor log(const Tensor& x) { return unary("log", Unary::log, x); }
 Tensor sqrt(const Tensor& x) { return unary("sqrt", Unary::sqrt, x); }
 Tensor square(const Tensor& x) { return unary("square", Unary::square, x); }
+Tensor abs(const Tensor& x) {
+  require_number("abs", x);
+  return relu(x) + relu(-x);
+}
 Tensor tanh(const Tensor& x) { return unary("tanh", Unary::tanh, x); }
 Tensor sigmoid(const Tensor& x) { return unary("sigmoid", Unary::sigmoid, x); }
 Tensor relu(const Tensor& x) { return unary("relu", Unary::relu, x); }

@@ -33,12 +33,18 @@ Tensor operator/(const Tensor& a, const Tensor& b);
 Tensor operator*(const Tensor& x, double factor);
 Tensor operator*(double factor, const Tensor& x);
 Tensor operator+(const Tensor& x, double term);
+Tensor operator+(double term, const Tensor& x);
+Tensor operator-(const Tensor& x, double term);
+Tensor operator-(double from, const Tensor& x);
+Tensor operator/(const Tensor& x, double divisor);
+Tensor operator/(double dividend, const Tensor& x);
 Tensor operator-(const Tensor& x);
 
 Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);
 Tensor sqrt(const Tensor& x);
 Tensor square(const Tensor& x);
+Tensor abs(const Tensor& x);  // its slope at 0 is 0
 Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
 Tensor relu(const Tensor& x);
@@ -53,6 +59,11 @@ Tensor dropout(const Tensor& x, double p);
 // residual + dropout(x, p), in one pass: a Transformer's way around each of its parts.
 Tensor add_dropout(const Tensor& residual, const Tensor& x, double p, kernels::Seed seed);
 Tensor add_dropout(const Tensor& residual, const Tensor& x, double p);
+
+// a where the condition is not 0, b elsewhere; nothing of the one that is not taken reaches the
+// result or its gradient. All three are broadcast. The condition, ids or numbers, is read on the
+// host: on a GPU that waits.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
 // x with another type: f32 and bf16, f32 and f64. The gradient is cast back.
 Tensor cast(const Tensor& x, Type type);
@@ -134,6 +145,11 @@ Tensor mean(const Tensor& x, int axis);
 Tensor sum(const Tensor& x);  // of all elements: shape []
 Tensor mean(const Tensor& x);
 
+// The largest along an axis, which disappears, or of all elements; NaN where there is one. Of
+// equals the first has the gradient.
+Tensor max(const Tensor& x, int axis);
+Tensor max(const Tensor& x);
+
 struct Ranked {
   Tensor values;   // [..., k]
   Tensor indices;  // [..., k] ids
@@ -147,6 +163,11 @@ Tensor arg_max(const Tensor& x);
 
 // table [V, D], id [...] -> [..., D].
 Tensor embedding(const Tensor& table, const Tensor& id);
+
+// Elements of x by their number along an axis: index, ids, has as many axes as x and, but for that
+// axis, its sizes. gather(x, i, 1)[b][t] = x[b][i[b][t]]. What a GPU computed as an index is read
+// on the host, which waits.
+Tensor gather(const Tensor& x, const Tensor& index, int axis);
 
 // Rotary positions (RoPE): x [B, T, H, d], rotated by the angle of position first + t.
 Tensor rotary(const Tensor& x, int64_t first = 0, double base = 10000);

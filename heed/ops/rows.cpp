@@ -327,6 +327,30 @@ Tensor mean(const Tensor& x, int axis) {
 Tensor sum(const Tensor& x) { return sum(reshape(x, {x.count()}), 0); }
 Tensor mean(const Tensor& x) { return mean(reshape(x, {x.count()}), 0); }
 
+Tensor max(const Tensor& given, int given_axis) {
+  require(given_axis >= -given.rank() && given_axis < given.rank(), "max: axis ", given_axis,
+          " of shape ", given.shape());
+  const int axis = given_axis < 0 ? given_axis + given.rank() : given_axis;
+  require(given.size(axis) > 0, "max: of no elements: axis ", axis, " of shape ", given.shape());
+  // The axis last.
+  Tensor x = given;
+  for (int i = axis; i + 1 < x.rank(); ++i) x = transpose(x, i, i + 1);
+  x = contiguous(x);
+  const Shape shape(std::span(x.shape().begin(), static_cast<size_t>(x.rank() - 1)));
+  const auto largest = [&] {
+    const NoTape off;
+    // top_k() passes over NaN; tanh makes numbers of infinities, and leaves NaN.
+    return reshape(top_k(x, 1).values, shape) + sum(tanh(x) * 0.0, -1);
+  };
+  return record("max", {&x}, largest(), [x = x.detached(), shape](const Tensor& dy) {
+    Shape kept = x.shape();
+    kept[x.rank() - 1] = 1;
+    return Grads{one_hot_max(x) * reshape(dy, kept)};
+  });
+}
+
+Tensor max(const Tensor& x) { return max(reshape(x, {x.count()}), 0); }
+
 Ranked top_k(const Tensor& given, int64_t k) {
   require_rows("top_k", given);
   require(k >= 1 && k <= given.size(-1), "top_k: wanted ", k, " of rows of ", given.size(-1));

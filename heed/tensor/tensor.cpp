@@ -1,7 +1,9 @@
 #include "heed/tensor/tensor.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "heed/tensor/context.h"
 #include "heed/tensor/cuda.h"
@@ -16,6 +18,10 @@ Shape::Shape(std::span<const int64_t> sizes) : rank_(static_cast<int>(sizes.size
   require(sizes.size() <= size_.size(), "shape: at most ", size_.size(), " axes, given ",
           sizes.size());
   std::copy(sizes.begin(), sizes.end(), size_.begin());
+}
+
+void Shape::no_such_axis(int axis) const {
+  fail("shape: axis ", axis, " of ", *this, ", which has ", rank_, rank_ == 1 ? " axis" : " axes");
 }
 
 int64_t Shape::count() const {
@@ -73,6 +79,35 @@ Tensor tensor_in(std::shared_ptr<Storage> storage, const Shape& shape, Type type
   return y;
 }
 
+namespace {
+
+// How far elements lie before and after the first one, in memory. What 64 bits do not hold is as
+// far as they reach.
+struct Reach {
+  int64_t before = 0, after = 0;
+};
+Reach reach(const Shape& shape, const Shape& strides) {
+  constexpr int64_t kFurthest = std::numeric_limits<int64_t>::max() / 2;
+  Reach out;
+  for (int i = 0; i < shape.rank(); ++i) {
+    int64_t& side = strides[i] < 0 ? out.before : out.after;
+    int64_t step = 0;
+    if (__builtin_mul_overflow(shape[i] - 1, std::abs(strides[i]), &step) ||
+        __builtin_add_overflow(side, step, &side) || side > kFurthest)
+      side = kFurthest;
+  }
+  return out;
+}
+bool empty(const Shape& shape) {
+  return std::any_of(shape.begin(), shape.end(), [](int64_t size) { return size == 0; });
+}
+// From the first element to the one after the last, where strides are 0 or more.
+int64_t extent(const Shape& shape, const Shape& strides) {
+  return empty(shape) ? 0 : reach(shape, strides).after + 1;
+}
+
+}  // namespace
+
 Tensor look_at(const ForeignMemory& memory, const Shape& shape, Type type) {
   return look_at(memory, shape, row_major(shape), type);
 }
@@ -88,6 +123,7 @@ Tensor look_at(const ForeignMemory& memory, const Shape& shape, const Shape& str
   if (memory.device == Device::cuda) Context::current().gpu();
   auto storage = std::make_shared<Storage>();
   storage->data = memory.data;
+  storage->bytes = static_cast<size_t>(extent(shape, strides)) * size_of(type);
   storage->owner = memory.owner;
   storage->device = memory.device;
   storage->context = memory.constant ? 0 : Context::current().number();
@@ -152,7 +188,22 @@ std::vector<double> Tensor::values() const {
   return out;
 }
 
+void Tensor::no_such_axis(int axis) const {
+  fail("tensor: axis ", axis, " of one with ", rank(), rank() == 1 ? " axis" : " axes", ", shape ",
+       shape_);
+}
+
 Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) const {
+  require(defined(), "view: of no tensor; it was never given a value");
+  require(shape.rank() == strides.rank(), "view: shape ", shape, " and strides ", strides,
+          " have different numbers of axes");
+  for (const int64_t size : shape) require(size >= 0, "view: negative size in ", shape);
+  const Reach elements = reach(shape, strides);
+  const int64_t first = offset_ + offset;
+  const auto available = static_cast<int64_t>(storage_->bytes / size_of(type_));
+  require(empty(shape) || (first >= elements.before && first < available - elements.after),
+          "view: shape ", shape, " with strides ", strides, " from element ", first,
+          " on reaches beyond the ", available, " elements that are there");
   Tensor y = detached();
   y.shape_ = shape;
   y.stride_ = strides;
@@ -186,6 +237,7 @@ Tensor uploaded(std::span<const std::byte> bytes, const Shape& shape, Type type)
   if (place) {
     auto storage = std::make_shared<Storage>();
     storage->data = place;
+    storage->bytes = bytes.size();
     storage->device = Device::cuda;
     storage->context = Context::current().number();
     return tensor_in(std::move(storage), shape, type);
@@ -201,11 +253,10 @@ Tensor to(const Tensor& x, Device device) {
   require(x.context() == 0 || x.context() == Context::current().number(),
           "to: a tensor of another context; a tensor is used in the context that it was made in");
   // All from the first number to the last: strides stay as they are.
-  int64_t extent = x.count() == 0 ? 0 : 1;
-  for (int i = 0; i < x.rank(); ++i) extent += std::max<int64_t>(0, x.size(i) - 1) * x.stride(i);
+  const int64_t elements = extent(x.shape(), x.strides());
   const UseDevice here(device);
-  Tensor y({extent}, x.type());
-  const size_t bytes = static_cast<size_t>(extent) * size_of(x.type());
+  Tensor y({elements}, x.type());
+  const size_t bytes = static_cast<size_t>(elements) * size_of(x.type());
   if (device == Device::cuda)
     copy_to_cuda(x.raw(), y.raw(), bytes);
   else

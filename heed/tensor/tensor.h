@@ -31,14 +31,22 @@ class Shape {
   explicit Shape(std::span<const int64_t> sizes);
 
   int rank() const { return rank_; }
-  int64_t operator[](int axis) const { return size_[static_cast<size_t>(axis)]; }
-  int64_t& operator[](int axis) { return size_[static_cast<size_t>(axis)]; }
+  // Throws Error unless 0 <= axis < rank().
+  int64_t operator[](int axis) const { return size_[checked(axis)]; }
+  int64_t& operator[](int axis) { return size_[checked(axis)]; }
   int64_t count() const;
   const int64_t* begin() const { return size_.data(); }
   const int64_t* end() const { return size_.data() + rank_; }
   bool operator==(const Shape& other) const;
 
  private:
+  size_t checked(int axis) const {
+    if (static_cast<unsigned>(axis) >= static_cast<unsigned>(rank_)) [[unlikely]]
+      no_such_axis(axis);
+    return static_cast<size_t>(axis);
+  }
+  [[noreturn]] void no_such_axis(int axis) const;
+
   std::array<int64_t, kernels::kMaxRank> size_{};
   int rank_ = 0;
 };
@@ -68,8 +76,8 @@ struct Storage {
   ~Storage();
 
   void* data = nullptr;
-  std::shared_ptr<Arena> arena = nullptr;  // null: not ours to release
-  size_t bytes = 0;
+  std::shared_ptr<Arena> arena = nullptr;       // null: not ours to release
+  size_t bytes = 0;                             // that tensors may look at
   std::shared_ptr<const void> owner = nullptr;  // of foreign memory: kept alive
   Device device = Device::cpu;
   uint64_t context = 0;  // 0: none, it never changes
@@ -84,8 +92,9 @@ class Tensor {
   const Shape& shape() const { return shape_; }
   const Shape& strides() const { return stride_; }
   int rank() const { return shape_.rank(); }
-  int64_t size(int axis) const { return shape_[axis < 0 ? axis + rank() : axis]; }
-  int64_t stride(int axis) const { return stride_[axis < 0 ? axis + rank() : axis]; }
+  // A negative axis counts from the end. Both throw Error where there is no such axis.
+  int64_t size(int axis) const { return shape_[counted(axis)]; }
+  int64_t stride(int axis) const { return stride_[counted(axis)]; }
   int64_t count() const { return shape_.count(); }
   Type type() const { return type_; }
   Device device() const { return storage_ ? storage_->device : Device::cpu; }
@@ -119,6 +128,7 @@ class Tensor {
   std::vector<double> values() const;
 
   // The same numbers seen with another shape; `offset` counts from this tensor's first number.
+  // Throws Error where an element would lie outside of the memory that the tensor looks at.
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
 
   // Recording (ops/tape.h).
@@ -130,6 +140,14 @@ class Tensor {
   Tensor detached() const;
 
  private:
+  int counted(int axis) const {
+    const int from_front = axis < 0 ? axis + rank() : axis;
+    if (from_front < 0 || from_front >= rank()) [[unlikely]]
+      no_such_axis(axis);
+    return from_front;
+  }
+  [[noreturn]] void no_such_axis(int axis) const;
+
   friend Tensor ids(std::span<const Id> values, const Shape& shape);
   friend Tensor tensor_in(std::shared_ptr<Storage> storage, const Shape& shape, Type type);
 
@@ -141,6 +159,10 @@ class Tensor {
   Slot slot_;
   std::shared_ptr<ParameterState> state_;
 };
+
+// As NumPy writes it: rows in brackets, in columns, and of more than 1000 elements only the first
+// and last three of each axis. What lies on a GPU comes to the host for it.
+std::ostream& operator<<(std::ostream&, const Tensor&);
 
 // Strides of a row-major array.
 Shape row_major(const Shape& shape);
