@@ -41,6 +41,7 @@
 #include "heed/tensor/tensor.h"
 #include "heed/training/choose_head.h"
 #include "heed/training/optimizer.h"
+#include "heed/training/schedule.h"
 #include "heed/translation/translator.h"
 #include "heed/version.h"
 #include "heed/view/heatmap.h"

@@ -9,6 +9,7 @@
 
 #include "heed/models/tensor_file.h"
 #include "heed/search/search.h"
+#include "heed/training/optimizer.h"
 #include "tests/toy_run.h"
 
 namespace heed {
@@ -74,6 +75,56 @@ TEST(Schedule, ConstantAndPlateauStay) {
   EXPECT_DOUBLE_EQ(rate_at({.kind = "constant", .rate = 3, .warmup = 10}, 5), 1.5);
   EXPECT_DOUBLE_EQ(rate_at({.kind = "constant", .rate = 3, .warmup = 10}, 5000), 3);
   EXPECT_DOUBLE_EQ(rate_at({.kind = "plateau", .rate = 3, .warmup = 10, .factor = 0.25}, 99), 0.75);
+}
+
+// One parameter of two elements; the loss is such that its gradient is what is given.
+void give_gradient(const Tensor& w, const std::vector<double>& gradient) {
+  Tape tape;
+  tape.backward(sum(w * tensor(gradient, {2}, w.type())));
+}
+
+TEST(Sgd, FollowsItsFormula) {
+  const double rate = 0.1, momentum = 0.9, decay = 0.01;
+  const Params params(1, Type::f64);
+  const Tensor w = params.add("w", {2}, constant(1));
+  Sgd sgd(params, {.momentum = momentum, .decay = decay});
+  std::vector<double> wanted = {1, 1}, velocity = {0, 0};
+  for (const std::vector<double>& g : {std::vector{1.0, -2.0}, {0.5, 3.0}, {0.0, 1.0}}) {
+    give_gradient(w, g);
+    sgd.step(rate);
+    EXPECT_DOUBLE_EQ(sgd.gradient_norm(), std::hypot(g[0], g[1]));
+    for (size_t i = 0; i < 2; ++i) {
+      velocity[i] = momentum * velocity[i] + g[i];
+      wanted[i] = (1 - rate * decay) * wanted[i] - rate * velocity[i];
+      EXPECT_NEAR(w.values()[i], wanted[i], 1e-15);
+    }
+    EXPECT_FALSE(w.parameter_state()->grad) << "it was not forgotten";
+  }
+}
+
+TEST(Sgd, ClipsAndMovesNothingByWhatIsNoNumber) {
+  const Params params(1, Type::f64);
+  const Tensor w = params.add("w", {2}, constant(1));
+  Sgd sgd(params, {.clip_norm = 1});
+  give_gradient(w, {3, 4});
+  sgd.step(0.5);
+  EXPECT_NEAR(w.values()[0], 1 - 0.5 * 0.6, 1e-15);
+  EXPECT_NEAR(w.values()[1], 1 - 0.5 * 0.8, 1e-15);
+  const std::vector<double> before = w.values();
+  give_gradient(w, {std::nan(""), 1});
+  sgd.step(0.5);
+  EXPECT_EQ(w.values(), before);
+  EXPECT_TRUE(std::isnan(sgd.gradient_norm()));
+}
+
+TEST(Sgd, SaysWhatCannotBe) {
+  const Params params(1);
+  EXPECT_EQ(message([&] { Sgd(params, {.momentum = 1}); }),
+            "sgd: momentum must be in [0, 1), given 1");
+  Sgd early(params);
+  params.add("w", {2}, constant(1));
+  EXPECT_EQ(message([&] { early.step(0.1); }),
+            "sgd: was made for 0 parameters, there are 1 now; make it when the model is complete");
 }
 
 TEST(TrainConfig, WhatMakesNoSenseIsRefused) {

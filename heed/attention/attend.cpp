@@ -213,6 +213,7 @@ Attended composed(const Call& c) {
           "]");
   if (scores.size(0) != B) scores = scores + zeros({B, 1, 1, 1}, scores.type());
   if (c.distances) scores = scores + by_distance(*c.distances, Tq, Tk);
+  if (o.score_bias) scores = scores + *o.score_bias;
   if (o.local) scores = scores + place_term(*o.local, Tk, scores.type());
   if (non_finite) {
     const int64_t G = values.size(1);
@@ -259,11 +260,13 @@ Ranked top_weights(const Score& score, const Tensor& q, const PreparedKeys& keys
   const Positions first = o.first;
   o.want_top = 0, o.want_weights = true;
   const std::optional<LocalPlace> local = o.local;
+  const std::optional<Tensor> bias = o.score_bias;
   std::vector<Tensor> found, where;
   for (int64_t i = 0; i == 0 || i < q.size(2); i += kBlock) {
     const int64_t end = std::min(i + kBlock, q.size(2));
     if (!first.by_sentence()) o.first = first.plus(i);
     if (local) o.local->place = contiguous(slice(local->place, 2, i, end));
+    if (bias) o.score_bias = slice(*bias, -2, i, end);
     const Ranked r = top_k(*attend(score, slice(q, 2, i, end), keys, values, o).weights, top);
     found.push_back(r.values), where.push_back(r.indices);
   }
@@ -307,6 +310,14 @@ Attended attend(const Score& score, const Tensor& q, const PreparedKeys& keys, c
   require(o.want_top >= 0 && o.want_top <= k.size(2), "attend: the ", o.want_top,
           " largest weights of ", k.size(2));
   const int64_t Tq = q.size(2), Tk = k.size(2);
+  if (o.score_bias) {
+    const Shape& s = o.score_bias->shape();
+    const bool plain = s.rank() == 2 && s[0] == Tq && s[1] == Tk;
+    require(plain || (s.rank() == 4 && (s[0] == 1 || s[0] == q.size(0)) &&
+                      (s[1] == 1 || s[1] == q.size(1)) && s[2] == Tq && s[3] == Tk),
+            "attend: score_bias wants [", Tq, ", ", Tk, "] or [", q.size(0), " or 1, ", q.size(1),
+            " or 1, ", Tq, ", ", Tk, "], given ", s);
+  }
   Call call{score, q, k, values, o, range_of(q, k, o), std::nullopt};
   require(!o.bias || !o.first.by_sentence(),
           "attend: a bias by distance wants queries that follow each other, not one position for "
@@ -316,11 +327,13 @@ Attended attend(const Score& score, const Tensor& q, const PreparedKeys& keys, c
   // The kernel's weights have no gradient; who records and wants them may want that too.
   const bool weights_tracked = o.want_weights && Tape::current();
   std::optional<ScoreTerms> terms;
-  if (soft && !weights_tracked) terms = score.terms(q, k, o.first);
+  if (soft && !weights_tracked && !o.score_bias) terms = score.terms(q, k, o.first);
   if (terms && too_wide(*terms, values)) terms.reset();
   if (q.type() == Type::bf16 && !terms) {  // plain ops want f32
+    AttendOptions wide_options = o;
+    if (o.score_bias) wide_options.score_bias = cast(*o.score_bias, Type::f32);
     Attended out = attend(score, cast(q, Type::f32), PreparedKeys{cast(k, Type::f32)},
-                          cast(values, Type::f32), o);
+                          cast(values, Type::f32), wide_options);
     out.context = cast(out.context, Type::bf16);
     return out;
   }

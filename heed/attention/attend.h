@@ -35,6 +35,10 @@ struct AttendOptions {
   Mask mask = {};
   Weigh weigh = {};
   const DistanceBias* bias = nullptr;  // added to the scores
+  // Added to the scores as well, for each query and key: [Tq, Tk] or [B or 1, H or 1, Tq, Tk]. -inf
+  // hides a key, whose numbers must be finite all the same: for padding there is the mask. Its
+  // gradient is computed where it is tracked. It costs [B, H, Tq, Tk]: nothing is fused.
+  std::optional<Tensor> score_bias = {};
   std::optional<LocalPlace> local = {};
   Positions first = {};  // of the queries: that of the first, or one for each sentence
   double dropout = 0;    // of the weights, while a tape is open

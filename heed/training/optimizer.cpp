@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "heed/ops/into.h"
 #include "heed/ops/ops.h"
 #include "heed/tensor/dispatch.h"
 
@@ -17,12 +18,48 @@ void in_runs(size_t n, Body body) {
     body(at, static_cast<int>(std::min<size_t>(kernels::kMaxParts, n - at)));
 }
 
+// The gradients of all parameters, taken from them, and whose they are.
+struct Gradients {
+  std::vector<size_t> moved;
+  std::vector<Tensor> grads;
+};
+Gradients taken(const Params& params) {
+  Gradients out;
+  for (size_t i = 0; i < params.all().size(); ++i) {
+    const auto& state = params.all()[i].value.parameter_state();
+    if (!state->grad) continue;
+    out.moved.push_back(i);
+    out.grads.push_back(contiguous(*state->grad));
+    state->grad = nullptr;
+  }
+  return out;
+}
+
+// The sum of the squares of all, as one double.
+void sum_squares(const std::vector<Tensor>& grads, const Tensor& sum) {
+  in_runs(grads.size(), [&](size_t first, int count) {
+    launch("gradient norm", grads[first], [&]<class T>() {
+      kernels::SumSquares<T> k{
+          .add = first > 0, .sum = sum.data<double>(), .count = count, .part = {}};
+      for (size_t i = 0; i < static_cast<size_t>(count); ++i)
+        k.part[i] = {grads[first + i].count(), grads[first + i].data<T>()};
+      return k;
+    });
+  });
+}
+
+Tensor no_squares() { return tensor(std::vector<double>{0}, {1}, Type::f64); }
+
+void require_complete(const char* who, size_t made_for, const Params& params) {
+  require(made_for == params.all().size(), who, ": was made for ", made_for,
+          " parameters, there are ", params.all().size(),
+          " now; make it when the model is complete");
+}
+
 }  // namespace
 
 Adam::Adam(Params params, const AdamOptions& options)
-    : params_(std::move(params)),
-      options_(options),
-      squares_(tensor(std::vector<double>{0}, {1}, Type::f64)) {
+    : params_(std::move(params)), options_(options), squares_(no_squares()) {
   for (const Parameter& p : params_.all()) {
     m_.push_back(zeros(p.value.shape(), p.value.type()));
     v_.push_back(zeros(p.value.shape(), p.value.type()));
@@ -32,18 +69,10 @@ Adam::Adam(Params params, const AdamOptions& options)
 double Adam::gradient_norm() const { return std::sqrt(squares_.item()); }
 
 void Adam::step(double rate, const RunningMean& mean) {
-  require(m_.size() == params_.all().size(), "adam: was made for ", m_.size(),
-          " parameters, there are ", params_.all().size(),
-          " now; make it when the model is complete");
-  std::vector<size_t> moved;
-  std::vector<Tensor> grads;
-  for (size_t i = 0; i < m_.size(); ++i) {
-    const auto& state = params_.all()[i].value.parameter_state();
-    if (!state->grad) continue;
-    moved.push_back(i);
-    grads.push_back(contiguous(*state->grad));
-    state->grad = nullptr;
-  }
+  require_complete("adam", m_.size(), params_);
+  const Gradients all = taken(params_);
+  const std::vector<size_t>& moved = all.moved;
+  const std::vector<Tensor>& grads = all.grads;
   if (moved.empty()) return;
   ++steps_;
   const kernels::AdamNumbers numbers{.rate = rate,
@@ -56,15 +85,7 @@ void Adam::step(double rate, const RunningMean& mean) {
                                      .step = steps_};
   const Tensor there = uploaded(std::as_bytes(std::span(&numbers, 1)),
                                 {static_cast<int64_t>(sizeof numbers / sizeof(double))}, Type::f64);
-  in_runs(moved.size(), [&](size_t first, int count) {
-    launch("gradient norm", grads[first], [&]<class T>() {
-      kernels::SumSquares<T> k{
-          .add = first > 0, .sum = squares_.data<double>(), .count = count, .part = {}};
-      for (size_t i = 0; i < static_cast<size_t>(count); ++i)
-        k.part[i] = {grads[first + i].count(), grads[first + i].data<T>()};
-      return k;
-    });
-  });
+  sum_squares(grads, squares_);
   in_runs(moved.size(), [&](size_t first, int count) {
     launch("adam", grads[first], [&]<class T>() {
       kernels::Adam<T> k{.numbers = reinterpret_cast<const kernels::AdamNumbers*>(there.raw()),
@@ -86,6 +107,41 @@ void Adam::step(double rate, const RunningMean& mean) {
       return k;
     });
   });
+}
+
+Sgd::Sgd(Params params, const SgdOptions& options)
+    : params_(std::move(params)), options_(options), made_for_(params_.all().size()) {
+  require(options.momentum >= 0 && options.momentum < 1, "sgd: momentum must be in [0, 1), given ",
+          options.momentum);
+  if (options.momentum == 0) return;
+  for (const Parameter& p : params_.all())
+    velocity_.push_back(zeros(p.value.shape(), p.value.type()));
+}
+
+void Sgd::step(double rate) {
+  require_complete("sgd", made_for_, params_);
+  const Gradients all = taken(params_);
+  const std::vector<size_t>& moved = all.moved;
+  const std::vector<Tensor>& grads = all.grads;
+  if (moved.empty()) return;
+  const Tensor squares = no_squares();
+  sum_squares(grads, squares);
+  norm_ = std::sqrt(squares.item());
+  if (!std::isfinite(norm_)) return;
+  const bool clips = options_.clip_norm > 0 && norm_ > options_.clip_norm;
+  const double share = clips ? options_.clip_norm / norm_ : 1;
+  for (size_t i = 0; i < moved.size(); ++i) {
+    const Tensor w = params_.all()[moved[i]].value.detached();
+    const double stays = 1 - rate * options_.decay;
+    if (velocity_.empty()) {
+      blend(w, stays, grads[i], -rate * share);
+    } else {
+      const Tensor& v = velocity_[moved[i]];
+      blend(v, options_.momentum, grads[i], share);
+      blend(w, stays, v, -rate);
+    }
+  }
+  params_.refresh_compute_copies();
 }
 
 }  // namespace heed

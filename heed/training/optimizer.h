@@ -51,4 +51,28 @@ class Adam {
   Tensor squares_;  // the sum of the squares of all gradients: one double
 };
 
+struct SgdOptions {
+  double momentum = 0;   // what stays of the velocity: v = momentum v + gradient
+  double decay = 0;      // weight decay, times the rate: not part of the gradient (as AdamW's)
+  double clip_norm = 0;  // gradients are scaled down to this norm; 0: never
+};
+
+// Stochastic gradient descent, with momentum if wanted (Polyak, 1964): w -= rate v. Each step waits
+// for the norm of the gradients, on a GPU too.
+class Sgd {
+ public:
+  explicit Sgd(Params params, const SgdOptions& options = {});
+
+  // As Adam's.
+  void step(double rate);
+  double gradient_norm() const { return norm_; }
+
+ private:
+  Params params_;
+  SgdOptions options_;
+  size_t made_for_;               // parameters
+  std::vector<Tensor> velocity_;  // of each parameter; none without momentum
+  double norm_ = 0;
+};
+
 }  // namespace heed
