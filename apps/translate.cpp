@@ -233,6 +233,11 @@ void add_common(CLI::App& command, const std::shared_ptr<Options>& o) {
   command.add_option("--batch", o->translate.batch, "sentences at a time; changes no result")
       ->check(above_zero());
   command
+      .add_option("--batch-tokens", o->translate.batch_tokens,
+                  "of long sentences fewer: times the longest source times --beam, so many tokens "
+                  "at a time; bounds memory on a CPU, and changes no result")
+      ->check(above_zero());
+  command
       .add_option("--layer", o->translate.search.layer,
                   "whose weights align (-1: the last; default: as 'align --choose' chose)")
       ->check(CLI::Range(-1, 1000000));

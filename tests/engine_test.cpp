@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "tests/elsewhere.h"
 #include "tests/folder.h"
 #include "tests/small_language_models.h"
 #include "tests/sources.h"
@@ -235,6 +236,27 @@ TEST(Engine, ASourceThatCannotBeReadFailsAlone) {
   EXPECT_EQ(errors, 1);
   for (const size_t i : {0, 1, 2, 3, 5}) expect_same(found[i], alone(*model, all[i]));
 }
+
+#if !defined(__SANITIZE_ADDRESS__)
+TEST(Engine, ABeamThatMemoryDoesNotSufficeForIsNamed) {
+  EXPECT_TRUE(elsewhere([] {
+    limit_addresses(48 << 20);
+    const auto context = Context::make({.threads = 1});
+    const UseContext here(*context);
+    const Params params(1);
+    const auto model = made(params, models()[1].config);
+    Engine engine(*model);
+    Engine::Request wide{.source = std::vector<Id>(30, 5)};
+    wide.options.beam = 1000, wide.options.min_length = 70;
+    const std::string said = message([&] { engine.decode({wide}); });
+    // And what is smaller goes on as before.
+    wide.options.beam = 2;
+    return said.starts_with("search: out of memory with a beam of 1000 and 1 sentence at a time") &&
+           said.find("; a smaller --beam needs less (") != said.npos &&
+           !engine.decode({wide}).empty();
+  }));
+}
+#endif
 
 // Whoever is told of a result may ask for another one, and what it throws is its own.
 TEST(Engine, WhoIsToldMayAskAgain) {

@@ -251,6 +251,45 @@ TEST(Translator, BatchesThreadsAndOrderChangeNothing) {
   }
 }
 
+// Long lines, a few tokens of them at a time: the same bytes from a part of the memory.
+TEST(Translator, TokensAtATimeBoundMemoryAndChangeNothing) {
+  const Folder folder;
+  put_model(folder, tiny("transformer"));
+  std::vector<std::string> lines = lines_of(20);
+  for (size_t i = 0; i < 24; ++i) {
+    std::string line = "a";
+    for (size_t k = 0; k < 40 + i; ++k) line += k % 3 ? " b" : " c";
+    lines.push_back(line);
+  }
+  const auto peak_of = [&](int64_t tokens, std::vector<Line>& found) {
+    const Translator translator(folder.path());
+    TranslateOptions o;
+    o.search.beam = 3, o.search.want_weights = true, o.batch_tokens = tokens;
+    Arena& arena = translator.loaded().engine().context().arena(Device::cpu);
+    const int64_t before = arena.used();
+    arena.reset_peak();
+    found = translated(translator, lines, o);
+    return arena.peak() - before;
+  };
+  std::vector<Line> all, few, one;
+  const int64_t unbounded = peak_of(1 << 30, all);
+  EXPECT_LT(peak_of(3 * 64 * 4, few), unbounded / 3);
+  EXPECT_LT(peak_of(1, one), unbounded / 8);
+  EXPECT_TRUE(few == all);
+  EXPECT_TRUE(one == all);
+
+  const Translator translator(folder.path());
+  std::vector<std::string> targets;
+  for (const Line& line : all) targets.push_back(line.texts[0]);
+  const auto scores = [&](int64_t tokens) {
+    std::vector<double> out;
+    for (const Translation& t : translator.score(lines, targets, {.batch_tokens = tokens}))
+      out.push_back(t.best().log_probability);
+    return out;
+  };
+  EXPECT_EQ(scores(100), scores(1 << 30));
+}
+
 TEST(Translator, DrawsDependOnTheNumberOfTheLine) {
   const Folder folder;
   put_model(folder, tiny("rnn"));

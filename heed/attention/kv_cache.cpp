@@ -90,8 +90,10 @@ Mask KeyValueCache::mask() const {
 
 void KeyValueCache::add_rows(int64_t count) {
   const int64_t wanted = rows() + count;
+  // Those who are still there may be shorter than those who have left.
   if (keys_.defined() && wanted > keys_.size(0))
-    move_to(KeyValueCache(*this), std::max(wanted, 2 * keys_.size(0)), keys_.size(2));
+    move_to(KeyValueCache(*this), std::max(wanted, 2 * keys_.size(0)),
+            std::min(keys_.size(2), std::max(kPositions, 2 * length())));
   lengths_.resize(static_cast<size_t>(wanted), 0);
 }
 

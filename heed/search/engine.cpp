@@ -3,11 +3,41 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
+#include <new>
+#include <sstream>
 
 #include "heed/ops/cache.h"
 #include "heed/ops/tape.h"
 
 namespace heed {
+namespace {
+
+constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max();
+
+// The exception that is being handled; one for want of memory says what asked for it.
+std::exception_ptr explained(int64_t beam, int64_t sentences) {
+  const auto told = [&](const char* what) {
+    std::ostringstream message;
+    message << "search: out of memory with a beam of " << beam << " and " << sentences
+            << (sentences == 1 ? " sentence" : " sentences") << " at a time; a smaller "
+            << (beam > 1 ? "--beam" : "--max-length")
+            << (sentences > 1 ? ", --batch-tokens or --batch" : "") << " needs less (" << what
+            << ")";
+    return std::make_exception_ptr(OutOfMemory(message.str()));
+  };
+  try {
+    throw;
+  } catch (const OutOfMemory& error) {
+    return told(error.what());
+  } catch (const std::bad_alloc&) {
+    return told("the system has no more");
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+}  // namespace
 
 Engine::Engine(const Model& model, std::shared_ptr<Context> context, Steps steps,
                std::shared_ptr<PackedWeights> packed)
@@ -203,34 +233,53 @@ void Engine::end(Batch& batch, int64_t slot, std::exception_ptr error) {
   tell(one->finished, {.hypotheses = one->beam.results(), .tree = one->beam.tree()}, nullptr);
 }
 
-void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch) {
-  std::vector<Pending> chosen;
-  {
-    const std::lock_guard lock(mutex_);
-    const int64_t count = std::ssize(waiting);
-    int64_t slots = kind.slots;
-    for (int64_t i = 0; kind.slots == 0 && i < count; ++i)
-      slots = std::max(slots, waiting[static_cast<size_t>(i)].request.slots);
-    const int64_t idle = slots - batch.live;
-    // A source alone costs nearly as much to encode as some: where many wait, some join together.
-    // Where all slots are computed, idle ones cost as much as busy ones: there they wait for fewer.
-    const int64_t together = kind.slots > 0 ? (slots + 3) / 4 : (slots + 1) / 2;
-    if (idle < std::min(count, together)) return;
-    // Of those that wait longest, those whose length is nearest to the first one's: little padding.
-    const int64_t window = std::min(count, 4 * slots), take = std::min(idle, count);
-    std::vector<Id> order = in_order(window);
-    const auto length = [&](int64_t i) {
-      return std::ssize(waiting[static_cast<size_t>(i)].request.source);
-    };
-    if (take < window)
-      std::stable_sort(order.begin(), order.end(), [&](Id a, Id b) {
-        return std::abs(length(a) - length(0)) < std::abs(length(b) - length(0));
-      });
-    order.resize(static_cast<size_t>(take));
-    std::ranges::sort(order);
-    for (const Id i : order) chosen.push_back(std::move(waiting[static_cast<size_t>(i)]));
-    for (auto i = order.rbegin(); i != order.rend(); ++i) waiting.erase(waiting.begin() + *i);
+// Who joins now, if anybody does.
+std::vector<Engine::Pending> Engine::choose(const Slots::Kind& kind, std::deque<Pending>& waiting,
+                                            const Batch& batch) {
+  const std::lock_guard lock(mutex_);
+  const int64_t count = std::ssize(waiting);
+  const auto length = [&](int64_t i) {
+    return std::ssize(waiting[static_cast<size_t>(i)].request.source);
+  };
+  int64_t slots = kind.slots, tokens = kind.slots == 0 ? 0 : kAnyNumber;
+  for (int64_t i = 0; kind.slots == 0 && i < count; ++i) {
+    const Request& r = waiting[static_cast<size_t>(i)].request;
+    slots = std::max(slots, r.slots);
+    tokens = std::max(tokens, r.tokens > 0 ? r.tokens : kAnyNumber);
   }
+  // So many sentences of a width may run; one always may.
+  const auto at_most = [&](int64_t width) {
+    return std::max<int64_t>(1, tokens / kind.beam / std::max<int64_t>(1, width));
+  };
+  int64_t width = batch.live > 0 ? batch.slots->width() : 0;
+  slots = std::min(slots, at_most(std::max(width, length(0))));
+  const int64_t idle = slots - batch.live;
+  // A source alone costs nearly as much to encode as some: where many wait, some join together.
+  // Where all slots are computed, idle ones cost as much as busy ones: there they wait for fewer.
+  const int64_t together = kind.slots > 0 ? (slots + 3) / 4 : (slots + 1) / 2;
+  if (idle < std::min(count, together)) return {};
+  // Of those that wait longest, those whose length is nearest to the first one's: little padding.
+  const int64_t window = std::min(count, 4 * slots), take = std::min(idle, count);
+  std::vector<Id> order = in_order(window);
+  if (take < window)
+    std::stable_sort(order.begin(), order.end(), [&](Id a, Id b) {
+      return std::abs(length(a) - length(0)) < std::abs(length(b) - length(0));
+    });
+  order.resize(static_cast<size_t>(take));
+  for (size_t i = 0; i < order.size(); ++i) {  // longer ones than the first may be too many
+    width = std::max(width, length(order[i]));
+    if (batch.live + static_cast<int64_t>(i) + 1 > at_most(width)) order.resize(i);
+  }
+  std::ranges::sort(order);
+  std::vector<Pending> chosen;
+  for (const Id i : order) chosen.push_back(std::move(waiting[static_cast<size_t>(i)]));
+  for (auto i = order.rbegin(); i != order.rend(); ++i) waiting.erase(waiting.begin() + *i);
+  return chosen;
+}
+
+void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch) {
+  std::vector<Pending> chosen = choose(kind, waiting, batch);
+  if (chosen.empty()) return;
   std::vector<std::vector<Id>> sources;
   for (const Pending& p : chosen) sources.push_back(p.request.source);
   try {
@@ -247,7 +296,7 @@ void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch&
       ++batch.live;
     }
   } catch (...) {
-    const std::exception_ptr error = std::current_exception();
+    const std::exception_ptr error = explained(kind.beam, batch.live + std::ssize(chosen));
     for (Pending& p : chosen)
       if (p.finished) tell(p.finished, {}, error);
     if (batch.slots && batch.slots->whole()) return;
@@ -289,7 +338,7 @@ void Engine::advance(Batch& batch) {
           std::move(batch.running[static_cast<size_t>(before)]);
     batch.running.resize(static_cast<size_t>(slots.size()));
   } catch (...) {
-    const std::exception_ptr error = std::current_exception();
+    const std::exception_ptr error = explained(slots.beam(), batch.live);
     for (size_t s = 0; s < batch.running.size(); ++s)
       if (batch.running[s]) end(batch, static_cast<int64_t>(s), error);
     batch = {};

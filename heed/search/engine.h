@@ -44,6 +44,9 @@ class Engine {
     std::vector<Id> prefix = {};
     int64_t number = 0;  // what draws depend on
     int64_t slots = 32;  // room for so many sentences of its kind at once is enough for it
+    // And for so many tokens: sentences times their longest source times the beam. What a step
+    // holds grows with it. 0: any number; where slots are fixed, on a GPU, it is not asked for.
+    int64_t tokens = 0;
   };
   struct Result {
     std::vector<Hypothesis> hypotheses = {};  // best first
@@ -86,6 +89,8 @@ class Engine {
   bool captures(const Request& request) const;
   bool take_step();
   void admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch);
+  std::vector<Pending> choose(const Slots::Kind& kind, std::deque<Pending>& waiting,
+                              const Batch& batch);
   void advance(Batch& batch);
   static void end(Batch& batch, int64_t slot, std::exception_ptr error);
   static void tell(const Finished& finished, Result result, std::exception_ptr error);

@@ -104,6 +104,8 @@ Slots::Slots(const Model& model, const Kind& kind, Id pad)
   positions_.assign(static_cast<size_t>(size_), 0);
 }
 
+int64_t Slots::width() const { return lengths_.empty() ? 0 : *std::ranges::max_element(lengths_); }
+
 // ---- what came of a step
 
 Slots::Likeliest Slots::likeliest(int64_t slot, int64_t k) const {
@@ -125,7 +127,7 @@ std::span<const float> Slots::log_probabilities(int64_t slot, int64_t k) {
 State Slots::state() const {
   State out;
   int64_t width = width_;
-  if (!captured()) width = lengths_.empty() ? 0 : *std::ranges::max_element(lengths_);
+  if (!captured()) width = this->width();
   for (const auto& [name, x] : sentence_) {
     const Tensor now = first_rows(x, size_, rank_.at(name) == 2 ? 1 : std::min(width, x.size(2)));
     out.sentence[name] = rank_.at(name) == 2 ? now.view({size_, x.size(3)}, {x.stride(0), 1}) : now;
@@ -224,14 +226,16 @@ void Slots::join_now(std::span<const std::vector<Id>> sources, std::span<const i
     Tensor& home = sentence_[name];
     const int64_t slots = home.defined() ? home.size(0) : 0,
                   wide = home.defined() ? home.size(2) : 0;
-    if (slots < wanted || wide < x.size(2)) {  // larger memory, with what is there
+    if (slots < wanted || wide < x.size(2)) {
+      // Larger memory, with what is there: no wider than those are who are still in it.
       const Tensor before = home;
+      const int64_t used = given.rank() == 2 ? wide : std::min(wide, this->width());
       home = Tensor({slots < wanted ? std::max(wanted, 2 * slots) : slots, x.size(1),
-                     std::max(x.size(2), wide), x.size(3)},
+                     std::max(x.size(2), used), x.size(3)},
                     x.type());
       if (size_ > 0)
         move_rows(std::vector{before}, std::vector{home}, in_order(size_),
-                  std::vector<Id>(static_cast<size_t>(size_), static_cast<Id>(wide)));
+                  std::vector<Id>(static_cast<size_t>(size_), static_cast<Id>(used)));
     }
     RowMoves moves{in_order(count), {}, {}};
     for (const int64_t slot : to) moves.to.push_back(static_cast<Id>(slot));

@@ -45,6 +45,7 @@ class Slots {
   // False after an exception in the middle of a change: what is in it cannot go on.
   bool whole() const { return whole_; }
   int64_t beam() const { return kind_.beam; }
+  int64_t width() const;  // tokens of the longest source in it
   Id pad() const { return pad_; }
   int64_t replayed() const { return graphs_ ? graphs_->replayed() : 0; }  // steps that were a graph
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "heed/base/check.h"
 #include "heed/base/unicode.h"
@@ -52,6 +53,11 @@ std::vector<size_t> by_length(const std::vector<Translation>& all) {
     return all[a].source.ids.size() > all[b].source.ids.size();
   });
   return order;
+}
+
+void require_batches(const char* who, const TranslateOptions& o) {
+  require(o.batch > 0, who, ": batches want at least one sentence, given ", o.batch);
+  require(o.batch_tokens > 0, who, ": batches want at least one token, given ", o.batch_tokens);
 }
 
 Translation::Candidate candidate(const Tokenizer& tokenizer, Hypothesis h) {
@@ -155,7 +161,7 @@ void Translator::check_replacing() const {
 
 std::vector<Translation> Translator::translate(const std::vector<std::string>& lines,
                                                const TranslateOptions& o) const {
-  require(o.batch > 0, "translate: batches want at least one sentence, given ", o.batch);
+  require_batches("translate", o);
   if (o.replace_unknown) check_replacing();
   const TokenizerPair& tokenizers = model().tokenizers;
   std::vector<Translation> out(lines.size());
@@ -179,6 +185,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
     r.options = search_options;
     r.number = o.first_line + static_cast<int64_t>(i);
     r.slots = o.batch;
+    r.tokens = o.batch_tokens;
     if (!o.search.prefixes.empty()) r.prefix = o.search.prefixes.at(i);
   }
   int64_t done = 0;
@@ -203,7 +210,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
 std::vector<Translation> Translator::score(const std::vector<std::string>& sources,
                                            const std::vector<std::string>& targets,
                                            const TranslateOptions& o) const {
-  require(o.batch > 0, "score: batches want at least one sentence, given ", o.batch);
+  require_batches("score", o);
   require(sources.size() == targets.size(), "score: ", sources.size(), " sources, ", targets.size(),
           " targets");
   const TokenizerPair& tokenizers = model().tokenizers;
@@ -225,15 +232,24 @@ std::vector<Translation> Translator::score(const std::vector<std::string>& sourc
                                  .weights = {}});
   }
   const std::vector<size_t> order = by_length(out);
-  for (size_t at = 0; at < order.size(); at += static_cast<size_t>(o.batch)) {
-    const auto numbers =
-        std::span(order).subspan(at, std::min(order.size() - at, static_cast<size_t>(o.batch)));
+  size_t done = 0;
+  while (done < order.size()) {
+    // As many as --batch and --batch-tokens let in, and one at least.
+    size_t longest_side = 0, end = done;
+    for (; end < order.size() && std::cmp_less(end - done, o.batch); ++end) {
+      const size_t i = order[end], side = std::max(out[i].source.ids.size(), given[i].ids.size());
+      const size_t wider = std::max(longest_side, side + 1);
+      if (end > done && std::cmp_greater((end - done + 1) * wider, o.batch_tokens)) break;
+      longest_side = wider;
+    }
+    const auto numbers = std::span(order).subspan(done, end - done);
     std::vector<const Sentence*> rows;
     std::vector<std::vector<Id>> target_ids;
     for (const size_t i : numbers) {
       rows.push_back(&out[i].source);
       target_ids.push_back(given[i].ids);
     }
+    done = end;
     auto found = [&] {
       const LoadedModel::Turn turn(*model_);
       return score_targets(*model().model, source_of(rows, tokenizers.source->special()),
@@ -247,7 +263,7 @@ std::vector<Translation> Translator::score(const std::vector<std::string>& sourc
                                .weights = std::move(found[b].weights)};
       out[numbers[b]].candidates.push_back(std::move(c));
     }
-    if (o.progress) o.progress(static_cast<int64_t>(at + numbers.size()));
+    if (o.progress) o.progress(static_cast<int64_t>(done));
   }
   return out;
 }

@@ -19,7 +19,10 @@ namespace heed {
 struct TranslateOptions {
   // Its special ids are set from the model, and where it says neither layer nor head, so are they.
   SearchOptions search = {};
-  int64_t batch = 32;         // sentences at a time, with those of other callers
+  int64_t batch = 32;  // sentences at a time, with those of other callers
+  // Of long sentences fewer: so many tokens at a time, which are sentences times the longest source
+  // times the beam, bound what a search holds on a CPU. One sentence is always let in.
+  int64_t batch_tokens = 32768;
   int64_t max_length = 1000;  // pieces; what a line has more is cut off
   // A word (or character) that the vocabulary does not have is replaced by the source's that it
   // weighs most. Throws Error for a model that has no attention, or other subwords than words and
