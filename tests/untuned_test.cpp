@@ -1,0 +1,201 @@
+// Good without tuning: what is chosen for a corpus, held-out sentences, the plan of a run by its
+// time, R-Drop.
+#include "heed/training/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <thread>
+
+#include "tests/toy_run.h"
+
+namespace heed {
+namespace {
+
+// ---- the choice
+
+CorpusFacts facts_of(int64_t pairs, double words) {
+  const auto all = static_cast<int64_t>(double(pairs) * words);
+  return {.pairs = pairs, .source_words = all, .target_words = all, .shared_characters = 0.9};
+}
+
+TEST(Untuned, ALargerCorpusWithEnoughTimeGetsALargerModel) {
+  const Budget cores{.device = Device::cpu, .threads = 2, .minutes = 20};
+  const Budget gpu{.device = Device::cuda, .threads = 16, .minutes = 60};
+  EXPECT_EQ(recipe_for(facts_of(29'000, 12), cores).preset, "transformer-tiny");
+  EXPECT_EQ(recipe_for(facts_of(29'000, 12), gpu).preset, "transformer-tiny");
+  EXPECT_EQ(recipe_for(facts_of(140'000, 8), cores).preset,
+            "transformer-tiny");  // no time for more
+  EXPECT_EQ(recipe_for(facts_of(140'000, 8), gpu).preset, "transformer-small");
+  EXPECT_EQ(recipe_for(facts_of(1'000'000, 20), gpu).preset, "transformer-base");
+  EXPECT_EQ(recipe_for(facts_of(140'000, 8), gpu, "rnn").preset, "rnn");
+  EXPECT_LT(recipe_for(facts_of(10'000, 10), cores).tokenizer.size,
+            recipe_for(facts_of(1'000'000, 20), gpu).tokenizer.size);
+}
+
+TEST(Untuned, WhatItChoosesCanBeTrained) {
+  for (const int64_t pairs : {0, 1, 500, 30'000, 5'000'000})
+    for (const double minutes : {0.0, 0.1, 20.0, 1e5})
+      for (const Device device : {Device::cpu, Device::cuda}) {
+        Recipe r = recipe_for(facts_of(pairs, 15), {device, 2, minutes});
+        check(r.model);
+        if (minutes == 0) r.training.patience = 5;
+        check(r.training);
+        EXPECT_EQ(r.why, recipe_for(facts_of(pairs, 15), {device, 2, minutes}).why);
+      }
+}
+
+TEST(Untuned, OneVocabularyForLanguagesOfOneAlphabet) {
+  const Folder folder;
+  const std::string latin =
+      folder.put("a", "der kleine Hund schläft in einem Haus\nich sehe eine Katze\n");
+  const std::string other =
+      folder.put("b", "the little dog is sleeping in a house\nI can see a cat\n");
+  const std::string greek = folder.put("c", "ο σκύλος κοιμάται\nένα σπίτι\n");
+  const CorpusFacts near = corpus_facts({.source = latin, .target = other});
+  EXPECT_EQ(near.pairs, 2);
+  EXPECT_EQ(near.source_words, 11);
+  EXPECT_TRUE(recipe_for(near, {}).joint);
+  EXPECT_FALSE(recipe_for(corpus_facts({.source = latin, .target = greek}), {}).joint);
+}
+
+// ---- held-out sentences
+
+TEST(HeldOut, NeitherThemNorTheirCopiesAreTrainedOn) {
+  const Folder folder;
+  std::string source, target;
+  for (int i = 1; i <= 100; ++i) {
+    // Line 7 says on its target side what line 5 does, which is held out.
+    source += "s" + std::to_string(i) + "\n";
+    target += "t" + std::to_string(i == 7 ? 5 : i) + "\n";
+  }
+  const CorpusFiles files{folder.put("s", source), folder.put("t", target)};
+  const TokenizerOptions words{.kind = "words"};
+  const TokenizerPair tokenizers{learn_tokenizer(texts(files, Side::source), words),
+                                 learn_tokenizer(texts(files, Side::target), words)};
+  CorpusOptions o;
+  o.held_out = std::make_shared<HeldOut>(files, 10);
+  Corpus training(files, tokenizers, o);
+  o.part = CorpusOptions::Part::held_out;
+  Corpus held(files, tokenizers, o);
+  std::set<int64_t> trained, validated;
+  for (int64_t i = 0; i < training.window(0)->size(); ++i)
+    trained.insert((*training.window(0))[i].line);
+  for (int64_t i = 0; i < held.window(0)->size(); ++i) validated.insert((*held.window(0))[i].line);
+  EXPECT_EQ(validated, (std::set<int64_t>{5, 15, 25, 35, 45, 55, 65, 75, 85, 95}));
+  EXPECT_EQ(trained.size(), 89u);
+  EXPECT_FALSE(trained.contains(7));
+  for (const int64_t line : validated) EXPECT_FALSE(trained.contains(line));
+  EXPECT_EQ(training.report()[Flaw::held_out].count, 11);
+  EXPECT_EQ(hold_out_of(1000), 0);
+  EXPECT_EQ(hold_out_of(29'000), 40);
+  EXPECT_EQ(hold_out_of(1'000'000), 1000);
+}
+
+// ---- the plan
+
+TEST(Plan, MinutesCountEverythingAndTheRateEndsAtZero) {
+  const Folder folder;
+  TrainConfig config;
+  config.minutes = 0.05, config.schedule = "cosine", config.warmup = 1'000'000;  // 3 seconds
+  config.batch_tokens = 64;
+  const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.path());
+  std::vector<Progress> lines;
+  int validations = 0;
+  Trainer::Hooks hooks;
+  hooks.spent = 0.5;
+  hooks.log = [&](const Progress& p) { lines.push_back(p); };
+  hooks.validate = [&] {
+    ++validations;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return Validation{.loss = 1.0 / validations, .bleu = {}};
+  };
+  const auto begun = std::chrono::steady_clock::now();
+  EXPECT_EQ(run.trainer->run(hooks), Trainer::End::limit);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  EXPECT_GT(seconds, 1.2);
+  EXPECT_LT(seconds, 2.9);
+  ASSERT_FALSE(lines.empty());
+  EXPECT_NEAR(lines.back().seconds, seconds + 0.5, 0.2);
+  // The first validation comes early; all of them take a tenth of the time at most.
+  ASSERT_TRUE(lines.front().validation);
+  EXPECT_LT(lines.front().seconds, 1.2);
+  EXPECT_GE(validations, 3);
+  EXPECT_LE(validations, 21);
+  EXPECT_TRUE(std::isfinite(lines.back().rate));
+  EXPECT_LT(lines.back().rate, 0.01 * config.rate);
+}
+
+TEST(Plan, IsKeptForWhatIsResumed) {
+  const Folder folder;
+  TrainConfig config;
+  config.minutes = 0.05, config.schedule = "cosine", config.warmup = 20, config.batch_tokens = 64;
+  const auto corpus = toy_corpus(folder);
+  const ToyRun first = begin(corpus, toy_rnn(), config, folder.path());
+  double rate = 0;
+  int64_t step = 0;
+  Trainer::Hooks hooks;
+  hooks.validate = [] { return Validation{.loss = 1, .bleu = {}}; };
+  hooks.log = [&](const Progress& p) { rate = p.rate, step = p.step; };
+  hooks.stop = [&] { return step >= 20; };  // after the first validation
+  EXPECT_EQ(first.trainer->run(hooks), Trainer::End::stopped);
+  EXPECT_GT(rate, 0.5 * config.rate);
+  const ToyRun second = begin(corpus, toy_rnn(), config, folder.path());
+  ASSERT_TRUE(second.trainer->resume());
+  const int64_t stopped = second.trainer->steps();
+  hooks.stop = {};
+  EXPECT_EQ(second.trainer->run(hooks), Trainer::End::limit);
+  EXPECT_GT(step, stopped);
+  EXPECT_LT(rate, 0.01 * config.rate);
+}
+
+// ---- R-Drop
+
+TEST(RDrop, OfOneDistributionAddsNothing) {
+  const Folder folder;
+  TrainConfig config;
+  config.steps = 1;
+  const ToyRun run = begin(toy_corpus(folder), toy_transformer(), config, folder.path());
+  const Batch b = batches_once(*run.corpus, {.tokens = 120}).front();
+  const BatchLoss plain = batch_loss(*run.model, b, {.smoothing = 0.1});
+  const BatchLoss twice = batch_loss(*run.model, b, {.smoothing = 0.1, .rdrop = 5});
+  EXPECT_NEAR(twice.total.item(), plain.total.item(), 1e-5);
+  EXPECT_NEAR(twice.cross_entropy.item(), plain.cross_entropy.item(), 1e-5);
+}
+
+// (CE(p) + CE(q)) / 2 + alpha (KL(p || q) + KL(q || p)) / 4, with p and q as dropout drew them: its
+// part is linear in alpha, and 0 at none.
+TEST(RDrop, PullsTwoDrawsTogether) {
+  const Folder folder;
+  TrainConfig config;
+  config.steps = 1;
+  ModelConfig model = toy_transformer();
+  model.dropout = 0.3;
+  const ToyRun run = begin(toy_corpus(folder), model, config, folder.path());
+  const Batch b = batches_once(*run.corpus, {.tokens = 120}).front();
+  const auto divergence = [&](double alpha) {
+    Tape tape(7);
+    const BatchLoss loss = batch_loss(*run.model, b, {.smoothing = 0, .rdrop = alpha});
+    return loss.total.item() - loss.cross_entropy.item();
+  };
+  const double one = divergence(1);
+  EXPECT_GT(one, 1e-4);
+  EXPECT_NEAR(divergence(3), 3 * one, 1e-4 * one + 1e-6);
+  // Trained with it, the two draws come closer.
+  TrainConfig train;
+  train.steps = 60, train.warmup = 10, train.rate = 3e-3, train.batch_tokens = 128;
+  const auto after = [&](double alpha) {
+    train.rdrop = alpha;
+    const ToyRun trained = begin(run.corpus, model, train, folder.path() / std::to_string(alpha));
+    trained.trainer->run({});
+    Tape tape(7);
+    const BatchLoss loss = batch_loss(*trained.model, b, {.smoothing = 0, .rdrop = 1});
+    return loss.total.item() - loss.cross_entropy.item();
+  };
+  EXPECT_LT(after(20), 0.8 * after(0));
+}
+
+}  // namespace
+}  // namespace heed
