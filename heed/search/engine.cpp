@@ -326,7 +326,7 @@ void Engine::advance(Batch& batch) {
         try {
           grown = beam.grow(slots, slot);
         } catch (...) {  // this one's own mistake, such as a prefix that cannot be
-          end(batch, slot, std::current_exception());
+          end(batch, slot, explained(slots.beam(), batch.live));
         }
         if (batch.running[s] && beam.over()) end(batch, slot, nullptr);
         if (!batch.running[s]) gone.push_back(slot);
