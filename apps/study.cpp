@@ -14,11 +14,24 @@ namespace heed::apps {
 namespace {
 
 struct Options {
-  std::string name, out = ".", grammar = "data/grammar", senses = "data/senses/senses.tsv";
+  std::string name, out = ".", grammar, senses;
   bool list = false;
   StudyOptions study;
   Machine machine;
 };
+
+// What comes with heed: in this folder's data, as in the sources, or where it was installed or
+// built.
+std::filesystem::path of_heed(const std::string& name) {
+  namespace fs = std::filesystem;
+  const fs::path here = fs::path("data") / name;
+  std::error_code none;
+  const fs::path program = fs::read_symlink("/proc/self/exe", none).parent_path();
+  for (const fs::path& found :
+       {here, program / HEED_INSTALLED_DATA / name, program / HEED_SOURCE_DATA / name})
+    if (fs::exists(found, none)) return found.lexically_normal();
+  return here;
+}
 
 const StudyRow& chosen(const std::string& name) {
   want(!name.empty(), "the name of a study is required ('heed study --list' has them)");
@@ -69,7 +82,9 @@ void run(Options o) {
   require(std::filesystem::is_directory(folder), o.out,
           ": the folder to write to cannot be made: ", error ? error.message() : "it is a file");
   want_own_files(folder, o.name);
-  o.study.grammar = o.grammar, o.study.senses = o.senses;
+  o.study.grammar = o.grammar.empty() ? of_heed("grammar") : std::filesystem::path(o.grammar);
+  o.study.senses =
+      o.senses.empty() ? of_heed("senses/senses.tsv") : std::filesystem::path(o.senses);
   StatusLine status;
   o.study.tell = [&](const std::string& line) { status.show(line); };
   // Only from where a model trains on: before, and in a study without any, Ctrl-C ends at once.
@@ -110,9 +125,10 @@ void add_study(CLI::App& app) {
   study->add_flag("--small", o->study.small,
                   "small models and short training, for the same claims");
   study->add_option("--seed", o->study.seed, "of everything that is drawn");
-  study->add_option("--grammar", o->grammar, "scores: the folder with the grammar's words");
+  study->add_option("--grammar", o->grammar,
+                    "scores: the folder with the grammar's words, if not heed's own");
   study->add_option("--senses", o->senses,
-                    "senses, with --source: the file of the word-sense test");
+                    "senses, with --source: the file of the word-sense test, if not heed's own");
   study->add_option("--source", o->study.text.source,
                     "bottleneck, senses: real text to learn from");
   study->add_option("--target", o->study.text.target, "its translation");

@@ -169,15 +169,6 @@ std::string CleaningReport::text() const {
 
 // ---- a window
 
-void CorpusWindow::add(const PairView& pair) {
-  source_.insert(source_.end(), pair.source.begin(), pair.source.end());
-  target_.insert(target_.end(), pair.target.begin(), pair.target.end());
-  links_.insert(links_.end(), pair.links.begin(), pair.links.end());
-  ends_.push_back({source_.size(), target_.size(), links_.size()});
-  lines_.push_back(pair.line);
-  goes_on_.push_back(pair.goes_on);
-}
-
 PairView CorpusWindow::operator[](int64_t i) const {
   HEED_ASSERT(i >= 0 && i < size());
   const auto n = static_cast<size_t>(i);

@@ -150,7 +150,14 @@ class CorpusWindow {
  public:
   int64_t size() const { return static_cast<int64_t>(lines_.size()); }
   PairView operator[](int64_t i) const;
-  void add(const PairView& pair);
+  void add(const PairView& pair) {
+    source_.insert(source_.end(), pair.source.begin(), pair.source.end());
+    target_.insert(target_.end(), pair.target.begin(), pair.target.end());
+    links_.insert(links_.end(), pair.links.begin(), pair.links.end());
+    ends_.push_back({source_.size(), target_.size(), links_.size()});
+    lines_.push_back(pair.line);
+    goes_on_.push_back(pair.goes_on);
+  }
 
  private:
   struct Ends {
