@@ -132,6 +132,7 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
   if (o.context > 0) config.positions = o.context;
   TrainConfig training = language_training();
   train_flags.apply(training);
+  const auto began = std::chrono::steady_clock::now();
   end_by_itself(training, !o.valid_text.empty() || o.valid_share > 0);
   check_usage(o, config, training, model_flags.given());
   use(o.machine);
@@ -179,7 +180,14 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
   const auto begun = [&] {
     if (o.resume) keep_training(o.folder, training);
   };
-  run_training(trainer, {.folder = o.folder, .log = log, .validate = look, .begun = begun});
+  double tokens = 0;  // without a search: one pass forward of three
+  for (const Batch& batch : valid) tokens += double(batch.target_tokens()) / 3;
+  run_training(trainer, {.folder = o.folder,
+                         .log = log,
+                         .validate = look,
+                         .begun = begun,
+                         .validation_cost = tokens,
+                         .since = began});
 }
 
 void add_lm_train(CLI::App& lm) {

@@ -295,6 +295,7 @@ void run_training(Trainer& trainer, const TrainingRun& run) {
   Trainer::Hooks hooks;
   hooks.stop = stop_on_signal();
   hooks.begun = run.begun;
+  hooks.validation_cost = run.validation_cost;
   hooks.spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - run.since).count();
   hooks.log = [&](const Progress& p) {
     tell(p, status);

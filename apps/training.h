@@ -95,6 +95,7 @@ struct TrainingRun {
   TrainingLog& log;
   std::function<Validation()> validate = {};  // may be empty
   std::function<void()> begun = {};           // called where nothing speaks against the run
+  double validation_cost = 0;                 // as Trainer::Hooks has it
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();  // of the command
 };
 

@@ -383,7 +383,7 @@ refuse 2 "--alignment is what --guided teaches" train $files --model y --alignme
 refuse 2 "--norm is for --family transformer; this model is of rnn" train $files --model y --preset rnn --norm post
 refuse 2 "--cell is for --family rnn" train $files --model y --preset transformer-tiny --cell lstm
 refuse 2 "--input-feeding is for --wiring after" train $files --model y --input-feeding
-refuse 2 "--rank is for --score bilinear, static, factorized; this model's is additive" train $files --model y --rank 4
+refuse 2 "--rank is for --score bilinear, static, factorized; this model's is additive" train $files --model y --preset rnn --rank 4
 refuse 2 "--vocabulary: wants a number above 0" train $files --model y --vocabulary 0
 refuse 1 "corpus/train.en: no line has a tab" train --tsv corpus/train.en --model y --tokens words
 refuse 1 "entries alone are" train $files --model y --tokens bpe --vocabulary 20

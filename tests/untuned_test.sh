@@ -48,7 +48,7 @@ assert c["model"]["size"] == 24 and c["model"]["bidirectional"] is False, c
 assert c["training"]["batch_tokens"] == 400 and c["training"]["steps"] == 3, c  # flags come first
 END
 # A model's own file: another like it.
-"$heed" train $files --config c/config.json --tokens words --model d 2>err || wrong "--config config.json: $(cat err)"
+"$heed" train $files --config c/config.json --preset rnn-small --tokens words --model d 2>err || wrong "--config config.json: $(cat err)"
 cmp -s c/model.safetensors d/model.safetensors || wrong "--config config.json: another model"
 refuse() {
   code=$1 words=$2

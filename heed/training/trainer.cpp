@@ -351,7 +351,8 @@ void Trainer::make_plan(const Hooks& hooks) {
   plan.since = state_.step;
   if (config_.minutes == 0 || config_.steps > 0) {
     if (config_.validate_every > 0 || plan.validate_every > 0) return;
-    const double every = look / kShareToValidate / update;
+    const double tokens = double(config_.batch_tokens * config_.accumulate);
+    const double every = hooks.validation_cost / kShareToValidate / tokens;
     plan.validate_every = kStepsToMeasure * (1 + int64_t(every / kStepsToMeasure));
     state_.plan = plan;
     return;
@@ -528,22 +529,22 @@ TensorsByName Trainer::checkpoint_tensors() const {
 }
 
 void Trainer::save() const {
-  const nlohmann::json state{{"step", state_.step},
-                             {"adam_steps", adam_.steps()},
-                             {"epoch", state_.position.epoch},
-                             {"window", state_.position.window},
-                             {"batch", state_.position.batch},
-                             {"best", finite_or_null(state_.best)},
-                             {"best_loss", finite_or_null(state_.best_loss)},
-                             {"since_best", state_.since_best},
-                             {"validated", state_.validated},
-                             {"recent", state_.recent},
-                             {"rate_factor", state_.rate_factor},
-                             {"watch", to_json(watch_.state())},
-                             {"plan",
-                              {state_.plan.steps, state_.plan.warmup, state_.plan.validate_every,
-                               state_.plan.since}},
-                             {"examples", identity_}};
+  const nlohmann::json state{
+      {"step", state_.step},
+      {"adam_steps", adam_.steps()},
+      {"epoch", state_.position.epoch},
+      {"window", state_.position.window},
+      {"batch", state_.position.batch},
+      {"best", finite_or_null(state_.best)},
+      {"best_loss", finite_or_null(state_.best_loss)},
+      {"since_best", state_.since_best},
+      {"validated", state_.validated},
+      {"recent", state_.recent},
+      {"rate_factor", state_.rate_factor},
+      {"watch", to_json(watch_.state())},
+      {"plan",
+       {state_.plan.steps, state_.plan.warmup, state_.plan.validate_every, state_.plan.since}},
+      {"examples", identity_}};
   save_tensors(checkpoint_tensors(), checkpoint_path(), {{"state", state.dump()}});
   write_file(seconds_path(),
              with_own_checksum(nlohmann::json{{"seconds", state_.seconds}}.dump(1)));

@@ -131,6 +131,9 @@ class Trainer {
     std::function<bool()> stop;        // a signal came: save and leave
     std::function<void()> begun = {};  // nothing speaks against the run
     double spent = 0;                  // seconds that this part of the run took before run()
+    // What a validation takes, in target tokens that could be trained on meanwhile: counted, not
+    // measured, so that equal runs validate at equal steps.
+    double validation_cost = 0;
   };
   enum class End { limit, patience, stopped };
 
