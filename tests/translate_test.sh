@@ -131,7 +131,7 @@ for delay in 0.02 0.04 0.06 0.08 0.1 0.15 0.2 0.3 0.5; do
   again=
   [ -e killed/checkpoint/last.safetensors ] && again=--resume
   [ -z "$again" ] && rm -f killed/model.safetensors # killed right between the two
-  "$heed" train --source corpus/train.en --target corpus/train.fr --tokens words --size 24 --model killed \
+  "$heed" train --source corpus/train.en --target corpus/train.fr --tokens words --preset rnn-small --size 24 --model killed \
     --steps 100000 --save-every 3 $again 2>err &
   pid=$!
   sleep $delay
@@ -141,7 +141,7 @@ done
 again=
 [ -e killed/checkpoint/last.safetensors ] && again=--resume
 [ -z "$again" ] && rm -f killed/model.safetensors
-expect 0 "done" train --source corpus/train.en --target corpus/train.fr --tokens words --model killed $again --epochs 40
+expect 0 "done" train --source corpus/train.en --target corpus/train.fr --tokens words --preset rnn-small --size 24 --model killed $again --epochs 40
 expect 0 "" translate --model killed --input v.en
 [ -z "$(find killed -name '*.tmp-*')" ] || wrong "left over: $(find killed -name '*.tmp-*')"
 # TSV, a guide, a transformer, and no validation.

@@ -336,8 +336,8 @@ bool Trainer::wants_plan(const Hooks& hooks) const {
   const bool in_time = config_.minutes > 0 && config_.steps == 0;
   const bool validations = config_.validate_every == 0 && looks(hooks) && plan.validate_every == 0;
   if (!(in_time && plan.steps == 0) && !validations) return false;
-  if (updates_.step < 2) return false;
   if (!in_time) return state_.step >= kStepsToMeasure;
+  if (updates_.step < 2) return false;  // nothing to measure yet
   return state_.step >= config_.warmup || state_.seconds >= kShareToMeasure * 60 * config_.minutes;
 }
 
