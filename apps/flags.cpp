@@ -51,8 +51,10 @@ std::vector<std::pair<std::string, nlohmann::ordered_json>> settings_of(const st
         !what.starts_with(other + ","))
       out.emplace_back(key, json["model"][key]);
   });
+  // One of the two means takes the place of the other.
+  const bool plain_mean = json["training"].value("average_last", int64_t{0}) > 0;
   for (const auto& [key, value] : json["training"].items())
-    if (key != "average_last" || value != 0) out.emplace_back(key, value);
+    if (key != (plain_mean ? "average" : "average_last")) out.emplace_back(key, value);
   return out;
 }
 
@@ -86,6 +88,7 @@ std::vector<std::string> with_settings(const CLI::App& app, std::vector<std::str
     want(value.is_string() || value.is_number() || value.is_boolean(),
          "--config " + file + ": '" + key + "' cannot be " + value.dump());
     if (given(flag) || given(no)) continue;
+    if (value == false && std::ranges::find(known, no.substr(2)) == known.end()) continue;
     if (value.is_boolean())
       arguments.push_back(value.get<bool>() ? flag : no);
     else

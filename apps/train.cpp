@@ -253,21 +253,24 @@ std::string family_of(const Flags<ModelConfig>& flags) {
 }
 
 // What flags change: a preset, or what is chosen for a corpus, where they say nothing of it.
-Recipe ground_of(Options& o, const CorpusFacts& facts, const std::string& family, double minutes) {
+Recipe ground_of(Options& o, const CorpusFacts& facts, const std::string& family,
+                 const TrainConfig& given) {
   Recipe r;
   if (o.preset != kAuto) {
     r.model = chosen_preset(o.preset, ModelKind::translator);
     return r;
   }
   r = recipe_for(facts,
-                 {.device = current_arena().device(), .threads = threads(), .minutes = minutes},
+                 {.device = current_arena().device(),
+                  .threads = threads(),
+                  .minutes = given.minutes,
+                  .steps = given.steps},
                  family);
-  if (o.tokens_given && o.tokenizer.kind != r.tokenizer.kind) r.training.sampling = 0;
+  const bool learnt = o.source_tokenizer.empty() && o.target_tokenizer.empty();
+  if (!learnt || (o.tokens_given && o.tokenizer.kind != r.tokenizer.kind)) r.training.sampling = 0;
   if (!o.tokens_given) o.tokenizer.kind = r.tokenizer.kind;
   if (!o.vocabulary_given) o.tokenizer.size = r.tokenizer.size;
-  if (!o.joint_given && !o.normalization_given && o.source_tokenizer.empty() &&
-      o.target_tokenizer.empty())
-    o.joint = r.joint;
+  if (!o.joint_given && !o.normalization_given && learnt) o.joint = r.joint;
   return r;
 }
 
@@ -279,8 +282,8 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   ModelConfig config;
   TrainConfig training;
   train_flags.apply(training);
-  const auto ground = [&, minutes = training.minutes](const CorpusFacts& facts) {
-    return ground_of(o, facts, family_of(model_flags), minutes);
+  const auto ground = [&, given = training](const CorpusFacts& facts) {
+    return ground_of(o, facts, family_of(model_flags), given);
   };
   const auto configure = [&](const Recipe& recipe) {
     config = recipe.model, training = recipe.training;
@@ -299,23 +302,26 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     want_text(o.corpus);
     Recipe recipe = ground(o.preset == kAuto ? corpus_facts(o.corpus) : CorpusFacts());
     if (!recipe.why.empty()) std::fprintf(stderr, "%s\n", recipe.why.c_str());
-    if (o.valid.source.empty())
+    if (o.valid.source.empty() && o.preset == kAuto)
       recipe.training.hold_out = hold_out_of(count_lines(o.corpus.source));
     configure(recipe);
+    if (!o.valid.source.empty()) training.hold_out = 0;  // its lines would be lost
     want(training.patience == 0 || !o.valid.source.empty() || training.hold_out > 0,
          "--patience wants --valid-source and --valid-target, or --hold-out");
   }
   ModelFolder model = model_for(o, config, training);
   lock.clean();
   if (o.resume) {
+    // What is read from a file has the kind and the size that it has.
+    const bool learnt = o.source_tokenizer.empty() && o.target_tokenizer.empty();
     check_resumed(model, {.preset = o.preset_given ? o.preset : "",
                           .model = config,
                           .model_given = model_flags.given(),
                           .training = training,
                           .training_given = train_flags.given(),
-                          .tokens = o.tokens_given ? o.tokenizer.kind : "",
+                          .tokens = o.tokens_given && learnt ? o.tokenizer.kind : "",
                           .joint = o.joint,
-                          .vocabulary = o.vocabulary_given ? o.tokenizer.size : 0});
+                          .vocabulary = o.vocabulary_given && learnt ? o.tokenizer.size : 0});
     training = training_of(o.folder);
     train_flags.apply(training);
     check(training);
@@ -435,10 +441,8 @@ void add_train(CLI::App& app) {
     o->preset_given = preset->count() > 0 && o->preset != kAuto;
     o->joint_given = joint->count() > 0;
     o->normalization_given = normalization->count() > 0;
-    // What is read from a file has the kind and the size that it has.
-    const bool learnt = o->source_tokenizer.empty() && o->target_tokenizer.empty();
-    o->tokens_given = tokens->count() > 0 && learnt;
-    o->vocabulary_given = vocabulary->count() > 0 && learnt;
+    o->tokens_given = tokens->count() > 0;
+    o->vocabulary_given = vocabulary->count() > 0;
     run(*o, *model_flags, *train_flags);
   });
 }

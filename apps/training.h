@@ -24,10 +24,10 @@ void print_tables(ModelKind kind);
 // Where nothing says when a run ends, it ends by itself.
 void end_by_itself(TrainConfig& training, bool validates);
 // The groups of flags, for --help.
-inline constexpr const char* kModelGroup = "Model (what is not given is the preset's: see --list)";
+inline constexpr const char* kModelGroup = "Model (what is not given is the preset's, or chosen: see --list)";
 inline constexpr const char* kTrainingGroup =
-    "Training (without --steps, --epochs, --minutes and --patience: until 5 validations bring "
-    "nothing better, or for 20 epochs)";
+    "Training (defaults are those of a preset that is named; without --steps, --epochs, --minutes "
+    "and --patience: until 5 validations bring nothing better, or for 20 epochs)";
 
 // Throws what is told as a mistake in the arguments if a flag that was given is for another family
 // of models, as its description begins.

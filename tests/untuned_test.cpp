@@ -151,6 +151,42 @@ TEST(Plan, IsKeptForWhatIsResumed) {
   EXPECT_LT(rate, 0.01 * config.rate);
 }
 
+// What came before the first update may have taken most of the time: the rate still warms up.
+TEST(Plan, TheWarmUpIsNotCutOffByWhatCameBefore) {
+  const Folder folder;
+  TrainConfig config;
+  config.minutes = 0.05, config.schedule = "cosine", config.warmup = 1'000'000;
+  config.batch_tokens = 64;
+  const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.path());
+  Trainer::Hooks hooks;
+  hooks.spent = 2;  // of 3 seconds
+  std::vector<Progress> lines;
+  hooks.validate = [] { return Validation{.loss = 1, .bleu = {}}; };
+  hooks.log = [&](const Progress& p) { lines.push_back(p); };
+  run.trainer->run(hooks);
+  ASSERT_GE(lines.size(), 3u);
+  EXPECT_GE(lines[0].step, 8);
+  EXPECT_LT(lines[0].rate, 0.01 * config.rate);  // of a million steps, until they are planned
+  EXPECT_LT(lines.back().rate, 0.01 * config.rate);
+}
+
+TEST(Plan, OtherMinutesAreAnotherPlan) {
+  const Folder folder;
+  TrainConfig config;
+  config.minutes = 0.02, config.schedule = "cosine", config.warmup = 20, config.batch_tokens = 64;
+  const auto corpus = toy_corpus(folder);
+  Trainer::Hooks hooks;
+  hooks.validate = [] { return Validation{.loss = 1, .bleu = {}}; };
+  const ToyRun first = begin(corpus, toy_rnn(), config, folder.path());
+  EXPECT_EQ(first.trainer->run(hooks), Trainer::End::limit);
+  const int64_t ended = first.trainer->steps();
+  config.minutes = 0.05;
+  const ToyRun second = begin(corpus, toy_rnn(), config, folder.path());
+  ASSERT_TRUE(second.trainer->resume());
+  EXPECT_EQ(second.trainer->run(hooks), Trainer::End::limit);
+  EXPECT_GT(second.trainer->steps(), ended + ended / 4);
+}
+
 // ---- R-Drop
 
 TEST(RDrop, OfOneDistributionAddsNothing) {

@@ -105,6 +105,8 @@ HeldOut::HeldOut(const CorpusFiles& files, int64_t each) : each_(each) {
   while (const std::optional<TextPair> pair = reader.next())
     if (chosen(pair->line))
       sources_.insert(hash(pair->source)), targets_.insert(hash(pair->target));
+  require(!sources_.empty(), name_of(files), ": has fewer than ", each / 2, " lines; of every ",
+          each, " none is there to be held out");
 }
 
 bool HeldOut::leaks(const TextPair& pair) const {

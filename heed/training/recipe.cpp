@@ -99,9 +99,11 @@ Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::str
 
   TrainConfig& t = r.training;
   t.batch_tokens = gpu ? 4096 : 2048;
-  const double steps = expected * tokens / double(t.batch_tokens);
+  const double steps =
+      budget.steps > 0 ? double(budget.steps) : expected * tokens / double(t.batch_tokens);
   t.rate = rung->rate;
   t.warmup = std::clamp<int64_t>(std::llround(steps / 12 / 50) * 50, 100, gpu ? 2000 : 1000);
+  if (budget.steps > 0) t.warmup = std::min(t.warmup, budget.steps / 12);
   t.minutes = budget.minutes;
   t.schedule = budget.minutes > 0 ? "cosine" : "inverse_sqrt";
   t.average = steps >= 2e4 ? 0.9998 : steps >= 2e3 ? 0.999 : 0.99;
@@ -133,7 +135,8 @@ std::vector<Rule> recipe_rules() {
        "rnn for --family rnn, else transformer-tiny; from 0.8 million target tokens on "
        "transformer-small, from 20 "
        "million on transformer-base, where the time is enough for 15 passes"},
-      {"dropout", "0.1 for fewer than 6 passes or 20 million tokens, 0.2 for fewer than 60, 0.3"},
+      {"dropout",
+       "0.1 for fewer than 6 passes and from 20 million tokens on, 0.2 for fewer than 60, 0.3"},
       {"vocabulary",
        "bpe of 8,000 for half a million words, growing with their fourth root; one "
        "for both sides where half of the characters are shared"},
@@ -142,7 +145,8 @@ std::vector<Rule> recipe_rules() {
        "3e-3, 2e-3, 1e-3 by model, warm-up a twelfth of the steps; with --minutes a cosine "
        "down to 0 at their end"},
       {"regularization", "from 60 passes on sampled subwords, from 150 on R-Drop"},
-      {"validation", "without files, one of 40 to 1,000 lines is held out, of at least 2,000"},
+      {"validation",
+       "without files, one of 40 lines of at least 2,000 is held out, about 1,000 at most"},
   };
 }
 

@@ -31,6 +31,7 @@ struct Budget {
   Device device = Device::cpu;
   int threads = 1;
   double minutes = 0;  // 0: as long as it gets better
+  int64_t steps = 0;   // 0: as many as fit
 };
 
 struct Recipe {

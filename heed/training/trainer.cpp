@@ -298,7 +298,7 @@ Schedule Trainer::schedule() const {
   Schedule out{.kind = config_.schedule,
                .rate = config_.rate,
                .warmup = plan.warmup > 0 ? plan.warmup : config_.warmup,
-               .steps = config_.steps > 0 ? config_.steps : plan.steps,
+               .steps = config_.steps > 0 || config_.minutes == 0 ? config_.steps : plan.steps,
                .factor = state_.rate_factor};
   if (out.kind == "cosine" && out.steps == 0)
     out.kind = "constant";  // in the warm-up: not known yet
@@ -315,14 +315,17 @@ bool Trainer::reached_limit() const {
   const int64_t steps = schedule().steps;
   return (steps > 0 && state_.step >= steps) ||
          (config_.epochs > 0 && state_.position.epoch >= config_.epochs) ||
-         (config_.minutes > 0 && state_.seconds + validation_seconds_ >= 60 * config_.minutes);
+         (config_.minutes > 0 && state_.step > 0 &&
+          state_.seconds + validation_seconds_ >= 60 * config_.minutes);
 }
 
 // ---- the plan
 
 namespace {
 constexpr int64_t kStepsToMeasure = 100;  // without a limit of time: when the first look is due
-constexpr double kShareToMeasure = 0.08;  // of the time, at most
+constexpr double kShareToMeasure = 0.08;  // of the time to train, at most
+constexpr int64_t kUpdatesToMeasure = 8;  // at least
+constexpr double kShareOfWarmup = 1.0 / 12;
 constexpr double kShareToValidate = 0.1;  // of the time, at most
 constexpr int64_t kValidations = 20;      // as many are enough
 constexpr double kReserve = 0.01;         // of the time, for what is slower than expected
@@ -337,8 +340,9 @@ bool Trainer::wants_plan(const Hooks& hooks) const {
   const bool validations = config_.validate_every == 0 && looks(hooks) && plan.validate_every == 0;
   if (!(in_time && plan.steps == 0) && !validations) return false;
   if (!in_time) return state_.step >= kStepsToMeasure;
-  if (updates_.step < 2) return false;  // nothing to measure yet
-  return state_.step >= config_.warmup || state_.seconds >= kShareToMeasure * 60 * config_.minutes;
+  if (updates_.step < kUpdatesToMeasure) return false;
+  return state_.step >= config_.warmup ||
+         state_.seconds - begun_ >= kShareToMeasure * (60 * config_.minutes - begun_);
 }
 
 // Of the time that is left, at most a tenth is for validations, the rest for updates. Made again at
@@ -358,21 +362,29 @@ void Trainer::make_plan(const Hooks& hooks) {
     return;
   }
   const bool again = plan.steps > 0;
-  if (again && state_.step >= plan.steps) return;  // it has come true
-  if (!again && state_.step < config_.warmup) plan.warmup = std::max<int64_t>(1, state_.step);
+  if (!again && !wants_plan(hooks)) return;
+  if (again && (state_.step >= plan.steps || measured < kUpdatesToMeasure)) return;
   const double left = 60 * config_.minutes * (1 - kReserve) - state_.seconds;
   int64_t most = 1;  // validations to come, the last one among them
   if (again && plan.validate_every > 0)
     most = std::max<int64_t>(1, (plan.steps - state_.step) / plan.validate_every);
   else if (looks(hooks))
     most = std::clamp<int64_t>(int64_t(kShareToValidate * left / look), 1, kValidations);
-  const double updates = (left - double(most) * look) / update;
+  const double updates = config_.validate_every > 0 && looks(hooks)
+                             ? left / (update + look / double(config_.validate_every))
+                             : (left - double(most) * look) / update;
   if (config_.validate_every == 0) {
     plan.validate_every = std::max<int64_t>(1, int64_t(updates / double(most)));
     plan.steps = state_.step + plan.validate_every * most;
   } else {
     plan.steps = state_.step + std::max<int64_t>(1, int64_t(updates));
   }
+  plan.minutes = config_.minutes;
+  // A warm-up that would take too large a share of them ends earlier, but not at once.
+  if (!again)
+    plan.warmup =
+        std::min(config_.warmup, std::max<int64_t>(int64_t(kShareOfWarmup * double(plan.steps)),
+                                                   std::min(2 * state_.step, plan.steps - 1)));
   const double before = double(state_.plan.steps - state_.step),
                after = double(plan.steps - state_.step);
   if (!again || std::abs(after - before) > kWorthAPlan * before) state_.plan = plan;
@@ -416,7 +428,8 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   bool unsaved = false;
   double save_seconds = 0;
   const bool means = config_.average_last > 0;
-  state_.seconds += hooks.spent;
+  begun_ = state_.seconds += hooks.spent;
+  if (state_.plan.minutes != config_.minutes) state_.plan = {};  // other minutes, another plan
   updates_ = earlier_ = later_ = {};
   constexpr double kSecondsALine = 5, kSecondsACheckpoint = 30;
   // All time counts.
@@ -476,7 +489,9 @@ Trainer::End Trainer::run(const Hooks& hooks) {
       save_now();  // else what was saved before may be the last that is good
     if (seconds_since(window.since) >= kSecondsALine) flush_report(window), tell(progress(window));
     if (hooks.stop && hooks.stop()) {
-      save_now();
+      flush_report(window);
+      // What was saved before a loss that is in doubt is what to go on from.
+      if (!watch_.doubtful() || !std::filesystem::exists(checkpoint_path())) save_now();
       return End::stopped;
     }
   }
@@ -529,22 +544,22 @@ TensorsByName Trainer::checkpoint_tensors() const {
 }
 
 void Trainer::save() const {
-  const nlohmann::json state{
-      {"step", state_.step},
-      {"adam_steps", adam_.steps()},
-      {"epoch", state_.position.epoch},
-      {"window", state_.position.window},
-      {"batch", state_.position.batch},
-      {"best", finite_or_null(state_.best)},
-      {"best_loss", finite_or_null(state_.best_loss)},
-      {"since_best", state_.since_best},
-      {"validated", state_.validated},
-      {"recent", state_.recent},
-      {"rate_factor", state_.rate_factor},
-      {"watch", to_json(watch_.state())},
-      {"plan",
-       {state_.plan.steps, state_.plan.warmup, state_.plan.validate_every, state_.plan.since}},
-      {"examples", identity_}};
+  const nlohmann::json state{{"step", state_.step},
+                             {"adam_steps", adam_.steps()},
+                             {"epoch", state_.position.epoch},
+                             {"window", state_.position.window},
+                             {"batch", state_.position.batch},
+                             {"best", finite_or_null(state_.best)},
+                             {"best_loss", finite_or_null(state_.best_loss)},
+                             {"since_best", state_.since_best},
+                             {"validated", state_.validated},
+                             {"recent", state_.recent},
+                             {"rate_factor", state_.rate_factor},
+                             {"watch", to_json(watch_.state())},
+                             {"plan",
+                              {state_.plan.steps, state_.plan.warmup, state_.plan.validate_every,
+                               state_.plan.since, state_.plan.minutes}},
+                             {"examples", identity_}};
   save_tensors(checkpoint_tensors(), checkpoint_path(), {{"state", state.dump()}});
   write_file(seconds_path(),
              with_own_checksum(nlohmann::json{{"seconds", state_.seconds}}.dump(1)));
@@ -613,7 +628,8 @@ bool Trainer::resume() {
     state_.plan = {};
     if (state.contains("plan")) {
       const nlohmann::json& plan = state.at("plan");
-      state_.plan = {whole(plan.at(0)), whole(plan.at(1)), whole(plan.at(2)), whole(plan.at(3))};
+      state_.plan = {whole(plan.at(0)), whole(plan.at(1)), whole(plan.at(2)), whole(plan.at(3)),
+                     plan.at(4).get<double>()};
     }
     // Before they had a file of their own.
     if (state.contains("seconds")) state_.seconds = state.at("seconds");

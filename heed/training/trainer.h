@@ -155,6 +155,7 @@ class Trainer {
   struct Plan {
     int64_t steps = 0, warmup = 0;
     int64_t validate_every = 0, since = 0;  // counted from that step on
+    double minutes = 0;                     // what the steps were made for
   };
   // All that a checkpoint holds beside tensors; the seconds, which no two runs share, in a file of
   // their own.
@@ -224,6 +225,7 @@ class Trainer {
   Tensor losses_;  // of the batches of an update, by token
   std::optional<Update> under_way_;
   RunState state_;
+  double begun_ = 0;               // seconds of the run when this part of it began to train
   Mark updates_;                   // now, within this part of the run
   Mark earlier_, later_;           // where measuring may begin: the first updates are slow
   double validation_seconds_ = 0;  // that one takes, with what is written after it
