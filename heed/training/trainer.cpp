@@ -315,8 +315,8 @@ bool Trainer::reached_limit() const {
   const int64_t steps = schedule().steps;
   return (steps > 0 && state_.step >= steps) ||
          (config_.epochs > 0 && state_.position.epoch >= config_.epochs) ||
-         (config_.minutes > 0 && state_.step > 0 &&
-          state_.seconds + validation_seconds_ >= 60 * config_.minutes);
+         (config_.minutes > 0 && state_.plan.steps == 0 && state_.step > 0 &&
+          state_.seconds + validation_seconds_ >= 60 * config_.minutes);  // else by the plan
 }
 
 // ---- the plan
@@ -345,12 +345,32 @@ bool Trainer::wants_plan(const Hooks& hooks) const {
          state_.seconds - begun_ >= kShareToMeasure * (60 * config_.minutes - begun_);
 }
 
+double Trainer::update_seconds() const {
+  const int64_t measured = std::max<int64_t>(1, updates_.step - earlier_.step);
+  return std::max(1e-9, (updates_.seconds - earlier_.seconds) / double(measured));
+}
+
+// Between validations: where the time would be over before the plan is, it ends earlier. A run is
+// never cut off before the rate is at its end.
+void Trainer::shorten_plan(const Hooks& hooks) {
+  Plan& plan = state_.plan;
+  const int64_t more = plan.steps - state_.step;
+  if (config_.minutes == 0 || config_.steps > 0 || more <= 1) return;
+  const int64_t every = config_.validate_every > 0 ? config_.validate_every : plan.validate_every;
+  const int64_t looks_left = looks(hooks) && every > 0 ? (more + every - 1) / every : 1;
+  const double left = 60 * config_.minutes * (1 - kReserve) - state_.seconds -
+                      double(looks_left) * validation_seconds_;
+  if (left > 0 && updates_.step - earlier_.step < kUpdatesToMeasure) return;
+  const int64_t fit = std::max<int64_t>(1, int64_t(left / update_seconds()));
+  if (double(more - fit) > kWorthAPlan * double(more)) plan.steps = state_.step + fit;
+}
+
 // Of the time that is left, at most a tenth is for validations, the rest for updates. Made again at
 // later validations where it would not come true: machines are shared.
 void Trainer::make_plan(const Hooks& hooks) {
   Plan plan = state_.plan;
   const int64_t measured = std::max<int64_t>(1, updates_.step - earlier_.step);
-  const double update = std::max(1e-9, (updates_.seconds - earlier_.seconds) / double(measured));
+  const double update = update_seconds();
   const double look = std::max(1e-9, validation_seconds_);
   plan.since = state_.step;
   if (config_.minutes == 0 || config_.steps > 0) {
@@ -482,6 +502,7 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     updates_.seconds += count_time();
     if (state_.plan.steps == 0 && std::has_single_bit(uint64_t(updates_.step)))
       earlier_ = std::exchange(later_, updates_);
+    shorten_plan(hooks);
     // Without sentences to validate on there is something to do only for a mean.
     if (wants_plan(hooks) || (validation_is_due() && looks(hooks)))
       look();

@@ -204,6 +204,8 @@ class Trainer {
   bool validation_is_due() const;
   bool wants_plan(const Hooks& hooks) const;
   void make_plan(const Hooks& hooks);
+  void shorten_plan(const Hooks& hooks);
+  double update_seconds() const;
   bool reached_limit() const;
   bool out_of_patience() const;
   Progress progress(const Window& window) const;
