@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -85,7 +86,10 @@ Tensor SinusoidalPositions::table(int64_t rows, Type type) const {
   std::vector<Tensor>& all = tables_->tables[{
       static_cast<int64_t>(device), Context::current().index(), static_cast<int64_t>(type)}];
   if (!all.empty() && all.back().size(0) >= rows) return all.back();
-  const int64_t wanted = std::max({rows, kLeast, all.empty() ? 0 : 2 * all.back().size(0)});
+  // A captured step names its table, for all positions that its caches have room for: as these, a
+  // table's size is a power of two.
+  const int64_t wanted =
+      std::max(kLeast, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows))));
   const int64_t known = std::ssize(tables_->rows) / size_;
   if (known < wanted) {
     const std::vector<double> more = sinusoids(wanted - known, size_, known);

@@ -129,11 +129,14 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
     step.uploaded = uploads.used, step.trace = arena_->trace();
     ++inside_->kept;
   } else {
-    {
+    bool same = true;
+    try {
       const InMode now(gpu, GraphMode::replay);
       body();
+    } catch (const NotCaptured&) {
+      same = false;
     }
-    if (step.uploaded != uploads.used || step.trace != arena_->trace()) {
+    if (!same || step.uploaded != uploads.used || step.trace != arena_->trace()) {
       cudaGraphExecDestroy(step.graph);
       step.graph = nullptr;
       --inside_->kept;
@@ -156,7 +159,7 @@ GraphMode mode_now() {
 }  // namespace
 
 void cannot_be_captured() {
-  if (mode_now() == GraphMode::capture) throw NotCaptured();
+  if (mode_now() != GraphMode::none) throw NotCaptured();
 }
 
 bool kernels_left_out() { return mode_now() == GraphMode::replay; }

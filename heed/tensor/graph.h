@@ -51,7 +51,8 @@ class StepGraphs {
   int64_t replayed_ = 0;
 };
 
-// Says that what is done from here on depends on more than shapes: such a step is not captured.
+// Says that what is done from here on depends on more than shapes: such a step is not captured, and
+// one that has been is captured anew.
 void cannot_be_captured();
 
 // ---- for tensors, the tape and dispatch.h

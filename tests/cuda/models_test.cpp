@@ -151,6 +151,24 @@ TEST_P(Searches, OfEveryKindAreThoseOfKernels) {
   EXPECT_GT(two.replayed(), 0);
 }
 
+// The first source has more tokens than any table of positions so far, and what is written beside
+// it outgrows that table while steps are replayed.
+TEST_F(OnGpu, SearchesOutgrowTheirPositions) {
+  const ModelConfig config = {.family = "transformer",
+                              .size = 32,
+                              .encoder_layers = 1,
+                              .decoder_layers = 1,
+                              .score = "scaled_dot",
+                              .heads = 4,
+                              .inner = 64};
+  TwoSearches two(config);
+  std::vector<Words> sentences = some_sentences(9, 3);
+  sentences[0].assign(165, 7), sentences[0].push_back(3);
+  SearchOptions o;
+  o.beam = 1, o.min_length = kMostSteps < 100 ? 4 : 400, o.max_length = o.min_length + 10;
+  two.compare(sentences, o);
+}
+
 // ---- models
 
 struct Trained {
