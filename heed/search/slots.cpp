@@ -141,6 +141,7 @@ State Slots::state() const {
 
 void Slots::compute(State& state, std::span<const Id> last) {
   found_ = {};
+  const SameForAnyRows rows(SameForAnyRows::In::steps);
   const Step step = model_.step(state, last, kind_.weights);
   found_.log_probabilities = contiguous(log_softmax(step.logits));
   if (kind_.weights)
@@ -388,6 +389,7 @@ void Slots::join_captured(std::span<const std::vector<Id>> sources, std::span<co
     rows.push_back(where[i]);
   }
   std::vector<std::string> caches;
+  const SameForAnyRows same(SameForAnyRows::In::sentences);
   graphs_->run(shape(0, at_once, width), [&] {
     const State fresh = model_.start(padded(sources, at_once, width, pad_));
     put(fresh, where);

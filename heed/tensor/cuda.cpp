@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <sstream>
+#include <utility>
 
 #include "heed/base/check.h"
 #include "heed/tensor/context.h"
@@ -173,5 +174,16 @@ void copy_from_cuda(std::span<const FromCuda> all) {
 
 void set_exact_products(bool on) { current_gpu().kernels.exact_products = on; }
 bool exact_products() { return current_gpu().kernels.exact_products; }
+
+SameForAnyRows::SameForAnyRows(In what) {
+  if (current_arena().device() != Device::cuda) return;
+  gpu_ = &current_gpu();
+  using kernels::SumOrder;
+  before_ = static_cast<int>(std::exchange(gpu_->kernels.sum_order,
+                                           what == In::steps ? SumOrder::parts : SumOrder::whole));
+}
+SameForAnyRows::~SameForAnyRows() {
+  if (gpu_) gpu_->kernels.sum_order = static_cast<kernels::SumOrder>(before_);
+}
 
 }  // namespace heed

@@ -29,6 +29,8 @@ int64_t read_later(const void*, size_t) { missing(); }
 void read_now(int64_t, void*, size_t) { missing(); }
 void set_exact_products(bool) {}
 bool exact_products() { return true; }
+SameForAnyRows::SameForAnyRows(In) {}
+SameForAnyRows::~SameForAnyRows() = default;
 
 struct StepGraphs::Inside {};
 StepGraphs::StepGraphs(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}

@@ -12,6 +12,7 @@
 
 #include "heed/ops/weight.h"
 #include "heed/search/engine.h"
+#include "heed/tensor/cuda.h"
 #include "heed/translation/model_folder.h"
 
 namespace heed {
@@ -33,6 +34,7 @@ class LoadedModel {
 
   const ModelFolder& folder() const { return *folder_; }
   Context& context() const { return *context_; }
+  Device device() const { return device_; }
   // What goes step by step.
   Engine& engine() const { return *engine_; }
 
@@ -46,6 +48,7 @@ class LoadedModel {
     UseContext context_;
     UseDevice device_;
     NoTape no_tape_;
+    SameForAnyRows rows_{SameForAnyRows::In::sentences};
     UsePackedWeights packed_;
   };
 

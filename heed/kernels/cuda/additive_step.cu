@@ -350,24 +350,23 @@ size_t shared_of(const Attention<T>& a, bool back, int64_t tile_keys) {
   return static_cast<size_t>((floats + tile_keys * derivatives) * 4 +
                              tile_keys * (n + m) * static_cast<int64_t>(sizeof(T)));
 }
-// Keys at a time: all that fit. Where there are more blocks than SMs, an occupancy of two blocks an
-// SM: one computes while the keys of the other arrive.
+// Keys at a time: as many as fit where an SM holds two blocks (one computes while the keys of the
+// other arrive) or, if these are too few, one. Not by the number of sentences or the longest of
+// them: the softmax of a row is summed tile by tile, and should not depend on others.
 template <class T>
 int tile_keys_of(const Attention<T>& a, bool back) {
   constexpr size_t kHalf = (kMostShared >> 1) - 1024;  // 1 KB a block is the driver's
   const auto fits = [&](int64_t tile_keys, size_t most) {
     return shared_of(a, back, tile_keys) <= most;
   };
-  const int64_t keys = std::max<int64_t>(1, a.keys);
-  const bool many = a.batch * a.heads * a.queries > 132;
-  const size_t most = many && fits(std::min<int64_t>(keys, kWarps), kHalf) ? kHalf : kMostShared;
-  if (fits(keys, most)) return static_cast<int>(keys);
-  int64_t tile_keys = 1, above = keys;  // the largest one that fits
+  const size_t most = fits(kWarps, kHalf) ? kHalf : kMostShared;
+  int64_t tile_keys = 1, above = int64_t{1} << 16;  // the largest one that fits
   while (above - tile_keys > 1) {
     const int64_t middle = (tile_keys + above) / 2;
     (fits(middle, most) ? tile_keys : above) = middle;
   }
-  return static_cast<int>(tile_keys < kWarps ? tile_keys : tile_keys / kWarps * kWarps);
+  if (tile_keys > kWarps) tile_keys = tile_keys / kWarps * kWarps;
+  return static_cast<int>(std::min(tile_keys, std::max<int64_t>(1, a.keys)));
 }
 
 template <class T>

@@ -2,14 +2,19 @@
 //
 // f32 products run on tensor cores as tf32 (10 bits of precision in, f32 sums) unless exact ones
 // were asked for; bf16 ones, for mixed precision, with f32 sums. The library is asked once for each
-// shape which of its kernels is the best.
+// shape which of its kernels is the best. Its kernels differ in the order of their sums: where that
+// must not depend on the number of rows (SumOrder), one of them is the measure of a weight's
+// products, and for each number of rows the best one is taken of those that give its very bits.
 #include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
+#include <optional>
+#include <vector>
 
 #include "heed/base/check.h"
 #include "heed/kernels/cuda/state.h"
@@ -47,13 +52,23 @@ int64_t alignment(const void* p) {
   return at % 16 == 0 ? 16 : at % 8 == 0 ? 8 : at % 4 == 0 ? 4 : 2;
 }
 
+// Sums in parts of k are for long ones alone, and for so few columns that a GPU has idle
+// multiprocessors; so many rows at a time that their parts fit into the workspace.
+constexpr int64_t kParts = 4, kLongSum = 512, kFewColumns = 1024, kRowsAtATime = 2048;
+static_assert(kParts * kFewColumns * kRowsAtATime * sizeof(float) <= kWorkspace);
+
 struct Plan {
   cublasLtMatmulDesc_t what = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
 };
 
-using Key = std::array<int64_t, 21>;
+void release(Plan& p) {
+  cublasLtMatmulDescDestroy(p.what);
+  for (const cublasLtMatrixLayout_t layout : {p.a, p.b, p.c}) cublasLtMatrixLayoutDestroy(layout);
+}
+
+using Key = std::array<int64_t, 22>;
 
 }  // namespace
 
@@ -62,13 +77,16 @@ struct CudaState::Products {
   cublasHandle_t blas = nullptr;  // once many products of one size were asked for
   std::map<Key, Plan> plans;
 
+  // Of products whose sums have one order, by what is not the number of rows.
+  struct Ordered {
+    cublasLtMatmulAlgo_t measure{};
+    std::map<std::array<uint64_t, 8>, bool> alike;  // other kernels: do they give its bits?
+  };
+  std::map<Key, Ordered> ordered;
+
   Products() { check(cublasLtCreate(&lt), "cannot begin"); }
   ~Products() {
-    for (auto& [key, p] : plans) {
-      cublasLtMatmulDescDestroy(p.what);
-      for (const cublasLtMatrixLayout_t layout : {p.a, p.b, p.c})
-        cublasLtMatrixLayoutDestroy(layout);
-    }
+    for (auto& [key, p] : plans) release(p);
     if (blas) cublasDestroy(blas);
     cublasLtDestroy(lt);
   }
@@ -93,13 +111,17 @@ struct Product {
 
   // All that the choice of a kernel depends on.
   Key key(const T* pa, const T* pb, const C* pc) const {
-    return {k.m,           k.n,           k.k,
-            a.transposed,  a.lead,        a.step,
-            b.transposed,  b.lead,        b.step,
-            c.lead,        c.step,        batch,
-            epilogue,      k.accumulate,  alignment(pa),
-            alignment(pb), alignment(pc), state.exact_products,
-            k.bias_step,   type<T>(),     type<C>()};
+    return {k.m,           k.n,
+            k.k,           a.transposed,
+            a.lead,        a.step,
+            b.transposed,  b.lead,
+            b.step,        c.lead,
+            c.step,        batch,
+            epilogue,      k.accumulate,
+            alignment(pa), alignment(pb),
+            alignment(pc), state.exact_products,
+            k.bias_step,   type<T>(),
+            type<C>(),     static_cast<int64_t>(state.sum_order)};
   }
 
   static cublasLtMatrixLayout_t layout(cudaDataType_t t, int64_t rows, int64_t cols, int64_t lead,
@@ -117,7 +139,8 @@ struct Product {
     return out;
   }
 
-  Plan plan(const T* pa, const T* pb, const C* pc) const {
+  // What is multiplied: `count` matrices with `m` rows, so far apart; no kernel yet.
+  Plan described(int64_t m, int64_t count, int64_t a_step, int64_t c_lead, int64_t c_step) const {
     Plan p;
     const bool f32 = std::is_same_v<T, float>;
     check(cublasLtMatmulDescCreate(
@@ -135,32 +158,165 @@ struct Product {
     if (k.bias) {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(k.bias));
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type<T>());
-      if (batch > 1) set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, k.bias_step);
+      if (count > 1) set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, k.bias_step);
     }
-    p.a = layout(type<T>(), b.transposed ? k.k : k.n, b.transposed ? k.n : k.k, b.lead, batch,
+    p.a = layout(type<T>(), b.transposed ? k.k : k.n, b.transposed ? k.n : k.k, b.lead, count,
                  b.step);
-    p.b = layout(type<T>(), a.transposed ? k.m : k.k, a.transposed ? k.k : k.m, a.lead, batch,
-                 a.step);
-    p.c = layout(type<C>(), k.n, k.m, c.lead, batch, c.step);
+    p.b = layout(type<T>(), a.transposed ? m : k.k, a.transposed ? k.k : m, a.lead, count, a_step);
+    p.c = layout(type<C>(), k.n, m, c_lead, count, c_step);
+    return p;
+  }
+
+  // The library's kernels for it, the best first.
+  std::vector<cublasLtMatmulAlgo_t> kernels_for(const Plan& p, int wanted, uint32_t reductions,
+                                                const std::array<int64_t, 3>& aligned) const {
     cublasLtMatmulPreference_t wish = nullptr;
     check(cublasLtMatmulPreferenceCreate(&wish), "preference");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
       check(cublasLtMatmulPreferenceSetAttribute(wish, name, &value, sizeof value), "preference");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(alignment(pb)));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(alignment(pa)));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(alignment(pc)));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(alignment(pc)));
-    cublasLtMatmulHeuristicResult_t found{};
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(aligned[1]));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(aligned[0]));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(aligned[2]));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(aligned[2]));
+    std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(wanted));
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        state.products().lt, p.what, p.a, p.b, p.c, p.c, wish, 1, &found, &count);
+        state.products().lt, p.what, p.a, p.b, p.c, p.c, wish, wanted, found.data(), &count);
     cublasLtMatmulPreferenceDestroy(wish);
     if (status != CUBLAS_STATUS_SUCCESS || count == 0)
       fail("matrix product: cuBLASLt has no kernel for [", k.m, ", ", k.k, "] x [", k.k, ", ", k.n,
            "], batch ", batch, ": ", cublasLtGetStatusString(status));
-    p.algorithm = found.algo;
+    std::vector<cublasLtMatmulAlgo_t> out;
+    for (int i = 0; i < count; ++i) out.push_back(found[static_cast<size_t>(i)].algo);
+    return out;
+  }
+
+  // ---- sums in one order, of f32: rounded to bf16, differences of kernels would hardly show
+
+  int64_t parts() const {
+    const bool cut = state.sum_order == SumOrder::parts && k.k >= kLongSum && k.n <= kFewColumns;
+    return cut && batch == 1 ? kParts : 1;
+  }
+
+  // The kernel with its sums cut into the wanted parts, if it can do so.
+  std::optional<cublasLtMatmulAlgo_t> in_parts(const Plan& p, cublasLtMatmulAlgo_t kernel) const {
+    const int32_t splits = static_cast<int32_t>(parts());
+    const uint32_t reduction =
+        splits > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+    cublasLtMatmulHeuristicResult_t checked{};
+    if (cublasLtMatmulAlgoConfigSetAttribute(&kernel, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
+                                             sizeof splits) != CUBLAS_STATUS_SUCCESS ||
+        cublasLtMatmulAlgoConfigSetAttribute(&kernel, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                                             &reduction,
+                                             sizeof reduction) != CUBLAS_STATUS_SUCCESS ||
+        cublasLtMatmulAlgoCheck(state.products().lt, p.what, p.a, p.b, p.c, p.c, &kernel,
+                                &checked) != CUBLAS_STATUS_SUCCESS ||
+        checked.workspaceSize > kWorkspace)
+      return std::nullopt;
+    return kernel;
+  }
+
+  // Kernels that take sums in one order, as wanted: the best first.
+  std::vector<cublasLtMatmulAlgo_t> ordered_kernels(const Plan& p,
+                                                    const std::array<int64_t, 3>& aligned) const {
+    constexpr int kLookedAt = 3;
+    const uint32_t reductions =
+        parts() > 1 ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_NONE;
+    std::vector<cublasLtMatmulAlgo_t> out;
+    for (const cublasLtMatmulAlgo_t& kernel : kernels_for(p, kLookedAt, reductions, aligned))
+      if (const auto one = in_parts(p, kernel)) out.push_back(*one);
+    return out;
+  }
+
+  // The kernel whose bits count for this weight, whatever the number of rows.
+  CudaState::Products::Ordered& ordered(const std::array<int64_t, 3>& aligned, Key wanted) const {
+    wanted[0] = wanted[5] = wanted[10] = 0;  // rows, and how far apart matrices of them lie
+    wanted[11] = std::min<int64_t>(batch, 2);
+    auto& all = state.products().ordered;
+    auto at = all.find(wanted);
+    if (at == all.end()) {
+      const auto with_rows = [&](int64_t rows) {
+        return described(rows, std::min<int64_t>(batch, 2), a.step == 0 ? 0 : rows * k.k, c.lead,
+                         rows * c.lead);
+      };
+      Plan p = with_rows(64);  // neither few nor many
+      std::vector<cublasLtMatmulAlgo_t> kernels = ordered_kernels(p, aligned);
+      release(p);
+      for (const int64_t rows : {int64_t{1}, int64_t{8}, kRowsAtATime}) {
+        p = with_rows(rows);
+        std::erase_if(kernels, [&](const auto& kernel) { return !in_parts(p, kernel); });
+        release(p);
+      }
+      require(!kernels.empty(), "matrix product: cuBLASLt has no kernel for [m, ", k.k, "] x [",
+              k.k, ", ", k.n, "] that sums in one order");
+      at = all.emplace(wanted, CudaState::Products::Ordered{kernels.front(), {}}).first;
+    }
+    return at->second;
+  }
+
+  // The first and the last rows of a product of so many by this kernel; nothing if it cannot.
+  std::vector<C> tried(cudaStream_t stream, const Plan& p, int64_t rows, const T* pa, const T* pb,
+                       const cublasLtMatmulAlgo_t& kernel) const {
+    const auto size = static_cast<size_t>(rows * k.n);
+    auto* const workspace = static_cast<std::byte*>(state.scratch(kWorkspace + size * sizeof(C)));
+    auto* const to = reinterpret_cast<C*>(workspace + kWorkspace);
+    const float one = 1, zero = 0;
+    if (cublasLtMatmul(state.products().lt, p.what, &one, pb, p.a, pa, p.b, &zero, to, p.c, to, p.c,
+                       &kernel, workspace, kWorkspace, stream) != CUBLAS_STATUS_SUCCESS)
+      return {};
+    const auto some = static_cast<size_t>(std::min<int64_t>(rows, 16) * k.n);
+    std::vector<C> out(2 * some);
+    cudaError_t error =
+        cudaMemcpyAsync(out.data(), to, some * sizeof(C), cudaMemcpyDeviceToHost, stream);
+    if (error == cudaSuccess)
+      error = cudaMemcpyAsync(out.data() + some, to + size - some, some * sizeof(C),
+                              cudaMemcpyDeviceToHost, stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+    if (error != cudaSuccess) fail("matrix product: ", cudaGetErrorString(error));
+    return out;
+  }
+
+  // The best kernel for so many rows that gives the measure's bits: tried, when it is met for the
+  // first time, on the first rows of what is multiplied now.
+  cublasLtMatmulAlgo_t like_measure(cudaStream_t stream, const Plan& p, const T* pa, const T* pb,
+                                    const std::array<int64_t, 3>& aligned,
+                                    CudaState::Products::Ordered& of) const {
+    const int64_t rows = std::min<int64_t>(k.m, 192);
+    std::vector<C> wanted;
+    cublasLtMatmulAlgo_t best = of.measure;
+    Plan few;
+    for (const cublasLtMatmulAlgo_t& kernel : ordered_kernels(p, aligned)) {
+      std::array<uint64_t, 8> bytes;
+      static_assert(sizeof bytes == sizeof kernel);
+      std::memcpy(bytes.data(), &kernel, sizeof bytes);
+      auto known = of.alike.find(bytes);
+      if (known == of.alike.end()) {
+        if (wanted.empty()) {
+          few = described(rows, 1, a.step, k.n, rows * k.n);
+          wanted = tried(stream, few, rows, pa, pb, of.measure);
+        }
+        const std::vector<C> given = tried(stream, few, rows, pa, pb, kernel);
+        const bool alike = !given.empty() && given.size() == wanted.size() &&
+                           std::memcmp(given.data(), wanted.data(), given.size() * sizeof(C)) == 0;
+        known = of.alike.emplace(bytes, alike).first;
+      }
+      if (!known->second) continue;
+      best = kernel;
+      break;
+    }
+    if (few.what) release(few);
+    return best;
+  }
+
+  Plan plan(cudaStream_t stream, const T* pa, const T* pb, const C* pc, const Key& wanted) const {
+    const std::array<int64_t, 3> aligned{alignment(pa), alignment(pb), alignment(pc)};
+    Plan p = described(k.m, batch, a.step, c.lead, c.step);
+    p.algorithm = state.sum_order == SumOrder::any || !std::is_same_v<T, float>
+                      ? kernels_for(p, 1, CUBLASLT_REDUCTION_SCHEME_MASK, aligned).front()
+                      : like_measure(stream, p, pa, pb, aligned, ordered(aligned, wanted));
     return p;
   }
 
@@ -168,7 +324,8 @@ struct Product {
     CudaState::Products& products = state.products();
     const Key wanted = key(pa, pb, pc);
     auto at = products.plans.find(wanted);
-    if (at == products.plans.end()) at = products.plans.emplace(wanted, plan(pa, pb, pc)).first;
+    if (at == products.plans.end())
+      at = products.plans.emplace(wanted, plan(stream, pa, pb, pc, wanted)).first;
     const Plan& p = at->second;
     if (k.bias)
       check(cublasLtMatmulDescSetAttribute(p.what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &k.bias,
@@ -204,6 +361,17 @@ void nothing_summed(Cuda device, const Matmul<T, C>& k) {
 template <class T, class C>
 void product(Cuda device, const Matmul<T, C>& k) {
   if (k.m == 0 || k.n == 0 || k.outer * k.inner == 0) return;
+  const bool in_parts =
+      std::is_same_v<T, float> && k.n <= kFewColumns && device.state->sum_order == SumOrder::parts;
+  if (in_parts && k.m > kRowsAtATime && k.outer * k.inner == 1) {
+    Matmul<T, C> some = k;
+    for (int64_t row = 0; row < k.m; row += kRowsAtATime) {
+      some.m = std::min(kRowsAtATime, k.m - row);
+      some.a.data = k.a.data + row * k.a.row, some.c.data = k.c.data + row * k.c.row;
+      product(device, some);
+    }
+    return;
+  }
   if (k.k == 0) return nothing_summed(device, k);
   // Items of the batch that lie evenly apart are one call.
   const auto even = [&](const BatchStride& s) {
