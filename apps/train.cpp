@@ -132,7 +132,7 @@ Validation validate(const Options& o, const Translator& translator, const ValidS
   }
   out.loss /= std::max(tokens, 1.0);
   StatusLine status;
-  TranslateOptions translate{.search = {.beam = 1}, .batch = 64};
+  TranslateOptions translate{.search = {.beam = 1}};
   translate.progress = [&](int64_t done) {
     status.show("  validating: " + std::to_string(done) + " of " +
                 std::to_string(valid.sources.size()) + " sentences");

@@ -125,7 +125,7 @@ void translate(Options o) {
   const Translator translator(o.folder);
   if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
     o.translate.search.want_weights = true;
-  o.chunk = std::max(o.chunk, 32 * o.translate.batch);
+  o.chunk = std::max(o.chunk, 32 * translator.batch(o.translate));
   LineReader reader(o.source.empty() ? "-" : o.source);
   std::optional<LineReader> prefixes;
   if (!o.prefixes.empty()) prefixes.emplace(o.prefixes);
@@ -231,7 +231,8 @@ void align(Options o) {
 void add_common(CLI::App& command, const std::shared_ptr<Options>& o) {
   command.add_option("--model", o->folder, "the model's folder");
   command.add_option("--batch", o->translate.batch, "sentences at a time; changes no result")
-      ->check(above_zero());
+      ->check(above_zero())
+      ->default_str("32, on a GPU 256");
   command
       .add_option("--batch-tokens", o->translate.batch_tokens,
                   "of long sentences fewer: times the longest source times --beam, so many tokens "

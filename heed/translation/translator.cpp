@@ -56,7 +56,8 @@ std::vector<size_t> by_length(const std::vector<Translation>& all) {
 }
 
 void require_batches(const char* who, const TranslateOptions& o) {
-  require(o.batch > 0, who, ": batches want at least one sentence, given ", o.batch);
+  require(!o.batch || *o.batch > 0, who, ": batches want at least one sentence, given ",
+          o.batch.value_or(0));
   require(o.batch_tokens > 0, who, ": batches want at least one token, given ", o.batch_tokens);
 }
 
@@ -147,6 +148,10 @@ SearchOptions Translator::of_model(SearchOptions o) const {
   return o;
 }
 
+int64_t Translator::batch(const TranslateOptions& o) const {
+  return o.batch.value_or(model_->device() == Device::cuda ? 256 : 32);
+}
+
 int64_t Translator::longest(const TranslateOptions& o) const {
   return std::min(o.max_length, longest_sentence(model().config).value_or(o.max_length));
 }
@@ -175,6 +180,9 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
   SearchOptions search_options = of_model(o.search);
   if (o.replace_unknown) search_options.want_weights = true;
   search_options.numbers.clear(), search_options.prefixes.clear();
+  // A GPU computes all slots, idle ones too: no more of them than there are lines.
+  const int64_t slots =
+      o.batch.value_or(std::min(batch(o), std::max<int64_t>(1, std::ssize(lines))));
   std::vector<size_t> numbers;  // of the requests
   std::vector<Engine::Request> requests;
   for (const size_t i : by_length(out)) {
@@ -184,7 +192,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
     r.source.push_back(tokenizers.source->special().end);
     r.options = search_options;
     r.number = o.first_line + static_cast<int64_t>(i);
-    r.slots = o.batch;
+    r.slots = slots;
     r.tokens = o.batch_tokens;
     if (!o.search.prefixes.empty()) r.prefix = o.search.prefixes.at(i);
   }
@@ -236,7 +244,7 @@ std::vector<Translation> Translator::score(const std::vector<std::string>& sourc
   while (done < order.size()) {
     // As many as --batch and --batch-tokens let in, and one at least.
     size_t longest_side = 0, end = done;
-    for (; end < order.size() && std::cmp_less(end - done, o.batch); ++end) {
+    for (; end < order.size() && std::cmp_less(end - done, batch(o)); ++end) {
       const size_t i = order[end], side = std::max(out[i].source.ids.size(), given[i].ids.size());
       const size_t wider = std::max(longest_side, side + 1);
       if (end > done && std::cmp_greater((end - done + 1) * wider, o.batch_tokens)) break;

@@ -19,7 +19,9 @@ namespace heed {
 struct TranslateOptions {
   // Its special ids are set from the model, and where it says neither layer nor head, so are they.
   SearchOptions search = {};
-  int64_t batch = 32;  // sentences at a time, with those of other callers
+  // Sentences at a time, with those of other callers; not given: what the device likes, 32 on a CPU
+  // and 256 on a GPU.
+  std::optional<int64_t> batch = {};
   // Of long sentences fewer: so many tokens at a time, which are sentences times the longest source
   // times the beam, bound what a search holds on a CPU. One sentence is always let in.
   int64_t batch_tokens = 32768;
@@ -75,6 +77,8 @@ class Translator {
 
   // Pieces that a line may have with these options, and with this model.
   int64_t longest(const TranslateOptions& options) const;
+  // How many sentences run at a time.
+  int64_t batch(const TranslateOptions& options) const;
 
   const ModelFolder& model() const { return model_->folder(); }
   const LoadedModel& loaded() const { return *model_; }
