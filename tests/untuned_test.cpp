@@ -24,7 +24,8 @@ TEST(Untuned, ALargerCorpusWithEnoughTimeGetsALargerModel) {
   const Budget cores{.device = Device::cpu, .threads = 2, .minutes = 20};
   const Budget gpu{.device = Device::cuda, .threads = 16, .minutes = 60};
   EXPECT_EQ(recipe_for(facts_of(29'000, 12), cores).preset, "transformer-tiny");
-  EXPECT_EQ(recipe_for(facts_of(29'000, 12), gpu).preset, "transformer-tiny");
+  EXPECT_EQ(recipe_for(facts_of(29'000, 12), gpu).preset, "transformer-small");
+  EXPECT_EQ(recipe_for(facts_of(9'000, 10), gpu).preset, "transformer-tiny");
   EXPECT_EQ(recipe_for(facts_of(140'000, 8), cores).preset,
             "transformer-tiny");  // no time for more
   EXPECT_EQ(recipe_for(facts_of(140'000, 8), gpu).preset, "transformer-small");

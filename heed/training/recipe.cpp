@@ -26,11 +26,12 @@ struct Rung {
   double tokens, cost, cost_on_gpu, rate;
 };
 constexpr Rung kLadder[] = {{"transformer-tiny", 0, 1, 1, 3e-3},
-                            {"transformer-small", 8e5, 3.3, 1.5, 2e-3},
+                            {"transformer-small", 2e5, 3.3, 1.5, 2e-3},
                             {"transformer-base", 2e7, 20, 8, 1e-3}};
 constexpr Rung kRecurrent = {"rnn", 0, 2, 2, 2e-3};
-// Passes through the corpus that a larger model needs to be better than a smaller one.
-constexpr double kPasses = 15;
+// Passes through the corpus that a larger model needs to be better than a smaller one, and those
+// from which on two draws of dropout (R-Drop) are worth twice the time.
+constexpr double kPasses = 15, kPassesOfTwo = 100;
 
 std::string shortened(double x) {
   char text[32];
@@ -88,8 +89,14 @@ Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::str
 
   r.preset = rung->preset;
   r.model = preset(rung->preset);
-  // What is seen often is learnt by heart, unless much is dropped.
-  r.model.dropout = tokens >= 2e7 ? 0.1 : expected < 6 ? 0.1 : expected < 60 ? 0.2 : 0.3;
+  // What is seen often is learnt by heart, unless much is dropped; two draws do that for a small
+  // model by themselves.
+  const bool recurrent = rung == &kRecurrent, twice = expected >= kPassesOfTwo;
+  r.model.dropout = tokens >= 2e7 || expected < 6 ? 0.1
+                    : expected < 60               ? 0.2
+                    : recurrent && twice          ? 0.4
+                    : rung == kLadder && twice    ? 0.2
+                                                  : 0.3;
   r.tokenizer.kind = "bpe";
   // 8,000 for half a million words, 32,000 for a hundred million.
   const double words = double(facts.source_words + facts.target_words) / 2;
@@ -107,9 +114,9 @@ Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::str
   t.minutes = budget.minutes;
   t.schedule = budget.minutes > 0 ? "cosine" : "inverse_sqrt";
   t.average = steps >= 2e4 ? 0.9998 : steps >= 2e3 ? 0.999 : 0.99;
-  // Two draws cost twice: where there is time to see everything often.
-  if (expected >= 150) t.rdrop = 5;
-  if (expected >= 60) t.sampling = 0.05;
+  if (twice) t.rdrop = recurrent ? 3 : 5;
+  // A Transformer was better without.
+  if (recurrent && expected >= 60) t.sampling = 0.05;
 
   char text[512];
   std::snprintf(
@@ -132,11 +139,12 @@ Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::str
 std::vector<Rule> recipe_rules() {
   return {
       {"model",
-       "rnn for --family rnn, else transformer-tiny; from 0.8 million target tokens on "
-       "transformer-small, from 20 "
-       "million on transformer-base, where the time is enough for 15 passes"},
+       "rnn for --family rnn, else transformer-tiny; from 200,000 target tokens on "
+       "transformer-small, from 20 million on transformer-base, where the time is enough for 15 "
+       "passes"},
       {"dropout",
-       "0.1 for fewer than 6 passes and from 20 million tokens on, 0.2 for fewer than 60, 0.3"},
+       "0.1 for fewer than 6 passes and from 20 million tokens on, 0.2 for fewer than 60, 0.3; "
+       "with R-Drop 0.2 for transformer-tiny, 0.4 for rnn"},
       {"vocabulary",
        "bpe of 8,000 for half a million words, growing with their fourth root; one "
        "for both sides where half of the characters are shared"},
@@ -144,7 +152,7 @@ std::vector<Rule> recipe_rules() {
       {"rate",
        "3e-3, 2e-3, 1e-3 by model, warm-up a twelfth of the steps; with --minutes a cosine "
        "down to 0 at their end"},
-      {"regularization", "from 60 passes on sampled subwords, from 150 on R-Drop"},
+      {"regularization", "from 100 passes on R-Drop; rnn: from 60 on also sampled subwords"},
       {"validation",
        "without files, one of 40 lines of at least 2,000 is held out, about 1,000 at most"},
   };
