@@ -6,6 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "apps/bad_lines.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "heed/base/check.h"
@@ -28,6 +29,7 @@ struct Options {
   TerOptions ter;
   int bootstrap = 0, randomization = 0, digits = 1;
   uint64_t seed = kResamplingSeed;
+  BadLines bad;
 
   bool paired() const { return hypotheses.size() > 1 && bootstrap + randomization > 0; }
   Circumstances circumstances() const {
@@ -62,20 +64,19 @@ struct Text {
   std::vector<std::string> lines;
 };
 
-Text read_text(const std::string& path, bool alignments) {
-  LineReader reader(path);
-  Text text{reader.name(), {}};
-  while (const std::optional<std::string> line = reader.next()) {
-    try {
-      if (const auto trouble = encoding_trouble(*line)) fail(*trouble);
-      if (alignments) parse_gold_alignment(*line);
-    } catch (const Error& error) {
-      fail(text.name, ": line ", reader.position().line, ": ", error.what());
-    }
-    text.lines.emplace_back(strip_right(*line));
-  }
+Text read_side(const std::string& path, const BadLine& bad) {
+  Text text{name_of_input(path), read_text(path, bad)};
+  for (std::string& line : text.lines) line.resize(strip_right(line).size());
   require(!text.lines.empty(), "score: ", text.name, " is empty; there is nothing to score");
   return text;
+}
+
+void check_alignments(const Text& text) {
+  for (size_t i = 0; i < text.lines.size(); ++i) try {
+      parse_gold_alignment(text.lines[i]);
+    } catch (const Error& error) {
+      fail(text.name, ": line ", i + 1, ": ", error.what());
+    }
 }
 
 struct Input {
@@ -83,14 +84,19 @@ struct Input {
   std::vector<std::vector<std::string>> references;
 };
 
-Input read_input(const Options& options) {
+Input read_input(Options& options) {
   const bool alignments = options.metrics.front() == "aer";
+  const BadLine bad = alignments ? BadLine() : options.bad.told();  // a link cannot be repaired
+  const auto read = [&](const std::string& path) {
+    Text text = read_side(path, bad);
+    if (alignments) check_alignments(text);
+    return text;
+  };
   Input input;
   std::vector<Text> references;
-  for (const std::string& path : options.references)
-    references.push_back(read_text(path, alignments));
-  for (const std::string& path : options.hypotheses)
-    input.systems.push_back(read_text(path, alignments));
+  for (const std::string& path : options.references) references.push_back(read(path));
+  for (const std::string& path : options.hypotheses) input.systems.push_back(read(path));
+  options.bad.sum_up();
   const Text& first = references.front();
   const auto check = [&](const Text& other) {
     require(other.lines.size() == first.lines.size(), "score: ", first.name, " has ",
@@ -398,6 +404,7 @@ void add_score(CLI::App& app) {
   score->add_flag("--json", options->json, "sacreBLEU's JSON");
   score->add_flag("--short", options->brief, "a short signature");
   score->add_flag("-b,--score-only", options->score_only, "only the numbers");
+  options->bad.add_flag(*score);
   score->add_option("-w,--width", options->digits, "digits behind the point")
       ->check(CLI::Range(0, 17));
   score->callback([options] { run(*options); });

@@ -3,6 +3,7 @@
 #include <functional>
 #include <iostream>
 
+#include "apps/bad_lines.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "heed/base/check.h"
@@ -22,6 +23,7 @@ struct Options {
   TranslateOptions translate;
   std::string color = "auto", html, svg, png;
   int width = 0;
+  BadLines bad;
   Machine machine;
 };
 
@@ -86,11 +88,12 @@ AttentionPage::Sentence page_sentence(const Translator& translator, const Transl
 
 // What a language model attended to as it read each line: rows are the pieces it was to say,
 // columns those it had read.
-void view_language_model(const Options& o, const LanguageModel& model) {
+void view_language_model(const Options& o, const LanguageModel& model,
+                         const std::vector<std::string>& lines) {
   AttentionPage page{.title = "Attention", .sentences = {}};
   bool first = true;
   int64_t number = 0;
-  for (const std::string& line : read_text("-")) {
+  for (const std::string& line : lines) {
     ++number;
     if (model.tokenizer().encode(line).ids.empty()) continue;
     const ReadText r = model.read(line, /*want_weights=*/true, number);
@@ -142,16 +145,16 @@ void view(Options o) {
   require(has_attention(model.config) || o.translate.search.want_tree, o.folder,
           ": a model without attention; there is nothing to show but the search (--tree)");
   o.translate.search.want_weights = !o.translate.search.want_tree;
-  if (is_language_model(model.config)) {
-    want(!o.translate.search.want_tree,
-         "--tree shows how a translation was found; this is a language model");
-    return view_language_model(o, LanguageModel(loaded));
-  }
+  want(!o.translate.search.want_tree || !is_language_model(model.config),
+       "--tree shows how a translation was found; this is a language model");
+  const std::vector<std::string> lines = read_text("-", o.bad.told());
+  o.bad.sum_up();
+  if (is_language_model(model.config)) return view_language_model(o, LanguageModel(loaded), lines);
   const Translator translator(loaded);
   AttentionPage page{.title = "Attention", .sentences = {}};
   bool first = true;
   int64_t number = 0;
-  for (const Translation& t : translator.translate(read_text("-"), o.translate)) {
+  for (const Translation& t : translator.translate(lines, o.translate)) {
     ++number;
     if (t.cut)
       std::fprintf(stderr, "heed: line %lld has more than %zu pieces; the rest was left out\n",
@@ -201,6 +204,7 @@ void add_view(CLI::App& app) {
   command->add_option("--png", o->png, "write the first sentence's picture");
   command->add_option("--width", o->width, "columns of the terminal; 0: as many as it takes")
       ->check(not_negative());
+  o->bad.add_flag(*command);
   add_machine_flags(*command, o->machine);
   command->callback([o] { view(*o); });
 }

@@ -46,6 +46,7 @@ printf 'A cat sat on a mat.\nHello world.\nIt was dear.\n' >"$work/worse"
 printf '0-0 1-1 2-2\n0-0\n' >"$work/links"
 printf '0-0 3-3 1p1\n0-0\n' >"$work/gold"
 printf 'caf\351\n' >"$work/latin1"
+printf 'café\n' >"$work/cafe"
 printf '0-0\n1-1 2:2\n' >"$work/badlinks"
 printf 'one\ntwo\n' >"$work/two"
 : >"$work/empty"
@@ -70,7 +71,14 @@ expect 1 "ref has 3 lines, $work/two has 2" score -r "$work/ref" "$work/two"
 expect 1 "empty is empty" score -r "$work/empty" "$work/hyp"
 expect 1 "/nosuch: cannot be read: No such file" score -r /nosuch "$work/hyp"
 expect 1 "is a directory" score -r "$work/ref" "$work"
-expect 1 "latin1: line 1: not UTF-8: byte 4 is 0xE9" score -r "$work/ref" "$work/latin1"
+# A line that is not UTF-8 is repaired, named and counted; it does not match.
+expect 0 "latin1: line 1: not UTF-8: byte 4 is 0xE9" score -r "$work/cafe" "$work/latin1"
+expect 0 "1 line was not UTF-8" score -r "$work/cafe" "$work/latin1"
+expect 1 "latin1: line 1: not UTF-8: byte 4 is 0xE9" score -r "$work/cafe" "$work/latin1" --strict
+expect 1 "latin1: line 1: not UTF-8: byte 4 is 0xE9" score -r "$work/latin1" "$work/cafe" --strict
+expect 1 "latin1: line 1: not UTF-8: byte 4 is 0xE9" score -m aer -r "$work/latin1" "$work/latin1"
+out=$("$heed" score -b -r "$work/cafe" "$work/latin1" 2>/dev/null)
+[ "$out" = 0.0 ] || { echo "heed score of a line that was repaired: $out"; failed=1; }
 expect 1 "cut.gz: cut short" score -r "$work/cut.gz" "$work/hyp"
 expect 1 "badlinks: line 2: alignment: token 2, '2:2'" score -m aer -r "$work/gold" "$work/badlinks"
 expect 2 "unknown metric 'blue'; did you mean 'bleu'" score -r "$work/ref" "$work/hyp" -m blue

@@ -289,6 +289,13 @@ expect 0 "" translate --model m --input repaired
 same got out "a line that was repaired"
 expect 0 "latin1: line 2: not UTF-8" translate --model m --input repaired --prefix latin1
 expect 1 "latin1: line 2: not UTF-8" translate --model m --input repaired --prefix latin1 --strict
+"$heed" view --model m --color never <latin1 >got 2>err || wrong "view of latin1: $(cat err)"
+grep -qF 'standard input: line 2: not UTF-8' err || wrong "view does not name a bad line: $(cat err)"
+grep -qF '1 line was not UTF-8' err || wrong "view does not count bad lines: $(cat err)"
+"$heed" view --model m --color never <repaired >out
+same got out "a view of a line that was repaired"
+"$heed" view --model m --strict <latin1 >out 2>err && wrong "view --strict: exit code 0"
+[ -s out ] && wrong "view --strict shows what it refuses: $(cat out)"
 # Corpora that nobody can mean.
 rubbish() { # exit code 1 and the words $1; told, and trained all the same, with --anyway
   words=$1
@@ -312,7 +319,7 @@ printf 'caf\351\nna\357ve\n' >all.latin1
 refuse 1 "all.latin1: line 1: not UTF-8: byte 4 is 0xE9" train --source all.latin1 --target all.latin1 --model y --tokens words
 iconv -f utf-8 -t utf-16 corpus/train.en >wide
 expect 1 "as with iconv -f utf-16 -t utf-8" train --source wide --target wide --model y --tokens words
-expect 1 "wide: line 1: not UTF-8: byte 1 is 0xFF; convert the file first, as with iconv -f utf-16 -t utf-8" score -r wide wide
+expect 0 "wide: line 1: not UTF-8: byte 1 is 0xFF; convert the file first, as with iconv -f utf-16 -t utf-8" score -r wide wide
 # What the vocabulary does not have is copied on request.
 expect 0 "" train $files --model few --tokens words --vocabulary 8 --steps 3 --size 8 --anyway
 "$heed" translate --model few --max-ratio 1 <text >got 2>err || wrong "translate: $(cat err)"
