@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <new>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -77,6 +79,54 @@ TEST(Parallel, TwoThreadsOfTheProgramMayUseItAtOnce) {
   std::thread other(work);
   work();
   other.join();
+}
+
+TEST(Parallel, WhatABodyThrowsReachesTheCaller) {
+  for (const int count : {1, 2, 4}) {
+    ThreadPool pool(count);
+    for (int time = 0; time < 200; ++time) {
+      EXPECT_THROW(pool.run(64, 1,
+                            [](int64_t begin, int64_t) {
+                              if (begin == 17) throw std::bad_alloc();
+                            }),
+                   std::bad_alloc);
+      std::atomic<int64_t> sum = 0;  // the pool goes on
+      pool.run(100, 7, [&](int64_t begin, int64_t end) {
+        for (int64_t j = begin; j < end; ++j) sum += j;
+      });
+      ASSERT_EQ(sum, 4950);
+    }
+  }
+}
+
+TEST(Parallel, OfSeveralBodiesThatThrowTheFirstChunkIsTold) {
+  for (const int count : {1, 2, 4}) {
+    ThreadPool pool(count);
+    for (int time = 0; time < 200; ++time) try {
+        pool.run(1000, 1, [](int64_t begin, int64_t) {
+          if (begin >= 5) fail("chunk ", begin);
+        });
+        FAIL() << "nothing was thrown";
+      } catch (const Error& error) {
+        ASSERT_STREQ(error.what(), "chunk 5");
+      }
+  }
+}
+
+TEST(Parallel, ABodyThatThrowsIsOverBeforeTheCallerGoesOn) {
+  ThreadPool pool(4);
+  for (int time = 0; time < 50; ++time) {
+    std::atomic<int> inside = 0;
+    EXPECT_THROW(pool.run(64, 1,
+                          [&](int64_t begin, int64_t) {
+                            ++inside;
+                            std::this_thread::sleep_for(std::chrono::microseconds(begin * 20));
+                            --inside;
+                            if (begin % 3 == 1) fail("chunk ", begin);
+                          }),
+                 Error);
+    ASSERT_EQ(inside, 0);
+  }
 }
 
 TEST(Parallel, RefusesANumberOfThreadsThatMakesNoSense) {

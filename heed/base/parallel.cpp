@@ -3,14 +3,20 @@
 // succeeds only while that very job is open; the job stays open until every taken chunk is done. So
 // a worker that wakes late finds nothing to take and harms nothing, and the caller never waits for
 // a worker that has not begun.
+//
+// A body that throws takes the chunks that nobody has begun off the ticket. They are handed out in
+// order, so those before it are all begun: the first that throws is the same on any number of
+// threads.
 #include "heed/base/parallel.h"
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "heed/base/check.h"
@@ -125,6 +131,7 @@ struct ThreadPool::Inside {
     n_ = n;
     grain_ = grain;
     body_ = &body;
+    error_ = nullptr;
     done_.store(0, std::memory_order_relaxed);
     chunks_ = static_cast<uint32_t>(chunks);
     ++job_;
@@ -137,6 +144,7 @@ struct ThreadPool::Inside {
     if (!look_for([&] { return done_.load(std::memory_order_acquire) == chunks_; }))
       for (uint32_t seen; (seen = done_.load(std::memory_order_acquire)) != chunks_;)
         done_.wait(seen);
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
   // Where the system starts no more threads (ulimit -u), those that there are do the work.
@@ -167,11 +175,25 @@ struct ThreadPool::Inside {
     while (static_cast<uint32_t>(ticket) != 0) {
       if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel)) continue;
       const uint32_t total = chunks_;
-      const int64_t begin = (total - static_cast<uint32_t>(ticket)) * grain_;
-      (*body_)(begin, std::min(n_, begin + grain_));
-      if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == total) done_.notify_one();
+      const uint32_t chunk = total - static_cast<uint32_t>(ticket);
+      const int64_t begin = chunk * grain_;
+      uint32_t over = 1;  // chunks that nobody will work at any more
+      try {
+        (*body_)(begin, std::min(n_, begin + grain_));
+      } catch (...) {
+        over += give_up(chunk, std::current_exception());
+      }
+      if (done_.fetch_add(over, std::memory_order_acq_rel) + over == total) done_.notify_one();
       ticket = ticket_.load(std::memory_order_acquire);
     }
+  }
+
+  // What `chunk` threw is told if none before it did. How many chunks nobody has begun; they are
+  // taken.
+  uint32_t give_up(uint32_t chunk, std::exception_ptr thrown) {
+    const std::lock_guard lock(failing_);
+    if (!error_ || chunk < failed_) error_ = std::move(thrown), failed_ = chunk;
+    return static_cast<uint32_t>(ticket_.fetch_and(~uint64_t{UINT32_MAX}));
   }
 
   ThreadPool& pool_;
@@ -186,6 +208,9 @@ struct ThreadPool::Inside {
   int64_t n_ = 0, grain_ = 1;
   const FunctionRef<void(int64_t, int64_t)>* body_ = nullptr;
   uint32_t chunks_ = 0, job_ = 0;
+  std::mutex failing_;        // guards the next two while chunks are under way
+  std::exception_ptr error_;  // what is thrown when the job is over
+  uint32_t failed_ = 0;       // the chunk that threw it
   alignas(64) std::atomic<uint64_t> ticket_ = 0;
   alignas(64) std::atomic<uint32_t> done_ = 0;
 };

@@ -104,7 +104,8 @@ void set_threads(int count);
 
 // Calls body(begin, end) for every chunk of [0, n), on several threads of the pool in use, and
 // returns when all are done. Inside a body, or while another thread is in parallel_for of the same
-// pool, it runs on the calling thread alone. The body must not throw.
+// pool, it runs on the calling thread alone. What a body throws, the caller gets: the exception of
+// the first chunk that threw, when no chunk is under way any more; those after it may not be done.
 void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
 // How many chunks parallel_for makes: the size of a buffer with one partial result for each.

@@ -1,7 +1,6 @@
 #include "heed/data/corpus.h"
 
 #include <algorithm>
-#include <exception>
 #include <filesystem>
 #include <limits>
 #include <numeric>
@@ -390,20 +389,14 @@ std::shared_ptr<const CorpusWindow> Corpus::drawn(const CorpusWindow& plain, int
 void Corpus::encode(Block& block, Threads threads) const {
   const auto size = static_cast<int64_t>(block.texts.size());
   block.pairs.resize(block.texts.size());
-  std::vector<std::exception_ptr> errors(block.texts.size());
   const auto encode_some = [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
-        block.pairs[i] = heed::encode(block.texts[i], tokenizers_, options_);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+      block.pairs[i] = heed::encode(block.texts[i], tokenizers_, options_);
   };
   if (threads == Threads::all)
     parallel_for(size, kGrain, encode_some);
   else
     encode_some(0, size);
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
 }
 
 CleaningReport Corpus::look(int64_t most) const {

@@ -1,7 +1,6 @@
 #include "heed/data/text_corpus.h"
 
 #include <algorithm>
-#include <exception>
 #include <filesystem>
 #include <sstream>
 
@@ -106,13 +105,9 @@ std::shared_ptr<const TextCorpus::Encoded> TextCorpus::encode(int64_t n, Threads
       block.push_back(std::move(*line));
     }
     std::vector<std::vector<Id>> ids(block.size());
-    std::vector<std::exception_ptr> errors(block.size());
     const auto encode_some = [&](int64_t begin, int64_t end) {
-      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
-          if (!encoding_trouble(block[i])) ids[i] = tokenizer.encode(block[i]).ids;
-        } catch (...) {
-          errors[i] = std::current_exception();
-        }
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+        if (!encoding_trouble(block[i])) ids[i] = tokenizer.encode(block[i]).ids;
     };
     const auto size = static_cast<int64_t>(block.size());
     if (threads == Threads::all)
@@ -120,7 +115,6 @@ std::shared_ptr<const TextCorpus::Encoded> TextCorpus::encode(int64_t n, Threads
     else
       encode_some(0, size);
     for (size_t i = 0; i < block.size(); ++i) {
-      if (errors[i]) std::rethrow_exception(errors[i]);
       const bool bad = encoding_trouble(block[i]).has_value();
       found.not_utf8 += bad;
       if (bad) continue;
