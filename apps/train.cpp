@@ -73,12 +73,13 @@ ValidSet read_valid(const Options& o, Corpus& corpus) {
 }
 
 // Says what speaks against the corpora; throws Error if it is grave, unless it is wanted so.
-void tell_doubts(const Options& o, const Corpus& corpus, const Corpus* valid) {
-  std::vector<CorpusDoubt> all = doubts_of(corpus);
+void tell_doubts(const Options& o, const Corpus& corpus, const CleaningReport& found,
+                 const Corpus* valid) {
+  std::vector<CorpusDoubt> all = doubts_of(corpus, found);
   if (valid) {
     // The wrong way round, all its words are unknown: that is no doubt of its own.
     std::vector<CorpusDoubt> more = swapped_sides(corpus, *valid);
-    if (more.empty()) more = doubts_of(*valid);
+    if (more.empty()) more = doubts_of(*valid, valid->report());
     all.insert(all.end(), more.begin(), more.end());
   }
   const CorpusDoubt* grave = nullptr;
@@ -336,7 +337,8 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   if (training.hold_out > 0)
     cleaning.held_out = std::make_shared<HeldOut>(o.corpus, training.hold_out);
   auto corpus = std::make_shared<Corpus>(o.corpus, model.tokenizers, cleaning);
-  std::fprintf(stderr, "%s", corpus->report().text().c_str());
+  const CleaningReport found = corpus->look();
+  std::fprintf(stderr, "%s", found.text().c_str());
   std::optional<Corpus> valid_corpus;
   std::optional<ValidSet> valid;
   const bool own = !o.valid.source.empty();
@@ -346,10 +348,10 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     CorpusOptions plain = o.cleaning;
     if (!own) plain.held_out = cleaning.held_out, plain.part = CorpusOptions::Part::held_out;
     valid_corpus.emplace(files, model.tokenizers, plain);
-    std::fprintf(stderr, "%s", valid_corpus->report().text().c_str());
     valid = read_valid(o, *valid_corpus);
+    std::fprintf(stderr, "%s", valid_corpus->report().text().c_str());
   }
-  tell_doubts(o, *corpus, own ? &*valid_corpus : nullptr);
+  tell_doubts(o, *corpus, found, own ? &*valid_corpus : nullptr);
   std::fprintf(stderr, "%s with %s attention: %.1f million parameters; vocabularies of %d and %d\n",
                model.config.family.c_str(), model.config.score.c_str(),
                double(model.params.count()) / 1e6, model.tokenizers.source->size(),

@@ -48,6 +48,10 @@ Corpus corpus_of(const CorpusFiles& files, const std::string& kind = "words") {
   return Corpus(files, learn(files, {.kind = kind}));
 }
 
+std::vector<CorpusDoubt> doubts_of(const Corpus& corpus) {
+  return heed::doubts_of(corpus, corpus.look());
+}
+
 TEST(CorpusCheck, AGoodCorpusIsNotDoubted) {
   const Files files;
   const Text text = pairs(500, 1);
@@ -157,6 +161,8 @@ TEST(CorpusCheck, OfACorpusThatIsStreamedLinesHereAndThereAreLookedAt) {
   const CleaningReport some = streamed.look(60);
   EXPECT_EQ(some.read, 60);
   EXPECT_EQ(some[Flaw::empty].count, 30);
+  EXPECT_TRUE(has(some.text(), "600 pairs, streamed; of 60 pairs here and there 30 kept"))
+      << some.text();
   const auto found = doubts_of(streamed);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_TRUE(has(found[0].told, "50.0 % (300 of 600)")) << found[0].told;

@@ -100,6 +100,7 @@ TEST(TextCorpus, AStreamIsCutIntoRowsThatMakeItUp) {
     for (const int64_t window : {1000, 7}) {
       TextCorpus corpus({path}, letters({path}, true), {.context = 10, .window = window});
       EXPECT_EQ(corpus.windows(), window == 7 ? 8 : 1);
+      EXPECT_EQ(has(corpus.summary(), "50 lines, streamed\n"), window == 7) << corpus.summary();
       for (int64_t epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(joined(corpus, epoch), text);
       // Elsewhere in another epoch, and the same again if asked again.
       const auto first = [&](int64_t epoch) {

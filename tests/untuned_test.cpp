@@ -63,6 +63,18 @@ TEST(Untuned, OneVocabularyForLanguagesOfOneAlphabet) {
 
 // ---- held-out sentences
 
+// A word a line.
+struct WordPairs {
+  WordPairs(const Folder& folder, const std::string& source, const std::string& target)
+      : files{folder.put("s", source), folder.put("t", target)} {
+    const TokenizerOptions words{.kind = "words"};
+    tokenizers = {learn_tokenizer(texts(files, Side::source), words),
+                  learn_tokenizer(texts(files, Side::target), words)};
+  }
+  CorpusFiles files;
+  TokenizerPair tokenizers;
+};
+
 TEST(HeldOut, NeitherThemNorTheirCopiesAreTrainedOn) {
   const Folder folder;
   std::string source, target;
@@ -71,10 +83,7 @@ TEST(HeldOut, NeitherThemNorTheirCopiesAreTrainedOn) {
     source += "s" + std::to_string(i) + "\n";
     target += "t" + std::to_string(i == 7 ? 5 : i) + "\n";
   }
-  const CorpusFiles files{folder.put("s", source), folder.put("t", target)};
-  const TokenizerOptions words{.kind = "words"};
-  const TokenizerPair tokenizers{learn_tokenizer(texts(files, Side::source), words),
-                                 learn_tokenizer(texts(files, Side::target), words)};
+  const auto [files, tokenizers] = WordPairs(folder, source, target);
   CorpusOptions o;
   o.held_out = std::make_shared<HeldOut>(files, 10);
   Corpus training(files, tokenizers, o);
@@ -94,13 +103,67 @@ TEST(HeldOut, NeitherThemNorTheirCopiesAreTrainedOn) {
   EXPECT_EQ(hold_out_of(1'000'000), 1000);
 }
 
+TEST(HeldOut, OfACorpusThatIsStreamedNeither) {
+  const Folder folder;
+  constexpr int64_t kLines = 1000;
+  const auto word = [](int64_t i) { return std::to_string(i % 389); };  // each comes several times
+  std::string source, target;
+  for (int64_t i = 1; i <= kLines; ++i)
+    source += "s" + word(i) + "\n", target += "t" + word(i) + "\n";
+  const auto [files, tokenizers] = WordPairs(folder, source, target);
+  for (const int64_t each : {2, 3, 40}) {
+    CorpusOptions o{.window = 64};
+    o.held_out = std::make_shared<HeldOut>(files, each);
+    const auto training = std::make_shared<Corpus>(files, tokenizers, o);
+    o.part = CorpusOptions::Part::held_out;
+    Corpus held(files, tokenizers, o);
+    std::set<std::string> validated;
+    for (const Batch& batch : batches_once(held, {}))
+      for (const int64_t line : batch.lines) {
+        EXPECT_TRUE(o.held_out->chosen(line)) << line;
+        validated.insert(word(line));
+      }
+    int64_t chosen = 0;
+    for (int64_t i = 1; i <= kLines; ++i) chosen += o.held_out->chosen(i);
+    EXPECT_EQ(held.report().pairs, chosen);
+    EXPECT_EQ(held.report().read, chosen);
+    EXPECT_EQ(held.report().kept, chosen);
+    Batches batches(training, {.tokens = 300}, {});
+    if (each == 2) {  // of every word there is one
+      EXPECT_TRUE(has(message([&] { batches.next(); }), "nothing is left to learn from"));
+      continue;
+    }
+    for (Batch batch = batches.next(); batch.position.epoch < 2; batch = batches.next())
+      for (const int64_t line : batch.lines)
+        ASSERT_FALSE(validated.contains(word(line))) << "line " << line << " of " << each;
+    // What is looked at before it is read has as many of them as the whole.
+    const double share = double(training->report()[Flaw::held_out].count) / kLines;
+    for (const int64_t most : {kLines, kLines / each, kLines / (2 * each)}) {
+      const CleaningReport some = training->look(most);
+      EXPECT_NEAR(double(some[Flaw::held_out].count) / double(some.read), share, 0.25)
+          << "one of " << each << ", " << some.text();
+      EXPECT_GT(some.kept, 0) << some.text();
+    }
+    const CleaningReport some = held.look(10);
+    EXPECT_GE(some.read, 10);
+    EXPECT_LE(some.read, 20);
+    EXPECT_EQ(some.kept, some.read);
+    EXPECT_EQ(some[Flaw::held_out].count, 0);
+  }
+}
+
 // ---- the plan
+
+TrainConfig by_minutes(double minutes, int64_t warmup) {
+  TrainConfig config;
+  config.minutes = minutes, config.schedule = "cosine", config.warmup = warmup;
+  config.batch_tokens = 64;
+  return config;
+}
 
 TEST(Plan, MinutesCountEverythingAndTheRateEndsAtZero) {
   const Folder folder;
-  TrainConfig config;
-  config.minutes = 0.05, config.schedule = "cosine", config.warmup = 1'000'000;  // 3 seconds
-  config.batch_tokens = 64;
+  const TrainConfig config = by_minutes(0.05, 1'000'000);  // 3 seconds
   const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.path());
   std::vector<Progress> lines;
   int validations = 0;
@@ -131,8 +194,7 @@ TEST(Plan, MinutesCountEverythingAndTheRateEndsAtZero) {
 
 TEST(Plan, IsKeptForWhatIsResumed) {
   const Folder folder;
-  TrainConfig config;
-  config.minutes = 0.05, config.schedule = "cosine", config.warmup = 20, config.batch_tokens = 64;
+  const TrainConfig config = by_minutes(0.05, 20);
   const auto corpus = toy_corpus(folder);
   const ToyRun first = begin(corpus, toy_rnn(), config, folder.path());
   double rate = 0;
@@ -155,9 +217,7 @@ TEST(Plan, IsKeptForWhatIsResumed) {
 // What came before the first update may have taken most of the time: the rate still warms up.
 TEST(Plan, TheWarmUpIsNotCutOffByWhatCameBefore) {
   const Folder folder;
-  TrainConfig config;
-  config.minutes = 0.05, config.schedule = "cosine", config.warmup = 1'000'000;
-  config.batch_tokens = 64;
+  const TrainConfig config = by_minutes(0.05, 1'000'000);
   const ToyRun run = begin(toy_corpus(folder), toy_rnn(), config, folder.path());
   Trainer::Hooks hooks;
   hooks.spent = 2;  // of 3 seconds
@@ -173,8 +233,7 @@ TEST(Plan, TheWarmUpIsNotCutOffByWhatCameBefore) {
 
 TEST(Plan, OtherMinutesAreAnotherPlan) {
   const Folder folder;
-  TrainConfig config;
-  config.minutes = 0.02, config.schedule = "cosine", config.warmup = 20, config.batch_tokens = 64;
+  TrainConfig config = by_minutes(0.02, 20);
   const auto corpus = toy_corpus(folder);
   Trainer::Hooks hooks;
   hooks.validate = [] { return Validation{.loss = 1, .bleu = {}}; };

@@ -151,8 +151,10 @@ std::string CleaningReport::text() const {
     }
     return {};
   };
-  std::string text =
-      name + ": " + several(read, "pair", "pairs") + " read, " + grouped(kept) + " kept\n";
+  std::string text = name + ": ";
+  if (read < pairs) text += several(pairs, "pair", "pairs") + ", streamed; of ";
+  text += several(read, "pair", "pairs") + (read < pairs ? " here and there " : " read, ") +
+          grouped(kept) + " kept\n";
   for (size_t i = 0; i < kFlaws; ++i) {
     const Finding& finding = findings[i];
     if (finding.count == 0) continue;
@@ -261,7 +263,7 @@ struct Corpus::Block {
 
 Corpus::Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions options)
     : files_(std::move(files)), tokenizers_(std::move(tokenizers)), options_(options) {
-  report_.name = name_of(files_);
+  report_.name = name_of(files_) + (is_held_out() ? ", held out" : "");
   report_.limits = options_;
   require(options_.max_length > 0 && options_.max_ratio >= 1 && options_.window > 0, report_.name,
           ": max_length (", options_.max_length, ") and window (", options_.window,
@@ -284,11 +286,20 @@ Corpus::Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions option
             source, ", the target's ", target, "; take two of one kind, or no sampling");
   }
   compare_lengths();
+  report_.pairs = lines_;
+  if (is_held_out()) {
+    const HeldOut& held_out = *options_.held_out;
+    report_.pairs = (lines_ - held_out.first() + held_out.each()) / held_out.each();
+  }
   starts_.push_back(PairReader(files_).position());
   if (windows() > 1) return;
   only_ = read_window(0, Threads::all, false);
   if (only_->size() == 0)
     fail("nothing is left to learn from:\n", report_.text(), first_bad_line(files_).value_or(""));
+}
+
+bool Corpus::is_held_out() const {
+  return options_.held_out && options_.part == CorpusOptions::Part::held_out;
 }
 
 void Corpus::compare_lengths() {
@@ -402,12 +413,17 @@ void Corpus::encode(Block& block, Threads threads) const {
 CleaningReport Corpus::look(int64_t most) const {
   if (only_) return report();
   CleaningReport found;
-  found.name = report_.name, found.limits = options_;
-  const int64_t every = std::max<int64_t>(1, lines_ / most);
+  found.name = report_.name, found.limits = options_, found.pairs = report_.pairs;
+  int64_t line = 1, every = std::max<int64_t>(1, report_.pairs / most);
+  if (is_held_out())
+    line = options_.held_out->first(), every *= options_.held_out->each();
+  else if (options_.held_out)  // as many of those as there are, neither all nor none
+    while (std::gcd(every, options_.held_out->each()) > 1) ++every;
   PairReader reader(files_);
-  for (int64_t line = 0; line < lines_;) {
+  reader.skip(static_cast<uint64_t>(line - 1));
+  while (line <= lines_) {
     Block block;
-    for (; line < lines_ && static_cast<int64_t>(block.texts.size()) < kBlock; line += every) {
+    for (; line <= lines_ && static_cast<int64_t>(block.texts.size()) < kBlock; line += every) {
       if (auto pair = reader.next()) block.texts.push_back(std::move(*pair));
       reader.skip(static_cast<uint64_t>(every - 1));
     }
@@ -433,9 +449,7 @@ std::shared_ptr<const CorpusWindow> Corpus::read_window(int64_t n, Threads threa
       auto pair = reader.next();
       if (!pair) fail(name_of(files_), ": has become shorter while it was being read");
       --left;
-      if (options_.held_out && options_.part == CorpusOptions::Part::held_out &&
-          !options_.held_out->chosen(pair->line))
-        continue;
+      if (is_held_out() && !options_.held_out->chosen(pair->line)) continue;
       block.texts.push_back(std::move(*pair));
     }
     encode(block, threads);

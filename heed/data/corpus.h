@@ -71,7 +71,8 @@ class HeldOut {
   // Reads the files through once. Throws Error if `each` is less than 2.
   HeldOut(const CorpusFiles& files, int64_t each);
 
-  bool chosen(int64_t line) const { return line % each_ == each_ / 2; }  // from 1
+  bool chosen(int64_t line) const { return line % each_ == first(); }  // from 1
+  int64_t first() const { return each_ / 2; }                          // that is chosen
   bool leaks(const TextPair& pair) const;  // chosen, or the same on one side as one that is
   int64_t each() const { return each_; }
 
@@ -118,6 +119,7 @@ struct CleaningReport {
 
   std::string name;  // of the corpus
   CorpusOptions limits;
+  int64_t pairs = 0;           // of the corpus; more than were read: only those are told of
   int64_t read = 0, kept = 0;  // pairs
   std::array<Finding, kFlaws> findings;
 
@@ -210,7 +212,7 @@ class Corpus final : public Examples {
   CleaningReport report() const;
   // What cleaning finds: in all of it or, of a corpus that is streamed, in up to `most` lines here
   // and there, which are read now.
-  CleaningReport look(int64_t most) const;
+  CleaningReport look(int64_t most = 100'000) const;
   std::string summary() const override { return report().text(); }
   std::string identity() const override;
 
@@ -224,6 +226,7 @@ class Corpus final : public Examples {
   enum class Threads { one, all };
   struct Block;
   void compare_lengths();
+  bool is_held_out() const;
   void encode(Block& block, Threads threads) const;
   std::shared_ptr<const CorpusWindow> read_window(int64_t n, Threads threads,
                                                   const std::atomic<bool>& stop);

@@ -11,7 +11,6 @@
 namespace heed {
 namespace {
 
-constexpr int64_t kLooked = 100'000;  // lines of a corpus that is streamed
 constexpr double kDropped = 0.01, kIdentical = 0.01, kUnknown = 0.02, kGrave = 0.1;
 
 double share_of(int64_t some, int64_t all) { return all > 0 ? double(some) / double(all) : 0; }
@@ -71,8 +70,7 @@ Sides sides_of(const Corpus& corpus) {
 
 }  // namespace
 
-std::vector<CorpusDoubt> doubts_of(const Corpus& corpus) {
-  const CleaningReport r = corpus.look(kLooked);
+std::vector<CorpusDoubt> doubts_of(const Corpus& corpus, const CleaningReport& r) {
   std::vector<CorpusDoubt> doubts;
   const auto doubt = [&](double share, double told_from, const std::string& told) {
     if (share > told_from) doubts.push_back({r.name + ": " + told, share > kGrave});

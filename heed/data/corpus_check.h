@@ -17,8 +17,8 @@ struct CorpusDoubt {
   bool grave = false;  // of so much of the corpus that nobody can mean it
 };
 
-// Of one corpus. Of one that is streamed, lines here and there are read.
-std::vector<CorpusDoubt> doubts_of(const Corpus& corpus);
+// Of one corpus, by what was found in it (Corpus::look).
+std::vector<CorpusDoubt> doubts_of(const Corpus& corpus, const CleaningReport& found);
 
 // Whether the sides of `other` have changed places: its source is written like the target of
 // `corpus`, and its target like the source.

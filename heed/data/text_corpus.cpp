@@ -188,8 +188,10 @@ std::string TextCorpus::summary() const {
     const std::lock_guard lock(reporting_);
     f = found_;
   }
-  std::string out = part_.path + ": " + grouped(f.lines) + " lines, " + grouped(f.pieces) +
-                    (options_.lines ? " pieces\n" : " pieces in a stream\n");
+  std::string out = part_.path + ": " + grouped(lines_) + " lines";
+  if (f.lines == 0) return out + ", streamed\n";
+  if (f.lines < lines_) out += ", streamed; of the first " + grouped(f.lines);
+  out += ", " + grouped(f.pieces) + (options_.lines ? " pieces\n" : " pieces in a stream\n");
   const auto tell = [&](int64_t count, const std::string& what) {
     if (count > 0) out += "  " + grouped(count) + (count == 1 ? " line " : " lines ") + what + "\n";
   };
