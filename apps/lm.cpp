@@ -164,10 +164,12 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
   const auto corpus = std::make_shared<TextCorpus>(parts.train, model.tokenizers.target, text);
   std::fprintf(stderr, "%s", corpus->summary().c_str());
   std::vector<Batch> valid;
+  std::string valid_set;
   if (parts.valid) {
     TextCorpus held_out(*parts.valid, model.tokenizers.target, text);
-    std::fprintf(stderr, "%s", held_out.summary().c_str());
     valid = batches_once(held_out, {.tokens = std::max<int64_t>(2048, text.context + 1)});
+    std::fprintf(stderr, "%s", held_out.summary().c_str());
+    valid_set = held_out.identity();
   }
   std::fprintf(stderr,
                "%s language model with %s attention: %.1f million parameters; vocabulary of %d\n",
@@ -185,6 +187,7 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
   run_training(trainer, {.folder = o.folder,
                          .log = log,
                          .validate = look,
+                         .validation_set = valid_set,
                          .begun = begun,
                          .validation_cost = tokens,
                          .since = began});

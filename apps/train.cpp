@@ -365,12 +365,14 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   const auto begun = [&] {
     if (o.resume) keep_training(o.folder, training);
   };
-  run_training(trainer, {.folder = o.folder,
-                         .log = log,
-                         .validate = look,
-                         .begun = begun,
-                         .validation_cost = valid ? cost_of(*valid) : 0,
-                         .since = began});
+  run_training(trainer,
+               {.folder = o.folder,
+                .log = log,
+                .validate = look,
+                .validation_set = valid ? valid_corpus->identity() + ", " + o.tokenize : "",
+                .begun = begun,
+                .validation_cost = valid ? cost_of(*valid) : 0,
+                .since = began});
 }
 
 }  // namespace

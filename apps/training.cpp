@@ -295,6 +295,12 @@ void run_training(Trainer& trainer, const TrainingRun& run) {
   Trainer::Hooks hooks;
   hooks.stop = stop_on_signal();
   hooks.begun = run.begun;
+  hooks.validation_set = run.validation_set;
+  hooks.best_begins_anew = [] {
+    std::fprintf(stderr,
+                 "validation is of other sentences than before, or by another measure: what was "
+                 "best by that counts no more\n");
+  };
   hooks.validation_cost = run.validation_cost;
   hooks.spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - run.since).count();
   hooks.log = [&](const Progress& p) {

@@ -24,7 +24,8 @@ void print_tables(ModelKind kind);
 // Where nothing says when a run ends, it ends by itself.
 void end_by_itself(TrainConfig& training, bool validates);
 // The groups of flags, for --help.
-inline constexpr const char* kModelGroup = "Model (what is not given is the preset's, or chosen: see --list)";
+inline constexpr const char* kModelGroup =
+    "Model (what is not given is the preset's, or chosen: see --list)";
 inline constexpr const char* kTrainingGroup =
     "Training (defaults are those of a preset that is named; without --steps, --epochs, --minutes "
     "and --patience: until 5 validations bring nothing better, or for 20 epochs)";
@@ -94,6 +95,7 @@ struct TrainingRun {
   std::string folder;
   TrainingLog& log;
   std::function<Validation()> validate = {};  // may be empty
+  std::string validation_set = {};            // what it looks at, as Trainer::Hooks has it
   std::function<void()> begun = {};           // called where nothing speaks against the run
   double validation_cost = 0;                 // as Trainer::Hooks has it
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();  // of the command

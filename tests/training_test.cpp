@@ -366,6 +366,39 @@ TEST(Trainer, OfEqualBleuTheLowerLossIsBetter) {
   EXPECT_EQ(best, (std::vector<bool>{true, true, false, true, true, false}));
 }
 
+TEST(Trainer, TheBestOfOtherSentencesOrByAnotherMeasureBeginsAnew) {
+  const Folder folder;
+  TrainConfig config;
+  config.batch_tokens = 64, config.validate_every = 1, config.patience = 2;
+  const auto corpus = toy_corpus(folder);
+  int anew = 0;
+  std::vector<bool> best;
+  const auto go_on = [&](int64_t until, const std::string& set, double bleu) {
+    config.steps = until;
+    const ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
+    run.trainer->resume();
+    Trainer::Hooks hooks;
+    hooks.validate = [&] { return Validation{.loss = 2, .bleu = bleu}; };
+    hooks.validation_set = set;
+    hooks.best_begins_anew = [&] { ++anew; };
+    hooks.log = [&](const Progress& p) { best.push_back(p.best); };
+    return run.trainer->run(hooks);
+  };
+  go_on(2, "easy", 90);
+  EXPECT_EQ(anew, 0);
+  EXPECT_EQ(best, (std::vector<bool>{true, false}));
+  EXPECT_EQ(go_on(3, "hard", 30), Trainer::End::limit);  // nor does patience go on
+  EXPECT_EQ(anew, 1);
+  EXPECT_TRUE(best.back());
+  EXPECT_EQ(go_on(4, "hard", 20), Trainer::End::limit);
+  EXPECT_EQ(anew, 1);
+  EXPECT_FALSE(best.back());
+  config.stop_on = "loss";  // which is -2, less than any BLEU
+  go_on(5, "hard", 20);
+  EXPECT_EQ(anew, 2);
+  EXPECT_TRUE(best.back());
+}
+
 TEST(Trainer, KeepsTheMovingAverage) {
   const Folder folder;
   const auto corpus = toy_corpus(folder);

@@ -463,6 +463,13 @@ expect 1 "give the corpus of before" train --source v.en --target v.fr --model p
 expect 1 "give the corpus of before" train $files --model part --resume --steps 20 --max-length 5
 expect 0 "done after 14 steps" train $files --model part --resume --steps 14 --max-length 100 \
   --valid-source v.en --valid-target v.fr
+# The best of one validation set is not compared with that of another.
+grep -q "validation is of other sentences" err && wrong "the same sentences are others: $(cat err)"
+expect 0 "validation is of other sentences" train $files --model part --resume --steps 15 --valid-source v.fr \
+  --valid-target v.fr --anyway
+grep -q "best so far" err || wrong "the first of other sentences is not the best of them: $(cat err)"
+expect 0 "by another measure" train $files --model part --resume --steps 16 --valid-source v.fr \
+  --valid-target v.fr --anyway --stop-on loss
 refuse 1 "nosuch: cannot be read" train --source nosuch --target v.fr --model unmade
 [ -e unmade ] && wrong "a run that failed at once left a folder"
 # Validation files of different lengths.

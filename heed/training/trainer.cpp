@@ -441,6 +441,7 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   std::filesystem::create_directories(folder_ / kCheckpoint, error);
   require(!error, (folder_ / kCheckpoint).string(), ": cannot be made: ", error.message());
   if (hooks.begun) hooks.begun();
+  compare_sets(hooks);
   Batches batches(examples_, {.tokens = config_.batch_tokens, .seed = config_.seed},
                   state_.position);
   Window window{.since = Clock::now()};
@@ -522,6 +523,17 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   return out_of_patience() ? End::patience : End::limit;
 }
 
+// The best of one set says nothing of another, nor BLEU of a loss.
+void Trainer::compare_sets(const Hooks& hooks) {
+  const std::string now = config_.stop_on + " of " + hooks.validation_set;
+  const bool same = state_.best_of.value_or(now) == now;
+  state_.best_of = now;
+  if (same || !std::isfinite(state_.best)) return;
+  const RunState none;
+  state_.best = none.best, state_.best_loss = none.best_loss, state_.since_best = 0;
+  if (hooks.best_begins_anew) hooks.best_begins_anew();
+}
+
 void Trainer::validate(const Hooks& hooks, Progress& p) {
   state_.validated = state_.step;
   take_recent_mean();
@@ -572,6 +584,7 @@ void Trainer::save() const {
                              {"batch", state_.position.batch},
                              {"best", finite_or_null(state_.best)},
                              {"best_loss", finite_or_null(state_.best_loss)},
+                             {"best_of", *state_.best_of},
                              {"since_best", state_.since_best},
                              {"validated", state_.validated},
                              {"recent", state_.recent},
@@ -630,6 +643,7 @@ bool Trainer::resume() {
     if (!state.at("best").is_null()) state_.best = state.at("best");
     if (state.contains("best_loss") && !state.at("best_loss").is_null())
       state_.best_loss = state.at("best_loss");
+    if (state.contains("best_of")) state_.best_of = state.at("best_of").get<std::string>();
     state_.since_best = whole(state.at("since_best"));
     state_.validated = whole(state.at("validated"));
     state_.recent.clear();

@@ -127,6 +127,10 @@ class Trainer {
   // What the loop asks for and tells; all may be empty.
   struct Hooks {
     std::function<Validation()> validate;
+    // What `validate` looks at, told apart by these words. Where the best of a checkpoint is of
+    // other sentences, or by another measure, it is told and begins anew.
+    std::string validation_set = {};
+    std::function<void()> best_begins_anew = {};
     std::function<void(const Progress&)> log;
     std::function<bool()> stop;        // a signal came: save and leave
     std::function<void()> begun = {};  // nothing speaks against the run
@@ -164,6 +168,7 @@ class Trainer {
     DataPosition position;
     double best = -std::numeric_limits<double>::infinity();      // larger is better
     double best_loss = std::numeric_limits<double>::infinity();  // of that validation
+    std::optional<std::string> best_of = {};  // by what, on what; none: nobody wrote it down
     int64_t since_best = 0;
     int64_t validated = 0;             // the step that was last looked at
     std::vector<int64_t> recent = {};  // steps whose parameters are kept for the plain mean
@@ -194,6 +199,7 @@ class Trainer {
   void flush_report(Window& window);
   void take_recent_mean();
   void forget_old() const;
+  void compare_sets(const Hooks& hooks);
   void validate(const Hooks& hooks, Progress& progress);
   TensorsByName checkpoint_tensors() const;
   void save() const;
