@@ -61,11 +61,17 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error,
   const CLI::App* command = &app;  // the innermost that was recognized
   std::string called = "heed";
   size_t depth = 0;
-  for (auto inner = app.get_subcommands(); !inner.empty(); inner = command->get_subcommands()) {
-    command = inner.front();
+  const auto go_into = [&](const CLI::App* inner) {
+    command = inner;
     called += " " + command->get_name();
     ++depth;
-  }
+  };
+  for (auto inner = app.get_subcommands(); !inner.empty(); inner = command->get_subcommands())
+    go_into(inner.front());
+  // What is wrong with a --config file is found before any command is.
+  if (depth == 0 && !arguments.empty())
+    for (const CLI::App* inner : app.get_subcommands({}))
+      if (inner->get_name() == arguments[0]) go_into(inner);
   std::vector<std::string> known;
   for (const CLI::App* inner : command->get_subcommands({})) known.push_back(inner->get_name());
   std::string trouble = misspelt(*command).value_or(error.what());

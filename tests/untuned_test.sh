@@ -65,6 +65,7 @@ echo '{"steps": [1]}' >bad.json
 refuse 2 "'steps' cannot be [1]" train $files --config bad.json --model e
 echo 'steps' >bad.json
 refuse 2 "not a JSON object" train $files --config bad.json --model e
+grep -qF "Run 'heed train --help'" err || wrong "a mistake in --config names other help: $(cat err)"
 refuse 2 "nosuch.json" train $files --config nosuch.json --model e
 refuse 2 "hold_out wants 0 or a number of at least 2" train $files --model e --hold-out 1
 [ -e e ] && wrong "a mistake left a folder"
