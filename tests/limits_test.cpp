@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
 
 #include "heed/base/parallel.h"
 #include "heed/data/batch.h"
@@ -15,46 +16,49 @@
 namespace heed {
 namespace {
 
-// A system's files, as the kernel shows them.
-void put(const Folder& root, const std::string& file, const std::string& text) {
-  std::filesystem::create_directories((root.path() / file).parent_path());
-  root.put(file, text);
+// Of a system whose files are these, as the kernel shows them.
+CgroupLimits limits_of(const std::map<std::string, std::string>& files) {
+  const Folder root;
+  for (const auto& [file, text] : files) {
+    std::filesystem::create_directories((root.path() / file).parent_path());
+    root.put(file, text);
+  }
+  return cgroup_limits(root.path());
 }
 
 TEST(Limits, OfVersion2AreTheTightestOfAllGroupsAround) {
-  const Folder root;
-  put(root, "proc/self/cgroup", "0::/jobs/mine\n");
-  put(root, "sys/fs/cgroup/jobs/mine/memory.max", "max\n");
-  put(root, "sys/fs/cgroup/jobs/mine/cpu.max", "400000 100000\n");
-  put(root, "sys/fs/cgroup/jobs/memory.max", "1073741824\n");
-  put(root, "sys/fs/cgroup/jobs/cpu.max", "150000 100000\n");
-  EXPECT_EQ(cgroup_limits(root.path()).memory, 1 << 30);
-  EXPECT_EQ(cgroup_limits(root.path()).cores, 1.5);
+  const CgroupLimits found = limits_of({{"proc/self/cgroup", "0::/jobs/mine\n"},
+                                        {"sys/fs/cgroup/jobs/mine/memory.max", "max\n"},
+                                        {"sys/fs/cgroup/jobs/mine/cpu.max", "400000 100000\n"},
+                                        {"sys/fs/cgroup/jobs/memory.max", "1073741824\n"},
+                                        {"sys/fs/cgroup/jobs/cpu.max", "150000 100000\n"}});
+  EXPECT_EQ(found.memory, 1 << 30);
+  EXPECT_EQ(found.cores, 1.5);
 }
 
 // In a container the path may be that of outside, and the mount the group itself.
 TEST(Limits, OfVersion1AreReadByController) {
-  const Folder root;
-  put(root, "proc/self/cgroup", "4:memory:/docker/abc\n2:cpu,cpuacct:/\n1:name=systemd:/\n0::/\n");
-  put(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n");
-  put(root, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000\n");
-  put(root, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
-  EXPECT_EQ(cgroup_limits(root.path()).memory, 1 << 28);
-  EXPECT_EQ(cgroup_limits(root.path()).cores, 2);
+  const CgroupLimits found = limits_of(
+      {{"proc/self/cgroup", "4:memory:/docker/abc\n2:cpu,cpuacct:/\n1:name=systemd:/\n0::/\n"},
+       {"sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n"},
+       {"sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000\n"},
+       {"sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}});
+  EXPECT_EQ(found.memory, 1 << 28);
+  EXPECT_EQ(found.cores, 2);
 }
 
 TEST(Limits, WhereNothingIsSetThereAreNone) {
-  const Folder root;
-  EXPECT_EQ(cgroup_limits(root.path()).memory, std::nullopt);
-  EXPECT_EQ(cgroup_limits(root.path()).cores, std::nullopt);
-  put(root, "proc/self/cgroup", "4:memory:/\n2:cpu:/\nnonsense\n0::/\n");
-  put(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-  put(root, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
-  put(root, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
-  put(root, "sys/fs/cgroup/memory.max", "max\n");
-  put(root, "sys/fs/cgroup/cpu.max", "max 100000\n");
-  EXPECT_EQ(cgroup_limits(root.path()).memory, std::nullopt);
-  EXPECT_EQ(cgroup_limits(root.path()).cores, std::nullopt);
+  for (const CgroupLimits& found :
+       {limits_of({}),
+        limits_of({{"proc/self/cgroup", "4:memory:/\n2:cpu:/\nnonsense\n0::/\n"},
+                   {"sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"},
+                   {"sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"},
+                   {"sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"},
+                   {"sys/fs/cgroup/memory.max", "max\n"},
+                   {"sys/fs/cgroup/cpu.max", "max 100000\n"}})}) {
+    EXPECT_EQ(found.memory, std::nullopt);
+    EXPECT_EQ(found.cores, std::nullopt);
+  }
 }
 
 TEST(Limits, ThisMachineHasSomethingToUse) {

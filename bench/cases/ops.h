@@ -1,7 +1,7 @@
 // One table of cases for every op. A case is used three ways: it must agree with plain loops, its
 // gradient must agree with finite differences, and the benchmark times it (with larger sizes).
 //
-// To add an op: one row in ops.cpp.
+// To add an op: one row in ops.cpp, where the table is.
 #pragma once
 
 #include <functional>
@@ -46,16 +46,31 @@ std::vector<Case> empty_recurrent_cases();  // and those of no sentences or no s
 // Numbers for a case's inputs: the same for the same seed, whatever the type.
 std::vector<Tensor> draw(const Case& c, Type type, uint64_t seed = 1);
 
-// Single cases with a size of one's choice, used by the table and the benchmark.
+// Single cases, used by the table and, those with a size of one's choice, by the benchmark: of
+// single elements (elementwise.cpp), of matrix products (products.cpp), of rows (rows.cpp).
+Case broadcast_case(const std::string& op, const Shape& a, const Shape& b);
+Case unary_case(const std::string& name, int64_t n);
+Case dropout_case(int64_t n);
+Case add_dropout_case(int64_t n);
+Case where_case();
 Case matmul_case(int64_t m, int64_t k, int64_t n, char form);  // 'n' a b, 't' a b^T, 'T' a^T b
+Case heads_case();
+Case linear_case(Activation f, const char* label, bool with_bias);
+Case linear_dropout_case(Activation f, const char* label);
+Case linear_each_case();
+Case linear_cross_entropy_case(bool tied);
+Case shared_input_case(int64_t rows, int64_t n);
+Case sum_case(const Shape& shape, int axis);
+Case max_case(const Shape& shape, int axis);
 Case softmax_case(int64_t rows, int64_t n, bool log);
 Case layer_norm_case(int64_t rows, int64_t n);
 Case rms_norm_case(int64_t rows, int64_t n);
-Case cross_entropy_case(int64_t rows, int64_t n, double smoothing);
-Case unary_case(const std::string& name, int64_t n);
-Case dropout_case(int64_t n);
 Case add_dropout_norm_case(int64_t rows, int64_t n);
+Case cross_entropy_case(int64_t rows, int64_t n, double smoothing);
 Case embedding_case(int64_t words, int64_t size, int64_t count);
+Case gather_case(int axis);
+Case rotary_case(int64_t T);
+Case decoder_steps_case();
 
 // A layer of cells of the inputs x, u, bias, h (and c) from `first` on.
 Recurrent recurrent_of(const std::vector<Tensor>& x, size_t first, Cell cell,
