@@ -395,5 +395,23 @@ std::string shape(std::initializer_list<int64_t> sizes) {
   return text + "]";
 }
 
+// A program's main: its arguments are [--time] [part of a name].
+int run_parts(int argc, char** argv, std::initializer_list<void (*)()> parts) {
+  for (int i = 1; i < argc; ++i)
+    if (std::string(argv[i]) == "--time")
+      timing = true;
+    else
+      wanted = argv[i];
+  try {
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "the GPU");
+  } catch (const std::exception& error) {
+    std::printf("%s\n", error.what());
+    return 1;
+  }
+  for (const auto part : parts) part();
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed > 0;
+}
+
 }  // namespace
 }  // namespace heed::kernels
