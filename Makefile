@@ -17,7 +17,7 @@ demo: all
 	@tools/demo
 
 # What CI runs: everything, as users get it and under the address and undefined sanitizers; what many
-# threads share also under the thread sanitizer.
+# threads share also under the thread sanitizer; what the shared libraries show.
 test: all
 	@cmake --build --preset release
 	@ctest --preset release
@@ -27,6 +27,9 @@ test: all
 	@cmake --preset thread >build/configure.log || (cat build/configure.log; false)
 	@cmake --build --preset thread
 	@ctest --preset thread
+	@cmake --preset shared >build/configure.log || (cat build/configure.log; false)
+	@cmake --build --preset shared
+	@ctest --preset shared
 	@$(MAKE) --no-print-directory cuda-if-possible
 
 bench: deps
