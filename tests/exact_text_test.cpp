@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
+#include "heed/base/random.h"
 #include "heed/base/unicode.h"
 #include "heed/data/corpus.h"
 #include "heed/data/text.h"
@@ -190,6 +192,31 @@ TEST(ExactText, RareCharactersAreBytesThatAreLearntFrom) {
   EXPECT_EQ(tokenizer->piece(tokenizer->encode("ȸ").ids.back()), "<0xB8>");
   const auto whole = learn_tokenizer(stream(lines), {.kind = "bpe", .size = 120, .coverage = 1});
   EXPECT_EQ(whole->piece(whole->encode("ȸ").ids.back()), "ȸ");
+}
+
+// As of Chinese: more characters than entries.
+TEST(ExactText, OfMoreCharactersThanEntriesTheFrequentOnesGetHalf) {
+  Strings lines;
+  Random random(1);
+  for (int i = 0; i < 2000; ++i) {
+    std::u32string line;
+    for (int k = 0; k < 12; ++k) {
+      const double u = double(random.uniform());
+      line += static_cast<char32_t>(0x4E00 + static_cast<int>(3000 * std::pow(u, 12)));
+    }
+    lines.push_back(encode_utf8(line));
+  }
+  for (const std::string& kind : kKinds) {
+    const auto t = learn_tokenizer(stream(lines), {.kind = kind, .size = 400});
+    EXPECT_LE(t->size(), 400 + kBytePieces);
+    EXPECT_GT(t->size(), 350 + kBytePieces);
+    for (const std::string& line : lines) {
+      const Sentence s = t->encode(line);
+      ASSERT_EQ(t->decode(s.ids).text, line);
+      ASSERT_EQ(std::ranges::count(s.ids, t->special().unknown), 0);
+    }
+    EXPECT_LE(t->encode("\u4E00\u4E01").ids.size(), 2u) << kind;  // the most frequent ones
+  }
 }
 
 TEST(ExactText, ASourceMayBeNormalizedAndItsFileSaysSo) {

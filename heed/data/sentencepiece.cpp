@@ -7,6 +7,7 @@
 #include <array>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <unordered_map>
 
 #include "heed/base/check.h"
@@ -38,10 +39,13 @@ std::string words_of(const spm::util::Status& status) {
 
 // The same of learning; of a size that is too small, in our words:
 // "Vocabulary size is smaller than required_chars. 20 vs 36. Increase vocab_size or ...".
+bool has_too_many_characters(const spm::util::Status& status) {
+  return !status.ok() && words_of(status).find("required_chars") != std::string::npos;
+}
 std::string why_not_learnt(const spm::util::Status& status) {
   const std::string words = words_of(status);
   const size_t vs = words.find(" vs ");
-  if (words.find("required_chars") == std::string::npos || vs == std::string::npos) return words;
+  if (!has_too_many_characters(status) || vs == std::string::npos) return words;
   const int64_t needed = std::strtoll(words.c_str() + vs + 4, nullptr, 10) - kBytePieces;
   return "its characters and special entries alone are " + std::to_string(needed) +
          "; want a larger vocabulary";
@@ -309,6 +313,40 @@ std::vector<std::string> parts_of(std::vector<std::string> lines) {
   return parts;
 }
 
+// The lines in parts without characters other than the `most` frequent ones; nothing if those are
+// less than three quarters of the text, of which little would be learnt then.
+std::optional<std::vector<std::string>> with_frequent_characters(
+    const std::vector<std::string>& lines, size_t most) {
+  std::unordered_map<char32_t, int64_t> counts;
+  int64_t all = 0, frequent = 0;
+  for (const std::string& line : lines)
+    for (const char32_t c : decode_utf8(line)) ++counts[c], ++all;
+  std::vector<std::pair<int64_t, char32_t>> sorted;
+  for (const auto& [c, count] : counts) sorted.emplace_back(-count, c);
+  std::ranges::sort(sorted);
+  for (size_t i = 0; i < sorted.size(); ++i)
+    if (i < most)
+      frequent -= sorted[i].first;
+    else
+      counts.erase(sorted[i].second);
+  if (double(frequent) < 0.75 * double(all)) return {};
+  std::vector<std::string> parts;
+  for (const std::string& line : lines) {
+    std::u32string part;
+    const auto add = [&] {
+      if (!part.empty()) parts.push_back(encode_utf8(part));
+      part.clear();
+    };
+    for (const char32_t c : decode_utf8(line))
+      if (counts.contains(c))
+        part += c;
+      else
+        add();
+    add();
+  }
+  return parts;
+}
+
 class Lines : public spm::SentenceIterator {
  public:
   explicit Lines(const std::vector<std::string>& lines) : lines_(lines) {}
@@ -335,7 +373,7 @@ std::shared_ptr<const Tokenizer> learn_sentencepiece(const TextStream& texts,
   require(options.normalization == "identity" || options.normalization == "nfkc",
           "tokenizer: a normalization of '", options.normalization,
           "' was given; there are identity and nfkc");
-  const std::vector<std::string> lines = parts_of(sample(texts, options.sentences, options.seed));
+  std::vector<std::string> lines = parts_of(sample(texts, options.sentences, options.seed));
   require(!lines.empty(), "tokenizer: there is no text to learn '", options.kind, "' from");
   const bool exact = options.normalization == "identity";
 
@@ -356,9 +394,21 @@ std::shared_ptr<const Tokenizer> learn_sentencepiece(const TextStream& texts,
       {"num_threads", "4"},
       {"minloglevel", kLogOnlyErrors}};
   if (options.newlines) arguments["user_defined_symbols"] = kNewline;
-  Lines iterator(lines);
   std::string model;
-  const spm::util::Status status = spm::SentencePieceTrainer::Train(arguments, &iterator, &model);
+  const auto learn = [&] {
+    Lines iterator(lines);
+    return spm::SentencePieceTrainer::Train(arguments, &iterator, &model);
+  };
+  spm::util::Status status = learn();
+  if (has_too_many_characters(status)) {
+    // Of Chinese, say: the frequent ones get half of the entries, others are spelled in bytes.
+    const auto half = static_cast<size_t>(options.size - SpecialIds::kCount) / 2;
+    if (std::optional<std::vector<std::string>> frequent = with_frequent_characters(lines, half)) {
+      lines = std::move(*frequent);
+      arguments["character_coverage"] = "1";
+      status = learn();
+    }
+  }
   if (!status.ok())
     fail("tokenizer: cannot learn '", options.kind, "' of size ", options.size, " from ",
          grouped(static_cast<int64_t>(lines.size())), " lines: ", why_not_learnt(status));
