@@ -6,12 +6,11 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
+#include "heed/files/atomic_file.h"
 #include "heed/models/config.h"
 #include "heed/models/config_json.h"
 #include "heed/tensor/context.h"
@@ -27,22 +26,22 @@ std::string flag_of(const std::string& field) {
 
 namespace {
 
-// The settings of a --config file, by the names that they have there.
-std::vector<std::pair<std::string, nlohmann::ordered_json>> settings_of(const std::string& file) {
-  std::ifstream in(file);
-  want(in.good(), "--config " + file + ": cannot be read");
-  std::stringstream text;
-  text << in.rdbuf();
-  const auto json = parse_json<nlohmann::ordered_json>(text.str());
-  want(json.is_object(), "--config " + file + ": not a JSON object, such as {\"minutes\": 20}");
-  std::vector<std::pair<std::string, nlohmann::ordered_json>> out;
-  if (!json.contains("heed")) {
-    for (const auto& [key, value] : json.items()) out.emplace_back(key, value);
-    return out;
+using Json = nlohmann::ordered_json;
+using Settings = std::vector<std::pair<std::string, Json>>;
+
+// What is wrong with a text that is no JSON, and where.
+std::string json_trouble(const std::string& text) {
+  try {
+    return Json::parse(text).is_object() ? "" : "it is something else";
+  } catch (const Json::exception& error) {
+    const std::string told = error.what();  // "[json.exception.parse_error.101] parse error at ..."
+    return told.substr(told.find(']') + 2);
   }
-  // A model's own: it has every field, those of other models too.
-  want(json.contains("model") && json.contains("training"),
-       "--config " + file + ": a model's config.json, without what it was trained by");
+}
+
+// A model's own config.json: it has every field, those of other models too.
+Settings settings_of_model(const Json& json) {
+  Settings out;
   const ModelConfig described;
   const std::string other =
       json["model"].value("family", described.family) == "rnn" ? "transformer" : "rnn";
@@ -58,6 +57,29 @@ std::vector<std::pair<std::string, nlohmann::ordered_json>> settings_of(const st
   return out;
 }
 
+// The settings of a --config file, by the names that they have there.
+Settings settings_of(const std::string& file) {
+  const std::string where = "--config " + file + ": ";
+  const std::optional<std::string> text = as_usage([&] { return read_file(file); });
+  want(text.has_value(), where + "cannot be read: there is no such file");
+  const Json json = parse_json<Json>(*text);
+  if (!json.is_object())
+    want(false, where + "not a JSON object, such as {\"minutes\": 20}: " + json_trouble(*text));
+  if (!json.contains("heed")) {
+    Settings out;
+    for (const auto& [key, value] : json.items()) out.emplace_back(key, value);
+    return out;
+  }
+  want(json.contains("model") && json.contains("training"),
+       where + "a model's config.json, without what it was trained by");
+  try {
+    return settings_of_model(json);
+  } catch (const Json::exception&) {
+    want(false, where + "not as heed writes a model's config.json");
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::string> with_settings(const CLI::App& app, std::vector<std::string> arguments) {
@@ -65,28 +87,30 @@ std::vector<std::string> with_settings(const CLI::App& app, std::vector<std::str
   for (const CLI::App* one : app.get_subcommands({}))
     if (!arguments.empty() && one->get_name() == arguments[0]) command = one;
   if (!command || !command->get_option_no_throw(kConfigFlag)) return arguments;
-  std::string file;
+  std::optional<std::string> file;
   for (size_t i = 1; i < arguments.size(); ++i)
     if (arguments[i] == kConfigFlag && i + 1 < arguments.size())
       file = arguments[i + 1];
     else if (arguments[i].starts_with(std::string(kConfigFlag) + "="))
       file = arguments[i].substr(std::string(kConfigFlag).size() + 1);
-  if (file.empty()) return arguments;
+  if (!file) return arguments;
+  want(!file->empty(), std::string(kConfigFlag) + " wants a file");
   std::vector<std::string> known;
   for (const CLI::Option* option : command->get_options())
-    for (const std::string& name : option->get_lnames()) known.push_back(name);
+    for (const std::string& name : option->get_lnames())
+      if (name != "config" && name != "help" && name != "list") known.push_back(name);
   const std::vector<std::string> said = arguments;
   const auto given = [&](const std::string& flag) {
     return std::ranges::any_of(said, [&](const std::string& argument) {
       return argument == flag || argument.starts_with(flag + "=");
     });
   };
-  for (const auto& [key, value] : settings_of(file)) {
+  for (const auto& [key, value] : settings_of(*file)) {
     const std::string flag = flag_of(key), name = flag.substr(2), no = "--no-" + name;
     if (std::ranges::find(known, name) == known.end())
-      want(false, "--config " + file + ": " + unknown_name("key", key, known));
+      want(false, "--config " + *file + ": " + unknown_name("key", key, known));
     want(value.is_string() || value.is_number() || value.is_boolean(),
-         "--config " + file + ": '" + key + "' cannot be " + value.dump());
+         "--config " + *file + ": '" + key + "' cannot be " + value.dump());
     if (given(flag) || given(no)) continue;
     if (value == false && std::ranges::find(known, no.substr(2)) == known.end()) continue;
     if (value.is_boolean())

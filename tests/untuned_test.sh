@@ -66,7 +66,19 @@ refuse 2 "'steps' cannot be [1]" train $files --config bad.json --model e
 echo 'steps' >bad.json
 refuse 2 "not a JSON object" train $files --config bad.json --model e
 grep -qF "Run 'heed train --help'" err || wrong "a mistake in --config names other help: $(cat err)"
-refuse 2 "nosuch.json" train $files --config nosuch.json --model e
+printf '{"steps": 3,\n "seed" 4}\n' >bad.json
+refuse 2 "parse error at line 2, column 9" train $files --config bad.json --model e
+for text in '{"heed": 2, "model": 3, "training": 4}' '{"heed": 2, "model": {"family": 3}, "training": {}}'; do
+  echo "$text" >bad.json
+  refuse 2 "not as heed writes a model's config.json" train $files --config bad.json --model e
+done
+for key in config help list; do  # of the command line alone
+  echo "{\"$key\": true}" >bad.json
+  refuse 2 "unknown key '$key'" train $files --config bad.json --model e
+done
+refuse 2 "--config wants a file" train $files --config '' --model e
+refuse 2 "corpus: cannot be read: Is a directory" train $files --config corpus --model e
+refuse 2 "nosuch.json: cannot be read" train $files --config nosuch.json --model e
 refuse 2 "hold_out wants 0 or a number of at least 2" train $files --model e --hold-out 1
 [ -e e ] && wrong "a mistake left a folder"
 exit $failed
