@@ -81,6 +81,8 @@ void tell_doubts(const Options& o, const Corpus& corpus, const CleaningReport& f
     std::vector<CorpusDoubt> more = swapped_sides(corpus, *valid);
     if (more.empty()) more = doubts_of(*valid, valid->report());
     all.insert(all.end(), more.begin(), more.end());
+    more = known_pairs(corpus, *valid);
+    all.insert(all.end(), more.begin(), more.end());
   }
   const CorpusDoubt* grave = nullptr;
   for (const CorpusDoubt& doubt : all) {

@@ -151,6 +151,28 @@ TEST(CorpusCheck, SidesThatHaveChangedPlacesAreFound) {
   EXPECT_TRUE(swapped_sides(Corpus(names, same.tokenizers()), few).empty());
 }
 
+TEST(CorpusCheck, PairsThatAreLearntFromAndValidatedOnAreFound) {
+  const Files files;
+  const Text text = pairs(500, 1);
+  const CorpusFiles names = files.put("a", text.english, text.french);
+  const TokenizerPair tokenizers = learn(names, {.kind = "words"});
+  const Corpus corpus(names, tokenizers);
+  const auto found = [&](size_t known) {  // of 20, the others with one side alike
+    Text other;
+    for (size_t i = 0; i < 20; ++i) {
+      other.english.push_back(text.english[i]);
+      other.french.push_back(text.french[i] + (i < known ? "" : " oui"));
+    }
+    return known_pairs(corpus, Corpus(files.put("v", other.english, other.french), tokenizers));
+  };
+  EXPECT_TRUE(found(2).empty());
+  const std::vector<CorpusDoubt> doubts = found(3);
+  ASSERT_EQ(doubts.size(), 1u);
+  EXPECT_FALSE(doubts[0].grave);
+  EXPECT_TRUE(has(doubts[0].told, "v.t: 15.0 % (3 of 20) of its pairs are also in"))
+      << doubts[0].told;
+}
+
 TEST(CorpusCheck, OfACorpusThatIsStreamedLinesHereAndThereAreLookedAt) {
   const Files files;
   Text text = pairs(600, 1);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <unordered_map>
+#include <utility>
 
 #include "heed/base/unicode.h"
 #include "heed/data/text.h"
@@ -123,6 +124,30 @@ std::vector<CorpusDoubt> swapped_sides(const Corpus& corpus, const Corpus& other
                corpus.report().name + ": by the characters of those it has " + figures +
                "; give the files in the other order",
            true}};
+}
+
+std::vector<CorpusDoubt> known_pairs(const Corpus& corpus, const Corpus& other) {
+  constexpr double kKnown = 0.1;
+  const std::hash<std::string> hash;
+  const auto key = [&](const TextPair& pair) {
+    return hash(pair.source + '\n' + pair.target);  // no side has a newline
+  };
+  const auto reader_of = [](const Corpus& c) {
+    return PairReader({.source = c.files().source, .target = c.files().target});
+  };
+  std::unordered_map<uint64_t, int64_t> counts;
+  int64_t all = 0, known = 0;
+  for (PairReader reader = reader_of(other); const std::optional<TextPair> pair = reader.next();)
+    ++counts[key(*pair)], ++all;
+  for (PairReader reader = reader_of(corpus); const std::optional<TextPair> pair = reader.next();)
+    if (const auto found = counts.find(key(*pair)); found != counts.end())
+      known += std::exchange(found->second, 0);
+  if (share_of(known, all) <= kKnown) return {};
+  return {{other.report().name + ": " + in_figures(known, all) + " of its pairs are also in " +
+               corpus.report().name +
+               ", which is learnt from: what it says of the model is too good; take them out of "
+               "one of the two",
+           false}};
 }
 
 }  // namespace heed

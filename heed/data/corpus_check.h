@@ -1,6 +1,6 @@
 // What speaks against training from a corpus: much of it left out, another encoding, both sides the
-// same, sides that change places, words that are not in the vocabulary. A model comes out of
-// all of these, and it is bad without a word.
+// same, sides that change places, words that are not in the vocabulary, validation on what is
+// learnt from. A model comes out of all of these, and it is bad without a word.
 //
 // Threads: all functions may be called from any number at once.
 #pragma once
@@ -23,5 +23,8 @@ std::vector<CorpusDoubt> doubts_of(const Corpus& corpus, const CleaningReport& f
 // Whether the sides of `other` have changed places: its source is written like the target of
 // `corpus`, and its target like the source.
 std::vector<CorpusDoubt> swapped_sides(const Corpus& corpus, const Corpus& other);
+
+// Whether much of `other`, to validate on, is in `corpus` too.
+std::vector<CorpusDoubt> known_pairs(const Corpus& corpus, const Corpus& other);
 
 }  // namespace heed
