@@ -62,6 +62,8 @@ void check_usage(const TrainOptions& o, const ModelConfig& config, const TrainCo
            std::to_string(longest) + " pieces (--context) and its end");
   want(training.guided == 0, "--guided is for translators");
   want(training.sampling == 0, "--sampling is for translators");
+  want(training.hold_out == 0,
+       "--hold-out is for translators; --valid-share holds out the end of --text");
   const std::vector<std::string> kinds = tokenizer_kinds();
   if (std::find(kinds.begin(), kinds.end(), o.tokenizer.kind) == kinds.end())
     want(false, unknown_name("tokenizer", o.tokenizer.kind, kinds));
@@ -69,6 +71,7 @@ void check_usage(const TrainOptions& o, const ModelConfig& config, const TrainCo
     if (!o.resume) check(config), want_of_family(config, given);  // what is resumed has its own
     check(training);
   });
+  if (!o.resume) want_draws(config, training);
 }
 
 ModelFolder model_for(const TrainOptions& o, const ModelConfig& config, const TrainConfig& training,
@@ -156,6 +159,7 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
     training = training_of(o.folder);
     train_flags.apply(training);
     check(training);
+    want_draws(model.config, training);
   }
   const TextOptions text{.lines = model.config.reads == "lines",
                          .context = *longest_sentence(model.config),
@@ -232,9 +236,9 @@ void add_lm_train(CLI::App& lm) {
   add_machine_flags(*command, o->machine);
   auto model_flags = std::make_shared<Flags<ModelConfig>>(*command, kModelGroup, std::nullopt,
                                                           std::set<std::string>{"encoder_layers"});
-  auto train_flags =
-      std::make_shared<Flags<TrainConfig>>(*command, kTrainingGroup, language_training(),
-                                           std::set<std::string>{"guided", "sampling", "stop_on"});
+  auto train_flags = std::make_shared<Flags<TrainConfig>>(
+      *command, kTrainingGroup, language_training(),
+      std::set<std::string>{"guided", "sampling", "stop_on", "hold_out"});
   command->callback([=] {
     o->preset_given = preset->count() > 0;
     // What is read from a file has the kind and the size that it has.

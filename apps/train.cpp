@@ -240,6 +240,7 @@ void check_usage(const Options& o, const ModelConfig& config, const TrainConfig&
     check(training);
     make_bleu({.tokenizer = o.tokenize});
   });
+  if (!o.resume) want_draws(config, training);
 }
 
 // The family that flags ask for, if they do.
@@ -290,7 +291,9 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   };
   const auto configure = [&](const Recipe& recipe) {
     config = recipe.model, training = recipe.training;
-    model_flags.apply(config), train_flags.apply(training);
+    model_flags.apply(config);
+    if (!has_dropout(config)) training.rdrop = 0;  // is chosen for one that drops
+    train_flags.apply(training);
     end_by_itself(training, !o.valid.source.empty() || training.hold_out > 0);
     check_usage(o, config, training, model_flags.given(), train_flags.given());
   };
@@ -312,6 +315,11 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     want(training.patience == 0 || !o.valid.source.empty() || training.hold_out > 0,
          "--patience wants --valid-source and --valid-target, or --hold-out");
   }
+  std::shared_ptr<const HeldOut> held_out;
+  const auto hold_out = [&] {
+    if (training.hold_out > 0) held_out = std::make_shared<HeldOut>(o.corpus, training.hold_out);
+  };
+  if (!o.resume) hold_out();  // before anything is written
   ModelFolder model = model_for(o, config, training);
   lock.clean();
   if (o.resume) {
@@ -328,16 +336,17 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     training = training_of(o.folder);
     train_flags.apply(training);
     check(training);
+    want_draws(model.config, training);
     want(training.guided == 0 || !o.corpus.alignment.empty(),
          "this run is guided by an alignment; give --alignment again");
+    hold_out();
   }
   if (const std::optional<int64_t> most = longest_sentence(model.config))
     o.cleaning.max_length = std::min(o.cleaning.max_length, *most);
   if (o.cut) o.cleaning.surplus = CorpusOptions::Surplus::cut;
   CorpusOptions cleaning = o.cleaning;
   cleaning.sampling = training.sampling, cleaning.seed = training.seed;
-  if (training.hold_out > 0)
-    cleaning.held_out = std::make_shared<HeldOut>(o.corpus, training.hold_out);
+  cleaning.held_out = held_out;
   auto corpus = std::make_shared<Corpus>(o.corpus, model.tokenizers, cleaning);
   const CleaningReport found = corpus->look();
   std::fprintf(stderr, "%s", found.text().c_str());

@@ -15,6 +15,7 @@
 #include "heed/base/check.h"
 #include "heed/data/text.h"
 #include "heed/files/lines.h"
+#include "heed/models/config_json.h"
 #include "heed/training/recipe.h"
 
 namespace heed::apps {
@@ -79,6 +80,15 @@ std::vector<Scalar> scalars(const Progress& p) {
     if (p.validation->bleu) out.push_back({"valid/bleu", *p.validation->bleu});
   }
   return out;
+}
+
+// What is written goes to the end of the file: of a corpus, say, that would be lost.
+void want_log(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) return;
+  const std::optional<std::string> first = LineReader(path).next();
+  const auto json = parse_json<nlohmann::json>(first.value_or(""));
+  require(!first || (json.is_object() && json.contains("step")), path,
+          ": heed did not write it, and will not write at its end; choose another file for --log");
 }
 
 void tell(const Progress& p, StatusLine& status) {
@@ -149,6 +159,16 @@ void want_of_family(const ModelConfig& config, const std::set<std::string>& give
     if (row.facts.rank) with_rank += (with_rank.empty() ? "" : ", ") + std::string(row.name);
   want(!given.contains("rank") || config.rank == 0 || (score && score->facts.rank),
        "--rank is for --score " + with_rank + "; this model's is " + config.score);
+}
+
+bool has_dropout(const ModelConfig& config) {
+  return config.dropout > 0 || config.attention_dropout > 0 || config.inner_dropout > 0;
+}
+
+void want_draws(const ModelConfig& config, const TrainConfig& training) {
+  want(training.rdrop == 0 || has_dropout(config),
+       "--rdrop compares two draws of dropout, and this model drops nothing; give --dropout 0.1, "
+       "say, or leave --rdrop out");
 }
 
 ModelConfig chosen_preset(const std::string& name, ModelKind kind) {
@@ -265,6 +285,7 @@ void want_files(const std::vector<std::string>& paths) {
 
 TrainingLog::TrainingLog(const std::string& json, const std::string& tensorboard) {
   if (!json.empty()) {
+    want_log(json);
     json_.open(json, std::ios::app);
     require(json_.good(), json, ": cannot be written to");
   }

@@ -34,6 +34,11 @@ inline constexpr const char* kTrainingGroup =
 // of models, as its description begins.
 void want_of_family(const ModelConfig& config, const std::set<std::string>& given);
 
+// Throws what is told as a mistake in the arguments if R-Drop has no dropout to draw.
+void want_draws(const ModelConfig& config, const TrainConfig& training);
+// Whether training drops anything.
+bool has_dropout(const ModelConfig& config);
+
 // One run at a time writes into a folder. It is made where it is not there, and taken away again if
 // nothing came into it.
 class FolderLock {
@@ -79,7 +84,7 @@ void want_new_folder(const std::string& folder, const std::vector<std::string>& 
 void want_files(const std::vector<std::string>& paths);
 
 // Where a run is written down. Opened before anything else is told or done: throws Error if it
-// cannot be.
+// cannot be, or if the file is there and no such log.
 class TrainingLog {
  public:
   // A file for JSON lines, a folder for event files; empty: none.

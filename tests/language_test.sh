@@ -165,6 +165,8 @@ refuse 2 "--text is required" lm train --model x
 refuse 2 "--model is required" lm train --text text
 refuse 2 "give one" lm train --text text --model x --valid-share 0.1 --valid-text text
 refuse 2 "--valid-share wants" lm train --text text --model x --valid-share 2
+refuse 2 "--valid-share holds out the end of --text" lm train --text text --model x --hold-out 40
+refuse 2 "this model drops nothing" lm train --text text --model x --dropout 0 --rdrop 5
 refuse 2 "unknown flag '--txt'; did you mean '--text'" lm train --txt a
 refuse 2 "unknown preset 'lm-rn'; did you mean 'lm-rnn'" lm train --text text --model x --preset lm-rn
 refuse 2 "unknown preset 'elmo'" train --source text --target text --model x --preset elmo

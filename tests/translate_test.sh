@@ -472,6 +472,14 @@ expect 0 "by another measure" train $files --model part --resume --steps 16 --va
   --valid-target v.fr --anyway --stop-on loss
 refuse 1 "nosuch: cannot be read" train --source nosuch --target v.fr --model unmade
 [ -e unmade ] && wrong "a run that failed at once left a folder"
+# A file that is no log is not written to.
+cp corpus/train.en mine.txt
+refuse 1 "mine.txt: heed did not write it" train $files --model unmade --steps 1 --log mine.txt
+same mine.txt corpus/train.en "what --log names"
+[ -e unmade ] && wrong "a run that failed at once left a folder"
+# Validation on what is learnt from.
+expect 0 "v.en, v.fr: 100.0 % (40 of 40) of its pairs are also in v.en, v.fr" train --source v.en --target v.fr \
+  --valid-source v.en --valid-target v.fr --model known --tokens words --preset rnn-small --size 8 --steps 1
 # Validation files of different lengths.
 head -30 v.fr >short.fr
 expect 1 "surplus cut (--cut)" train $files --valid-source v.en --valid-target short.fr --model cut --tokens words --steps 1

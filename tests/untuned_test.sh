@@ -80,5 +80,7 @@ refuse 2 "--config wants a file" train $files --config '' --model e
 refuse 2 "corpus: cannot be read: Is a directory" train $files --config corpus --model e
 refuse 2 "nosuch.json: cannot be read" train $files --config nosuch.json --model e
 refuse 2 "hold_out wants 0 or a number of at least 2" train $files --model e --hold-out 1
+refuse 1 "has fewer than 50000 lines; of every 100000 none" train $files --model e --hold-out 100000
+refuse 2 "this model drops nothing" train $files --model e --dropout 0 --rdrop 5
 [ -e e ] && wrong "a mistake left a folder"
 exit $failed
