@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -85,13 +84,6 @@ nlohmann::json to_json(const Result& r) {
   if (r.peer) row["peer"] = *r.peer * 1e3, row["ratio"] = *r.peer / r.ours;
   return row;
 }
-
-// Before anything is measured, not after an hour.
-void want_writable(const std::string& json) {
-  require(json.empty() || std::ofstream(json, std::ios::app).good(), json,
-          ": cannot be written to");
-}
-
 // Those of `rows` whose name has `only` in it. All names are added to `names`.
 template <class Row>
 std::vector<Row> wanted(const std::vector<Row>& rows, const std::string& only,

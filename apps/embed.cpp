@@ -6,6 +6,7 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "heed/base/check.h"
+#include "heed/files/atomic_file.h"
 #include "heed/files/lines.h"
 #include "heed/files/npy.h"
 #include "heed/files/safetensors.h"
@@ -88,6 +89,7 @@ void embed(Options o) {
   want(o.compare.empty() || o.senses.empty(), "--compare and --senses are two questions; ask one");
   std::optional<Layer> chosen;
   if (!o.layer.empty()) chosen = as_usage([&] { return layer_from(o.layer); });
+  want_writable(o.output);
   use(o.machine);
   const Embedder embedder{std::filesystem::path(o.folder)};
   const Layer layer = chosen.value_or(embedder.usual());

@@ -295,9 +295,10 @@ void check_usage(const Options& options) {
   const auto demand = [](bool holds, const char* words) {
     if (!holds) throw CLI::ValidationError("score", words);
   };
-  const bool reads_stdin = std::find(options.hypotheses.begin(), options.hypotheses.end(), "-") !=
-                           options.hypotheses.end();
-  demand(!reads_stdin || !::isatty(STDIN_FILENO),
+  const auto from_stdin = std::ranges::count(options.hypotheses, "-");
+  demand(from_stdin + std::ranges::count(options.references, "-") <= 1,
+         "standard input (-) can be read once; give files");
+  demand(from_stdin == 0 || !::isatty(STDIN_FILENO),
          "a hypothesis is wanted, as a file or on standard input");
   const auto alignments = std::count(options.metrics.begin(), options.metrics.end(), "aer");
   demand(alignments == 0 || alignments == std::ssize(options.metrics),

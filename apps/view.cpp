@@ -137,6 +137,7 @@ Drawing drawing_of(const Options& o, const ModelFolder& model, const Translation
 void view(Options o) {
   want(!o.folder.empty(), "--model is required, a folder that 'heed train' made");
   want(o.png.empty() || !o.translate.search.want_tree, "--png draws weights; a tree goes to --svg");
+  for (const std::string& path : {o.html, o.svg, o.png}) want_writable(path);
   use(o.machine);
   const auto loaded = LoadedModel::open(o.folder);
   const ModelFolder& model = loaded->folder();

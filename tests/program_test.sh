@@ -85,6 +85,7 @@ expect 2 "unknown metric 'blue'; did you mean 'bleu'" score -r "$work/ref" "$wor
 expect 2 "unknown tokenizer '13b'; did you mean '13a'" score -r "$work/ref" "$work/hyp" --tokenize 13b
 expect 2 "heed: --reference is required" score "$work/hyp"
 expect 2 "Run 'heed score --help'" score "$work/hyp"
+expect 2 "standard input (-) can be read once" score -r - -
 expect 2 "aer reads alignments" score -r "$work/gold" "$work/links" -m aer,bleu
 expect 2 "one gold alignment" score -r "$work/gold" -r "$work/gold" "$work/links" -m aer
 expect 2 "--sentence takes one hypothesis" score -r "$work/ref" "$work/hyp" "$work/worse" --sentence

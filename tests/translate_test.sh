@@ -434,6 +434,11 @@ refuse 1 "latin1: line 2: not UTF-8" align --model m --source latin1 --target la
 refuse 1 "layer 7" translate --model m --input text --alignment pharaoh --layer 7
 rm asked/model.safetensors
 refuse 1 "model.safetensors: not there yet" translate --model asked --input text
+for what in --html --svg --png; do
+  "$heed" view --model m $what nosuch/file <text >out 2>err && wrong "view $what nosuch/file: exit code 0"
+  [ -s out ] && wrong "view works before it looks at $what: $(cat out)"
+  grep -qF "nosuch/file: cannot be written" err || wrong "view $what nosuch/file: $(cat err)"
+done
 cp -r m other
 sed -i 's/"heed": 2/"heed": 9/' other/config.json
 refuse 1 "format 9" translate --model other --input text

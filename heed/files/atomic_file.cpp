@@ -165,6 +165,16 @@ void write_file(const std::filesystem::path& target, std::string_view text) {
   file.commit();
 }
 
+void want_writable(const std::filesystem::path& target) {
+  if (target.empty()) return;
+  std::error_code error;
+  require(!std::filesystem::is_directory(target, error), target.string(),
+          ": is a directory; the name of a file was wanted");
+  const std::filesystem::path folder = std::filesystem::absolute(target).parent_path();
+  if (::access(folder.c_str(), W_OK) != 0)
+    fail(target.string(), ": cannot be written: ", folder.string(), ": ", system_words(errno));
+}
+
 std::optional<std::string> read_file(const std::filesystem::path& file) {
   const auto refuse = [&](int error) {
     fail(file.string(), ": cannot be read: ", system_words(error));

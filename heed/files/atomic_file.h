@@ -80,6 +80,10 @@ std::optional<std::string> target_of_temporary(const std::string& name);
 // Writes `text` to `target`, whole or not at all.
 void write_file(const std::filesystem::path& target, std::string_view text);
 
+// Throws Error unless a file of this name can be written, before there is anything to write; "" is
+// none.
+void want_writable(const std::filesystem::path& target);
+
 // All of a file; nothing if it is not there. Throws Error with the system's words if it cannot be
 // read.
 std::optional<std::string> read_file(const std::filesystem::path& file);
