@@ -264,6 +264,7 @@ nlohmann::ordered_json to_json(const TextScore& s) {
           {"words", s.words},
           {"characters", s.characters},
           {"log_probability", s.log_probability},
+          {"unknown", s.unknown},
           {"nats_per_piece", s.nats_per_piece()},
           {"nats_per_character", s.nats_per_character()},
           {"perplexity_by_piece", s.perplexity_by_piece()},
@@ -324,6 +325,12 @@ void score(ScoreCommand o) {
   status.clear();
   o.bad.sum_up();
   if (o.json) {
+  if (s.unknown > 0)
+    std::fprintf(stderr,
+                 "heed: %.1f %% (%lld of %lld) of the pieces are not known to the model, which "
+                 "takes them for one and the same: the figures are too good\n",
+                 100 * double(s.unknown) / double(s.pieces), static_cast<long long>(s.unknown),
+                 static_cast<long long>(s.pieces));
     std::printf("%s\n", to_json(s).dump().c_str());
     return;
   }

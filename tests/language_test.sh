@@ -194,6 +194,11 @@ refuse 1 "there is a model in it already" lm train --text text --model m
 refuse 1 "nothing to resume" lm train --text text --model nosuch --resume
 refuse 1 "a language model, not a translator" translate --model m
 refuse 2 "--model is required" lm score --text text
+echo '日本' | "$heed" lm score --model m --json >out 2>err || wrong "lm score: $(cat err)"
+grep -qF '66.7 % (2 of 3) of the pieces are not known to the model' err || wrong "lm score of what is not known: $(cat err)"
+grep -qF '"unknown":2' out || wrong "lm score --json of what is not known: $(cat out)"
+refuse 1 "standard input: has no text" lm score --model m
+refuse 1 "nosuch/x.npy: cannot be written" embed --model elmo --input text --output nosuch/x.npy
 refuse 1 "latin1: line 1: not UTF-8" lm score --model m --text latin1 --strict
 refuse 1 "latin1: line 1: not UTF-8" lm score --model m --text latin1 --by-piece --strict
 for how in "" --by-piece; do

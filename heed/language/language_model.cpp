@@ -28,7 +28,7 @@ double TextScore::perplexity_by_word() const { return std::exp(-log_probability 
 
 TextScore& TextScore::operator+=(const TextScore& o) {
   log_probability += o.log_probability, pieces += o.pieces, words += o.words;
-  characters += o.characters;
+  characters += o.characters, unknown += o.unknown;
   return *this;
 }
 
@@ -105,6 +105,7 @@ TextScore LanguageModel::score_stream(Next next_line, const ScoreOptions& o,
     const std::string line = as_text(std::move(*given), place.at(number), o.bad);
     const Sentence s = tokenizer().encode(line);
     waiting.insert(waiting.end(), s.ids.begin(), s.ids.end());
+    score.unknown += std::ranges::count(s.ids, tokenizer().special().unknown);
     if (const auto newline = tokenizer().newline()) waiting.push_back(*newline);
     score.words += words(line), score.characters += characters(line) + 1;
     if (waiting.size() > 64 * most) cut(false);
@@ -136,7 +137,7 @@ TextScore LanguageModel::score(const TextPart& part, const ScoreOptions& o) cons
   } else {
     score = score_stream(lines, o, place);
   }
-  require(score.pieces > 0, part.path, ": has no text");
+  require(score.pieces > 0, name_of_input(part.path), ": has no text");
   return score;
 }
 
@@ -179,10 +180,12 @@ std::vector<TextScore> LanguageModel::score_lines(const std::vector<std::string>
     rows[i].out = tokenizer().encode(line).ids;
     require(static_cast<int64_t>(rows[i].out.size()) <= context(), where, " has ",
             rows[i].out.size(), " pieces; the model's context holds ", context());
+    const auto unknown = std::ranges::count(rows[i].out, tokenizer().special().unknown);
     rows[i].out.push_back(tokenizer().special().end);
     out[i] = {.pieces = static_cast<int64_t>(rows[i].out.size()),
               .words = words(line) + 1,
-              .characters = characters(line) + 1};
+              .characters = characters(line) + 1,
+              .unknown = unknown};
     order[i] = i;
   }
   // Lines of similar length waste little.

@@ -23,6 +23,7 @@ namespace heed {
 struct TextScore {
   double log_probability = 0;
   int64_t pieces = 0, words = 0, characters = 0;
+  int64_t unknown = 0;  // of the pieces: those are all alike to the model
 
   double nats_per_piece() const { return -log_probability / double(pieces); }
   double nats_per_character() const { return -log_probability / double(characters); }
