@@ -130,6 +130,7 @@ TrainConfig language_training() { return {.smoothing = 0, .stop_on = "loss"}; }
 void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
            const Flags<TrainConfig>& train_flags) {
   if (o.list) return print_tables(ModelKind::language_model);
+  outlive_readers();
   ModelConfig config = chosen_preset(o.preset, ModelKind::language_model);
   model_flags.apply(config);
   if (o.context > 0) config.positions = o.context;
@@ -263,8 +264,8 @@ nlohmann::ordered_json to_json(const TextScore& s) {
   return {{"pieces", s.pieces},
           {"words", s.words},
           {"characters", s.characters},
-          {"log_probability", s.log_probability},
           {"unknown", s.unknown},
+          {"log_probability", s.log_probability},
           {"nats_per_piece", s.nats_per_piece()},
           {"nats_per_character", s.nats_per_character()},
           {"perplexity_by_piece", s.perplexity_by_piece()},
@@ -324,13 +325,13 @@ void score(ScoreCommand o) {
       o.last > 0 ? split_text(o.text, o.last).second : TextPart{.path = o.text}, o.score);
   status.clear();
   o.bad.sum_up();
-  if (o.json) {
   if (s.unknown > 0)
     std::fprintf(stderr,
                  "heed: %.1f %% (%lld of %lld) of the pieces are not known to the model, which "
                  "takes them for one and the same: the figures are too good\n",
                  100 * double(s.unknown) / double(s.pieces), static_cast<long long>(s.unknown),
                  static_cast<long long>(s.pieces));
+  if (o.json) {
     std::printf("%s\n", to_json(s).dump().c_str());
     return;
   }

@@ -1,6 +1,6 @@
 // The program `heed`: parse, call the library, print. Answers go to stdout, talk to stderr; the
-// exit code is 0 on success, 1 for failures, 2 for usage, and as a shell tells it 130 after Ctrl-C
-// and 143 after SIGTERM.
+// exit code is 0 on success, 1 for failures, 2 for usage, and as a shell tells it 130 after Ctrl-C,
+// 143 after SIGTERM and 129 where the terminal was closed.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>

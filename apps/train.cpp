@@ -281,6 +281,7 @@ Recipe ground_of(Options& o, const CorpusFacts& facts, const std::string& family
 void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConfig>& train_flags) {
   const auto began = std::chrono::steady_clock::now();
   if (o.list) return print_tables(ModelKind::translator);
+  outlive_readers();
   choose_files(o.corpus, o.tsv, "--");
   choose_files(o.valid, o.valid_tsv, "--valid-");
   ModelConfig config;

@@ -301,9 +301,13 @@ void TrainingLog::write(const Progress& p) {
   if (events_) events_->write(p.step, scalars(p));
 }
 
+void outlive_readers() { std::signal(SIGPIPE, SIG_IGN); }
+
 std::function<bool()> stop_on_signal() {
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
+  // A terminal that is closed, unless nohup says that it does not matter.
+  if (std::signal(SIGHUP, ask_to_stop) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
   return [] { return stop_asked != 0; };
 }
 

@@ -106,9 +106,12 @@ struct TrainingRun {
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();  // of the command
 };
 
-// From now on the first Ctrl-C, and the first SIGTERM, only ask to stop; gives what says whether
-// one did. The program then ends as if by that signal (main.cpp).
+// From now on the first Ctrl-C, SIGTERM and closing of the terminal only ask to stop; gives what
+// says whether one did. The program then ends as if by that signal (main.cpp).
 std::function<bool()> stop_on_signal();
+// From now on who reads what is told may end, as tee does by the same Ctrl-C: no work is lost by
+// it.
+void outlive_readers();
 // The signal that asked to stop; 0: none did.
 int stop_signal();
 

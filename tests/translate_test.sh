@@ -119,6 +119,19 @@ wait $pid
 got=$?
 [ $got = 130 ] || wrong "Ctrl-C: exit code $got, wanted 130: $(cat err)"
 [ "$(find asked -name '*.tmp-*')" = asked/notes.tmp-123-6 ] || wrong "left over: $(find asked -name '*.tmp-*')"
+# A terminal that is closed; whoever reads what is told may end before.
+"$heed" train --source corpus/train.en --target corpus/train.fr --model asked --resume 2>err &
+pid=$!
+tries=0
+until grep -q 'going on from step' err || [ $((tries += 1)) -gt 100 ]; do sleep 0.2; done
+sleep 0.5
+kill -HUP $pid
+wait $pid
+got=$?
+[ $got = 129 ] || wrong "a closed terminal: exit code $got, wanted 129: $(cat err)"
+grep -q 'the checkpoint is saved' err || wrong "a closed terminal: $(cat err)"
+train --model unheard --steps 12 --validate-every 6 --valid-source v.en --valid-target v.fr 2>&1 | head -1 >/dev/null
+same half/checkpoint/last.safetensors unheard/checkpoint/last.safetensors "a training whose words nobody reads"
 sleep 5 | "$heed" translate --model m 2>err &
 pid=$!
 sleep 0.5
@@ -421,6 +434,11 @@ refuse 2 "--best cannot be more than --beam" translate --model m --best 9 --beam
 refuse 2 "--sample draws one translation" translate --model m --best 2 --sample --input text
 refuse 2 "--model is required" view
 refuse 2 "a tree goes to --svg" view --model m --tree --png tree.png
+for what in --html --svg --png; do
+  "$heed" view --model m $what nosuch/file <text >out 2>err && wrong "view $what nosuch/file: exit code 0"
+  [ -s out ] && wrong "view works before it looks at $what: $(cat out)"
+  grep -qF "nosuch/file: cannot be written" err || wrong "view $what nosuch/file: $(cat err)"
+done
 refuse 1 "a.en has 20 lines, ten has 10" align --model m --source a.en --target a.fr --choose ten
 refuse 1 "a.fr: line 1: alignment: token 1" align --model m --source a.en --target a.fr --choose a.fr
 refuse 1 "nosuch: there is no such model folder" translate --model nosuch --input text
@@ -434,11 +452,6 @@ refuse 1 "latin1: line 2: not UTF-8" align --model m --source latin1 --target la
 refuse 1 "layer 7" translate --model m --input text --alignment pharaoh --layer 7
 rm asked/model.safetensors
 refuse 1 "model.safetensors: not there yet" translate --model asked --input text
-for what in --html --svg --png; do
-  "$heed" view --model m $what nosuch/file <text >out 2>err && wrong "view $what nosuch/file: exit code 0"
-  [ -s out ] && wrong "view works before it looks at $what: $(cat out)"
-  grep -qF "nosuch/file: cannot be written" err || wrong "view $what nosuch/file: $(cat err)"
-done
 cp -r m other
 sed -i 's/"heed": 2/"heed": 9/' other/config.json
 refuse 1 "format 9" translate --model other --input text
