@@ -305,8 +305,11 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   const FolderLock lock(o.folder);
   if (!o.resume) want_new_folder(o.folder, {o.log, o.tensorboard});
   TrainingLog log(o.log, o.tensorboard);
+  if (o.cut) o.cleaning.surplus = CorpusOptions::Surplus::cut;
   if (!o.resume) {
     want_text(o.corpus);
+    for (const CorpusFiles& files : {o.corpus, o.valid})
+      if (!files.source.empty()) compare_lengths(files, o.cleaning.surplus);
     Recipe recipe = ground(o.preset == kAuto ? corpus_facts(o.corpus) : CorpusFacts());
     if (!recipe.why.empty()) std::fprintf(stderr, "%s\n", recipe.why.c_str());
     if (o.valid.source.empty() && o.preset == kAuto)
@@ -344,7 +347,6 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   }
   if (const std::optional<int64_t> most = longest_sentence(model.config))
     o.cleaning.max_length = std::min(o.cleaning.max_length, *most);
-  if (o.cut) o.cleaning.surplus = CorpusOptions::Surplus::cut;
   CorpusOptions cleaning = o.cleaning;
   cleaning.sampling = training.sampling, cleaning.seed = training.seed;
   cleaning.held_out = held_out;

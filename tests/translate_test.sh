@@ -489,6 +489,8 @@ grep -q "best so far" err || wrong "the first of other sentences is not the best
 expect 0 "by another measure" train $files --model part --resume --steps 16 --valid-source v.fr \
   --valid-target v.fr --anyway --stop-on loss
 refuse 1 "nosuch: cannot be read" train --source nosuch --target v.fr --model unmade
+refuse 1 "corpus/train.en has 300 lines and v.fr 40" train --source corpus/train.en --target v.fr --model unmade
+grep -q learning err && wrong "files of different lengths are noticed after the vocabulary: $(cat err)"
 [ -e unmade ] && wrong "a run that failed at once left a folder"
 # A file that is no log is not written to.
 cp corpus/train.en mine.txt

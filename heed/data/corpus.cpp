@@ -261,6 +261,27 @@ struct Corpus::Block {
 
 // ---- the corpus
 
+CorpusLength compare_lengths(const CorpusFiles& files, CorpusOptions::Surplus surplus) {
+  struct Counted {
+    std::string path;
+    int64_t lines;
+  };
+  std::vector<Counted> counted;
+  for (const std::string& path : {files.source, files.target, files.alignment})
+    if (!path.empty()) counted.push_back({path, count_lines(path)});
+  require(!counted.empty(), "corpus: no files were given");
+  const auto by_lines = [](const Counted& a, const Counted& b) { return a.lines < b.lines; };
+  const auto [fewest, most] = std::minmax_element(counted.begin(), counted.end(), by_lines);
+  require(most->lines > 0, name_of(files), ": empty; one sentence a line was wanted");
+  const CorpusLength length{.lines = fewest->lines, .surplus = most->lines - fewest->lines};
+  require(length.surplus == 0 || surplus == CorpusOptions::Surplus::cut, most->path, " has ",
+          grouped(most->lines), " lines and ", fewest->path, " ", grouped(fewest->lines),
+          ": they are no translations of each other line by line; mend the files, or have the ",
+          "surplus cut (--cut)");
+  require(length.lines > 0, fewest->path, ": empty; one sentence a line was wanted");
+  return length;
+}
+
 Corpus::Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions options)
     : files_(std::move(files)), tokenizers_(std::move(tokenizers)), options_(options) {
   report_.name = name_of(files_) + (is_held_out() ? ", held out" : "");
@@ -285,8 +306,9 @@ Corpus::Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions option
             " means one thing for bpe and another for unigram, and the source's vocabulary is ",
             source, ", the target's ", target, "; take two of one kind, or no sampling");
   }
-  compare_lengths();
-  report_.pairs = lines_;
+  const CorpusLength length = compare_lengths(files_, options_.surplus);
+  report_.pairs = lines_ = length.lines;
+  if (length.surplus > 0) report_.add(Flaw::surplus, lines_ + 1, length.surplus);
   if (is_held_out()) {
     const HeldOut& held_out = *options_.held_out;
     report_.pairs = (lines_ - held_out.first() + held_out.each()) / held_out.each();
@@ -300,28 +322,6 @@ Corpus::Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions option
 
 bool Corpus::is_held_out() const {
   return options_.held_out && options_.part == CorpusOptions::Part::held_out;
-}
-
-void Corpus::compare_lengths() {
-  struct Counted {
-    std::string path;
-    int64_t lines;
-  };
-  std::vector<Counted> counted;
-  for (const std::string& path : {files_.source, files_.target, files_.alignment})
-    if (!path.empty()) counted.push_back({path, count_lines(path)});
-  require(!counted.empty(), "corpus: no files were given");
-  const auto by_lines = [](const Counted& a, const Counted& b) { return a.lines < b.lines; };
-  const auto [fewest, most] = std::minmax_element(counted.begin(), counted.end(), by_lines);
-  lines_ = fewest->lines;
-  require(most->lines > 0, report_.name, ": empty; one sentence a line was wanted");
-  if (most->lines == lines_) return;
-  require(options_.surplus == CorpusOptions::Surplus::cut, most->path, " has ",
-          grouped(most->lines), " lines and ", fewest->path, " ", grouped(lines_),
-          ": they are no translations of each other line by line; mend the files, or have the ",
-          "surplus cut (--cut)");
-  require(lines_ > 0, fewest->path, ": empty; one sentence a line was wanted");
-  report_.add(Flaw::surplus, lines_ + 1, most->lines - lines_);
 }
 
 // Of a corpus that is streamed the pieces are not known yet: what is told apart are the limits.

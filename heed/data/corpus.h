@@ -110,6 +110,13 @@ struct CorpusOptions {
   enum class Part { training, held_out } part = Part::training;
 };
 
+// Lines that all of a corpus's files have, and how many more the longest has. Throws Error if that
+// is any, and surplus is refused, or if a file is empty. Reads the files through.
+struct CorpusLength {
+  int64_t lines = 0, surplus = 0;
+};
+CorpusLength compare_lengths(const CorpusFiles& files, CorpusOptions::Surplus surplus);
+
 // What cleaning found and did.
 struct CleaningReport {
   struct Finding {
@@ -225,7 +232,6 @@ class Corpus final : public Examples {
  private:
   enum class Threads { one, all };
   struct Block;
-  void compare_lengths();
   bool is_held_out() const;
   void encode(Block& block, Threads threads) const;
   std::shared_ptr<const CorpusWindow> read_window(int64_t n, Threads threads,
