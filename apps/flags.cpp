@@ -188,7 +188,9 @@ void check_numbers(CLI::App& app) {
       });
     else if (type.starts_with("FLOAT"))
       option->check([](const std::string& text) {
-        return text.empty() ? std::string("wants a number, given ''") : std::string();
+        double value = 0;
+        const bool read = !text.empty() && CLI::detail::lexical_cast(text, value);
+        return read ? std::string() : "wants a number, given '" + text + "'";
       });
   }
   for (CLI::App* command : app.get_subcommands({})) check_numbers(*command);

@@ -75,6 +75,9 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error,
   std::vector<std::string> known;
   for (const CLI::App* inner : command->get_subcommands({})) known.push_back(inner->get_name());
   std::string trouble = misspelt(*command).value_or(error.what());
+  if (const std::vector<std::string> more = command->remaining();
+      dynamic_cast<const CLI::ExtrasError*>(&error) && !more.empty() && !misspelt(*command))
+    trouble = "'" + more.front() + "' was not expected: no flag stands before it";
   const bool flag = arguments.size() > depth && arguments[depth].starts_with('-');
   if (!known.empty() && !flag && dynamic_cast<const CLI::RequiredError*>(&error))
     trouble = arguments.size() <= depth ? "a command is wanted"

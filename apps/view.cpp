@@ -19,7 +19,7 @@ namespace heed::apps {
 namespace {
 
 struct Options {
-  std::string folder;
+  std::string folder, input = "-";
   TranslateOptions translate;
   std::string color = "auto", html, svg, png;
   int width = 0;
@@ -113,7 +113,7 @@ void view_language_model(const Options& o, const LanguageModel& model,
                                 .layers = page_layers(r.weights, T, T),
                                 .note = line});
   }
-  require(!first, "view: no sentence to show; standard input has no line with words");
+  require(!first, "view: no sentence to show; ", name_of_input(o.input), " has no line with words");
   if (!o.html.empty()) write_file(o.html, draw_html(page));
 }
 
@@ -148,7 +148,7 @@ void view(Options o) {
   o.translate.search.want_weights = !o.translate.search.want_tree;
   want(!o.translate.search.want_tree || !is_language_model(model.config),
        "--tree shows how a translation was found; this is a language model");
-  const std::vector<std::string> lines = read_text("-", o.bad.told());
+  const std::vector<std::string> lines = read_text(o.input, o.bad.told());
   o.bad.sum_up();
   if (is_language_model(model.config)) return view_language_model(o, LanguageModel(loaded), lines);
   const Translator translator(loaded);
@@ -169,7 +169,7 @@ void view(Options o) {
     first = false;
     if (!o.html.empty()) page.sentences.push_back(page_sentence(translator, t));
   }
-  require(!first, "view: no sentence to show; standard input has no line with words");
+  require(!first, "view: no sentence to show; ", name_of_input(o.input), " has no line with words");
   if (!o.html.empty()) write_file(o.html, draw_html(page));
 }
 
@@ -186,6 +186,7 @@ void add_view(CLI::App& app) {
       "  echo 'a dog runs .' | heed view --model m --svg dog.svg --png dog.png\n"
       "  echo 'a dog runs .' | heed view --model m --beam 3 --tree    what the search kept\n");
   command->add_option("--model", o->folder, "the model's folder");
+  command->add_option("--input", o->input, "lines of text (plain or gzip); -: standard input");
   command->add_option("--beam", o->translate.search.beam, "hypotheses kept in search")
       ->check(CLI::Range(1, 1000));
   command

@@ -21,6 +21,8 @@ expect 0 "--family transformer" train --list
 expect 0 "heed 0." --version
 expect 2 "a command is wanted"
 expect 2 "--trheads" bench --trheads 2
+expect 2 "'a.en' was not expected: no flag stands before it" train a.en a.de
+expect 2 "--minutes: wants a number, given '1h'" train --minutes 1h
 expect 2 "unknown command 'bensh'; did you mean 'bench'" bensh
 expect 2 "unknown command 'bensh'; did you mean 'bench'" bensh --help
 expect 2 "unknown row 'op/softmaxx'; did you mean 'op/softmax'" bench --only op/softmaxx

@@ -305,7 +305,7 @@ expect 1 "latin1: line 2: not UTF-8" translate --model m --input repaired --pref
 "$heed" view --model m --color never <latin1 >got 2>err || wrong "view of latin1: $(cat err)"
 grep -qF 'standard input: line 2: not UTF-8' err || wrong "view does not name a bad line: $(cat err)"
 grep -qF '1 line was not UTF-8' err || wrong "view does not count bad lines: $(cat err)"
-"$heed" view --model m --color never <repaired >out
+"$heed" view --model m --color never --input repaired >out
 same got out "a view of a line that was repaired"
 "$heed" view --model m --strict <latin1 >out 2>err && wrong "view --strict: exit code 0"
 [ -s out ] && wrong "view --strict shows what it refuses: $(cat out)"
