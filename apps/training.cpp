@@ -321,10 +321,8 @@ void run_training(Trainer& trainer, const TrainingRun& run) {
   hooks.stop = stop_on_signal();
   hooks.begun = run.begun;
   hooks.validation_set = run.validation_set;
-  hooks.best_begins_anew = [] {
-    std::fprintf(stderr,
-                 "validation is of other sentences than before, or by another measure: what was "
-                 "best by that counts no more\n");
+  hooks.best_begins_anew = [](const std::string& why) {
+    std::fprintf(stderr, "%s: what was best counts no more\n", why.c_str());
   };
   hooks.validation_cost = run.validation_cost;
   hooks.spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - run.since).count();
@@ -337,6 +335,7 @@ void run_training(Trainer& trainer, const TrainingRun& run) {
       status.clear();
       return run.validate();
     };
+  const int64_t before = trainer.steps();
   const Trainer::End end = trainer.run(hooks);
   status.clear();
   if (end == Trainer::End::stopped) {
@@ -344,6 +343,10 @@ void run_training(Trainer& trainer, const TrainingRun& run) {
                  static_cast<long long>(trainer.steps()));
     return;
   }
+  if (before > 0 && trainer.steps() == before)
+    std::fprintf(stderr,
+                 "there was nothing left to train: the run had ended already; more --minutes, "
+                 "--steps, --epochs or --patience let it go on\n");
   std::fprintf(stderr, "done after %lld steps%s; the model is in %s\n",
                static_cast<long long>(trainer.steps()),
                end == Trainer::End::patience ? " (no better model came)" : "", run.folder.c_str());

@@ -380,7 +380,7 @@ TEST(Trainer, TheBestOfOtherSentencesOrByAnotherMeasureBeginsAnew) {
     Trainer::Hooks hooks;
     hooks.validate = [&] { return Validation{.loss = 2, .bleu = bleu}; };
     hooks.validation_set = set;
-    hooks.best_begins_anew = [&] { ++anew; };
+    hooks.best_begins_anew = [&](const std::string&) { ++anew; };
     hooks.log = [&](const Progress& p) { best.push_back(p.best); };
     return run.trainer->run(hooks);
   };
@@ -397,6 +397,12 @@ TEST(Trainer, TheBestOfOtherSentencesOrByAnotherMeasureBeginsAnew) {
   go_on(5, "hard", 20);
   EXPECT_EQ(anew, 2);
   EXPECT_TRUE(best.back());
+  // Nor is a model the best that is gone, also where nothing is left to train.
+  std::filesystem::remove(folder.path() / "model.safetensors");
+  go_on(5, "hard", 20);
+  EXPECT_EQ(anew, 3);
+  EXPECT_TRUE(best.back());
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "model.safetensors"));
 }
 
 TEST(Trainer, KeepsTheMovingAverage) {

@@ -481,6 +481,8 @@ expect 1 "give the corpus of before" train --source v.en --target v.fr --model p
 expect 1 "give the corpus of before" train $files --model part --resume --steps 20 --max-length 5
 expect 0 "done after 14 steps" train $files --model part --resume --steps 14 --max-length 100 \
   --valid-source v.en --valid-target v.fr
+expect 0 "there was nothing left to train" train $files --model part --resume --steps 14 --valid-source v.en \
+  --valid-target v.fr
 # The best of one validation set is not compared with that of another.
 grep -q "validation is of other sentences" err && wrong "the same sentences are others: $(cat err)"
 expect 0 "validation is of other sentences" train $files --model part --resume --steps 15 --valid-source v.fr \

@@ -42,8 +42,8 @@ std::string worst_gradient(const Params& params) {
 
 // ---- the names in checkpoint/
 
-constexpr const char *kCheckpoint = "checkpoint", *kLast = "last.safetensors",
-                     *kSeconds = "seconds.json";
+constexpr const char *kModel = "model.safetensors", *kCheckpoint = "checkpoint",
+                     *kLast = "last.safetensors", *kSeconds = "seconds.json";
 constexpr std::string_view kRecent = "step-", kRecentEnd = ".safetensors";
 
 bool is_recent_name(std::string_view name) {
@@ -441,7 +441,7 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   std::filesystem::create_directories(folder_ / kCheckpoint, error);
   require(!error, (folder_ / kCheckpoint).string(), ": cannot be made: ", error.message());
   if (hooks.begun) hooks.begun();
-  compare_sets(hooks);
+  keep_or_forget_best(hooks);
   Batches batches(examples_, {.tokens = config_.batch_tokens, .seed = config_.seed},
                   state_.position);
   Window window{.since = Clock::now()};
@@ -523,15 +523,21 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   return out_of_patience() ? End::patience : End::limit;
 }
 
-// The best of one set says nothing of another, nor BLEU of a loss.
-void Trainer::compare_sets(const Hooks& hooks) {
+// The best of one set says nothing of another, nor BLEU of a loss; and of a model that is gone, the
+// best is the next one.
+void Trainer::keep_or_forget_best(const Hooks& hooks) {
   const std::string now = config_.stop_on + " of " + hooks.validation_set;
   const bool same = state_.best_of.value_or(now) == now;
+  const bool gone = state_.step > 0 && !std::filesystem::exists(folder_ / kModel);
   state_.best_of = now;
-  if (same || !std::isfinite(state_.best)) return;
+  if (gone) state_.validated = 0;  // also where nothing is left to train
+  if ((same && !gone) || !std::isfinite(state_.best)) return;
   const RunState none;
   state_.best = none.best, state_.best_loss = none.best_loss, state_.since_best = 0;
-  if (hooks.best_begins_anew) hooks.best_begins_anew();
+  if (hooks.best_begins_anew)
+    hooks.best_begins_anew(
+        gone ? "the best model so far is gone (" + (folder_ / kModel).string() + ")"
+             : "validation is of other sentences than before, or by another measure");
 }
 
 void Trainer::validate(const Hooks& hooks, Progress& p) {
@@ -558,7 +564,7 @@ void Trainer::validate(const Hooks& hooks, Progress& p) {
 
 void Trainer::keep() const {
   const UseAverage averaged(params_, average_);
-  save_parameters(params_, folder_ / "model.safetensors");
+  save_parameters(params_, folder_ / kModel);
 }
 
 // ---- checkpoints

@@ -128,9 +128,10 @@ class Trainer {
   struct Hooks {
     std::function<Validation()> validate;
     // What `validate` looks at, told apart by these words. Where the best of a checkpoint is of
-    // other sentences, or by another measure, it is told and begins anew.
+    // other sentences, or by another measure, or its model is gone, it begins anew, and why is
+    // told.
     std::string validation_set = {};
-    std::function<void()> best_begins_anew = {};
+    std::function<void(const std::string& why)> best_begins_anew = {};
     std::function<void(const Progress&)> log;
     std::function<bool()> stop;        // a signal came: save and leave
     std::function<void()> begun = {};  // nothing speaks against the run
@@ -199,7 +200,7 @@ class Trainer {
   void flush_report(Window& window);
   void take_recent_mean();
   void forget_old() const;
-  void compare_sets(const Hooks& hooks);
+  void keep_or_forget_best(const Hooks& hooks);
   void validate(const Hooks& hooks, Progress& progress);
   TensorsByName checkpoint_tensors() const;
   void save() const;
