@@ -24,6 +24,7 @@ struct Options {
   std::vector<std::string> hypotheses, references, metrics{"bleu"};
   std::string smoothing = "exp";
   bool lowercase = false, sentence = false, json = false, brief = false, score_only = false;
+  CountedFrom gold;
   BleuOptions bleu;
   ChrfOptions chrf;
   TerOptions ter;
@@ -105,7 +106,10 @@ Input read_input(Options& options) {
   };
   for (const Text& text : references) check(text);
   for (const Text& text : input.systems) check(text);
-  for (Text& text : references) input.references.push_back(std::move(text.lines));
+  for (Text& text : references)
+    input.references.push_back(alignments
+                                   ? zero_based_gold(std::move(text.lines), text.name, options.gold)
+                                   : std::move(text.lines));
   return input;
 }
 
@@ -305,6 +309,10 @@ void check_usage(const Options& options) {
          "aer reads alignments, the other metrics read text; ask for them one after the other");
   demand(alignments == 0 || options.references.size() == 1,
          "aer wants one gold alignment; possible links are marked in it, as 3p4");
+  demand(!(options.gold.from_one && options.gold.from_zero),
+         "--one-based and --zero-based exclude each other");
+  demand(alignments > 0 || !(options.gold.from_one || options.gold.from_zero),
+         "--one-based and --zero-based are of the gold alignment of aer");
   demand(!options.sentence || (options.hypotheses.size() == 1 && options.bootstrap == 0),
          "--sentence takes one hypothesis and no --bootstrap");
   demand(options.randomization == 0 || options.hypotheses.size() > 1,
@@ -357,6 +365,9 @@ void add_metric_options(CLI::App& score, Options& options) {
       ->check(CLI::Range(1, 1000));
   score.add_flag("--chrf-whitespace", options.chrf.whitespace, "chrF: count white space");
   score.add_flag("--chrf-eps-smoothing", options.chrf.eps_smoothing, "chrF: as NLTK and Moses do");
+  score.add_flag("--one-based", options.gold.from_one, "AER: the gold file counts words from 1");
+  score.add_flag("--zero-based", options.gold.from_zero,
+                 "AER: it counts from 0, although no link has a 0");
   score.add_flag("--ter-normalized", options.ter.normalized, "TER: set punctuation off first");
   score.add_flag("--ter-no-punct", options.ter.no_punctuation, "TER: drop punctuation");
   score.add_flag("--ter-asian-support", options.ter.asian_support, "TER: both for Asian scripts");

@@ -1,68 +1,28 @@
-// heed translate: lines in, translations out, in the same order. heed align: given pairs, their
-// alignment.
+// heed translate: lines in, translations out, in the same order.
 #include <cstdio>
 #include <iostream>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "apps/bad_lines.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/translator_flags.h"
 #include "heed/base/check.h"
 #include "heed/data/alignment.h"
 #include "heed/files/lines.h"
-#include "heed/metrics/metrics.h"
-#include "heed/training/choose_head.h"
 #include "heed/translation/translator.h"
 
 namespace heed::apps {
 namespace {
 
-struct Options {
-  std::string folder, source, target, alignment, prefixes, gold;
-  TranslateOptions translate;
-  bool json = false, scores = false;
+struct Options : TranslatorFlags {
+  std::string source, prefixes;
   // Lines read at a time, and no fewer than 32 batches: after the last of them slots run empty.
   int64_t chunk = 2000;
   BadLines bad;
-  Machine machine;
 };
 
-const std::vector<std::string> kForms = {"pharaoh", "soft"};
-
-// "0.91,0.05,... 0.1,...": for each target piece, and the end, the weights on all source pieces and
-// the end.
-std::string soft(const std::vector<std::vector<float>>& weights) {
-  std::string out;
-  for (const std::vector<float>& row : weights) {
-    if (!out.empty()) out += ' ';
-    for (size_t j = 0; j < row.size(); ++j) {
-      char number[32];
-      std::snprintf(number, sizeof number, "%s%.4g", j ? "," : "", double(row[j]));
-      out += number;
-    }
-  }
-  return out;
-}
-
-nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t) {
-  nlohmann::ordered_json out{{"source", t.source.text},
-                             {"source_pieces", model.tokenizers.source->pieces(t.source.ids)}};
-  for (const Translation::Candidate& c : t.candidates) {
-    nlohmann::ordered_json one{{"text", c.text},
-                               {"pieces", model.tokenizers.target->pieces(c.target.ids)},
-                               {"log_probability", c.log_probability},
-                               {"score", c.score}};
-    if (!c.weights.empty()) {
-      one["weights"] = c.weights;
-      one["alignment"] = to_pharaoh(word_alignment(t.source, c.target, c.weights));
-    }
-    out["translations"].push_back(one);
-  }
-  return out;
-}
-
-void print(const Options& o, const ModelFolder& model, const Translation& t, bool with_text) {
+void print(const Options& o, const ModelFolder& model, const Translation& t) {
   if (o.json) {
     std::printf("%s\n", to_json(model, t).dump().c_str());
     return;
@@ -74,46 +34,19 @@ void print(const Options& o, const ModelFolder& model, const Translation& t, boo
   none.log_probability = -std::numeric_limits<double>::infinity();
   all.resize(static_cast<size_t>(o.translate.search.best), none);
   for (const Translation::Candidate& c : all) {
-    std::string line = with_text ? c.text : "";
+    std::string line = c.text;
     // Pieces can be drawn that write a newline; a translation is a line.
     std::replace(line.begin(), line.end(), '\n', ' ');
-    bool first = !with_text;
-    const auto add = [&](const std::string& field) {
-      if (!first) line += '\t';
-      line += field;
-      first = false;
-    };
-    if (o.alignment == "pharaoh") add(to_pharaoh(word_alignment(t.source, c.target, c.weights)));
-    if (o.alignment == "soft") add(soft(c.weights));
+    if (o.alignment == "pharaoh")
+      line += '\t' + to_pharaoh(word_alignment(t.source, c.target, c.weights));
+    if (o.alignment == "soft") line += '\t' + soft(c.weights);
     if (o.scores) {
       char number[32];
-      std::snprintf(number, sizeof number, "%.6f", c.log_probability);
-      add(number);
+      std::snprintf(number, sizeof number, "\t%.6f", c.log_probability);
+      line += number;
     }
     std::cout << line << '\n';  // a line may have a zero byte
   }
-}
-
-void warn_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t most) {
-  for (size_t i = 0; i < found.size(); ++i)
-    if (found[i].cut)
-      std::fprintf(
-          stderr,
-          "heed: line %lld has more than %lld pieces; the rest was left out (--max-length)\n",
-          static_cast<long long>(first + static_cast<int64_t>(i) + 1),
-          static_cast<long long>(most));
-}
-
-void prepare(const Options& o) {
-  want(!o.folder.empty(), "--model is required, a folder that 'heed train' made");
-  if (!o.alignment.empty() && std::find(kForms.begin(), kForms.end(), o.alignment) == kForms.end())
-    want(false, unknown_name("alignment", o.alignment, kForms));
-  want(o.translate.search.sample || o.translate.search.best <= o.translate.search.beam,
-       "--best cannot be more than --beam");
-  want(!o.translate.search.sample || o.translate.search.best == 1,
-       "--sample draws one translation of a line; --best is for searches");
-  as_usage([&] { check(o.translate.search); });
-  use(o.machine);
 }
 
 std::string place_of(const LineReader& reader) {
@@ -121,6 +54,7 @@ std::string place_of(const LineReader& reader) {
 }
 
 void translate(Options o) {
+  want(!o.folder.empty(), "--model is required, a folder that 'heed train' made");
   prepare(o);
   const Translator translator(o.folder);
   if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
@@ -168,7 +102,7 @@ void translate(Options o) {
     const std::vector<Translation> found = translator.translate(lines, o.translate);
     status.clear();
     warn_of_cuts(found, before, translator.longest(o.translate));
-    for (const Translation& t : found) print(o, translator.model(), t, true);
+    for (const Translation& t : found) print(o, translator.model(), t);
     std::fflush(stdout);
     before += static_cast<int64_t>(lines.size());
   }
@@ -176,81 +110,6 @@ void translate(Options o) {
   if (broken) throw *broken;
   require(!prefixes || !prefixes->next(), o.prefixes, ": has more lines than the text, which has ",
           before);
-}
-
-void choose_head(const Options& o, const Translator& translator,
-                 const std::vector<std::string>& sources, const std::vector<std::string>& targets) {
-  const std::vector<std::string> gold = read_lines(o.gold);
-  require(gold.size() == sources.size(), o.source, " has ", sources.size(), " lines, ", o.gold,
-          " has ", gold.size());
-  for (size_t i = 0; i < gold.size(); ++i) {
-    try {
-      parse_gold_alignment(gold[i]);
-    } catch (const Error& error) {
-      fail(o.gold, ": line ", i + 1, ": ", error.what());
-    }
-  }
-  const std::vector<HeadError> errors =
-      head_errors(translator, sources, targets, gold, o.translate);
-  const auto name = [](int64_t head) { return head < 0 ? "mean" : std::to_string(head); };
-  std::printf("layer  head   AER\n");
-  for (const HeadError& e : errors)
-    std::printf("%5lld  %4s %5.1f\n", static_cast<long long>(e.head.layer),
-                name(e.head.head).c_str(), e.aer);
-  require(best_head(errors).aer < 100, o.gold,
-          ": no head finds any of its links; are they of these pairs? Nothing was kept");
-  const AlignmentHead best = best_head(errors).head;
-  keep_alignment(o.folder, best);
-  std::fprintf(stderr, "layer %lld, head %s aligns best; %s keeps it\n",
-               static_cast<long long>(best.layer), name(best.head).c_str(),
-               (translator.model().path / "config.json").string().c_str());
-}
-
-void align(Options o) {
-  prepare(o);
-  want(!o.source.empty() && !o.target.empty(), "--source and --target are required");
-  if (o.alignment.empty()) o.alignment = "pharaoh";
-  o.translate.search.want_weights = true;
-  const Translator translator(o.folder);
-  require(has_attention(translator.model().config), o.folder,
-          ": a model without attention; it cannot align");
-  const std::vector<std::string> sources = read_text(o.source), targets = read_text(o.target);
-  require(sources.size() == targets.size(), o.source, " has ", sources.size(), " lines, ", o.target,
-          " has ", targets.size());
-  if (!o.gold.empty()) return choose_head(o, translator, sources, targets);
-  StatusLine status;
-  o.translate.progress = [&](int64_t done) {
-    status.show(std::to_string(done) + " of " + std::to_string(sources.size()) + " pairs aligned");
-  };
-  const std::vector<Translation> found = translator.score(sources, targets, o.translate);
-  status.clear();
-  warn_of_cuts(found, 0, translator.longest(o.translate));
-  for (const Translation& t : found) print(o, translator.model(), t, false);
-}
-
-void add_common(CLI::App& command, const std::shared_ptr<Options>& o) {
-  command.add_option("--model", o->folder, "the model's folder");
-  command.add_option("--batch", o->translate.batch, "sentences at a time; changes no result")
-      ->check(above_zero())
-      ->default_str("32, on a GPU 256");
-  command
-      .add_option("--batch-tokens", o->translate.batch_tokens,
-                  "of long sentences fewer: times the longest source times --beam, so many tokens "
-                  "at a time; bounds memory on a CPU, and changes no result")
-      ->check(above_zero());
-  command
-      .add_option("--layer", o->translate.search.layer,
-                  "whose weights align (-1: the last; default: as 'align --choose' chose)")
-      ->check(CLI::Range(-1, 1000000));
-  command
-      .add_option("--head", o->translate.search.head,
-                  "whose weights align (-1: the mean of all; default: as chosen)")
-      ->check(CLI::Range(-1, 1000000));
-  command.add_option("--max-length", o->translate.max_length, "longer sources are cut (pieces)")
-      ->check(above_zero());
-  command.add_flag("--json", o->json, "a JSON object a line: pieces, weights, scores");
-  command.add_flag("--scores", o->scores, "the log-probability behind a tab");
-  add_machine_flags(command, o->machine);
 }
 
 }  // namespace
@@ -288,27 +147,8 @@ void add_translate(CLI::App& app) {
   command->add_option("--top-p", s.top_p, "sampling: only words that make up this probability");
   command->add_option("--seed", s.seed, "of sampling");
   o->bad.add_flag(*command);
-  add_common(*command, o);
+  add_translator_flags(*command, o);
   command->callback([o] { translate(*o); });
-}
-
-void add_align(CLI::App& app) {
-  auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "align",
-      "align the words of given pairs\n"
-      "Examples:\n"
-      "  heed align --model m --source a.en --target a.de > links\n"
-      "  heed align --model m --source a.en --target a.de --alignment soft\n"
-      "  heed align --model m --source a.en --target a.de --choose gold.align\n");
-  command->add_option("--source", o->source, "source sentences");
-  command->add_option("--target", o->target, "their translations");
-  command->add_option("--alignment", o->alignment, "pharaoh or soft")->default_str("pharaoh");
-  command->add_option("--choose", o->gold,
-                      "the pairs' true links: measure every layer and head by them, and keep the "
-                      "best in the model's folder");
-  add_common(*command, o);
-  command->callback([o] { align(*o); });
 }
 
 }  // namespace heed::apps

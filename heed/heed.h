@@ -2,6 +2,8 @@
 // nn/layers.h (layers) and ops/tape.h (gradients).
 #pragma once
 
+#include "heed/alignment/aligner.h"
+#include "heed/alignment/symmetrize.h"
 #include "heed/attention/attend.h"
 #include "heed/attention/mask.h"
 #include "heed/attention/multi_head.h"

@@ -14,6 +14,7 @@
 #include "heed/base/random.h"
 #include "heed/files/lines.h"
 #include "heed/metrics/metrics.h"
+#include "tests/folder.h"
 
 namespace heed {
 namespace {
@@ -277,6 +278,23 @@ TEST(Aer, CountsAsTheFormulaSays) {
   EXPECT_EQ(sentence_score(*aer, "", "0-0"), 100);
   EXPECT_EQ(aer->details(aer->line("0-0 1-1 2-2", std::vector<std::string_view>{"0-0 3-3 1p1"})),
             "precision = 66.7 recall = 50.0 (links = 3 sure = 2)");
+}
+
+TEST(Aer, GoldThatMayCountFromOneIsNotGuessedAt) {
+  using Lines = std::vector<std::string>;
+  const Lines from_one = {"1-1 3p2", "", "2-1"};
+  const auto zero_based = [](const Lines& lines, CountedFrom from) {
+    return zero_based_gold(lines, "gold", from);
+  };
+  EXPECT_EQ(zero_based(from_one, {.from_one = true}), (Lines{"0-0 2p1", "", "1-0"}));
+  EXPECT_EQ(zero_based(from_one, {.from_zero = true}), from_one);
+  EXPECT_EQ(zero_based({"", ""}, {}), (Lines{"", ""}));  // no links, nothing to tell from
+  EXPECT_EQ(zero_based({"1-1", "2-0"}, {}), (Lines{"1-1", "2-0"}));
+  EXPECT_TRUE(has(message([&] { zero_based(from_one, {}); }), "say --one-based"));
+  EXPECT_TRUE(has(message([&] {
+                    zero_based({"1-1", "0-1"}, {.from_one = true});
+                  }),
+                  "gold: line 2: has a word 0"));
 }
 
 TEST(Aer, ReadsGoldAlignments) {

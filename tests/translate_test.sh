@@ -467,7 +467,7 @@ refuse 1 "other/model.safetensors: " translate --model other --input text
 refuse 1 "a.en has 20 lines, ten has 10" align --model m --source a.en --target ten
 refuse 2 "--source and --target" align --model m --source a.en
 yes 90-90 | head -20 >nowhere
-expect 1 "no head finds any of its links" align --model m --source a.en --target a.fr --choose nowhere
+expect 1 "no head finds any of its links" align --model m --source a.en --target a.fr --choose nowhere --zero-based
 grep -q alignment m/config.json && wrong "align --choose kept a head that finds nothing"
 yes xyzzy | head -20 >strange
 expect 0 "strange: line 1 has 1 piece that the model does not know" translate --model m --input a.en --prefix strange

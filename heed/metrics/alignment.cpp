@@ -87,6 +87,36 @@ std::vector<GoldLink> parse_gold_alignment(std::string_view line) {
   return links;
 }
 
+std::vector<std::string> zero_based_gold(std::vector<std::string> lines, std::string_view name,
+                                         CountedFrom from) {
+  bool any = false, zero = false;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::vector<GoldLink> links;
+    try {
+      links = parse_gold_alignment(lines[i]);
+    } catch (const Error& error) {
+      fail(name, ": line ", i + 1, ": ", error.what());
+    }
+    any = any || !links.empty();
+    const auto has_zero = [](const GoldLink& gold) {
+      return gold.link.source == 0 || gold.link.target == 0;
+    };
+    const bool here = std::ranges::any_of(links, has_zero);
+    zero = zero || here;
+    if (!from.from_one) continue;
+    require(!here, name, ": line ", i + 1,
+            ": has a word 0; counted from 1 (--one-based), there is none");
+    lines[i].clear();
+    for (const auto& [link, sure] : links)
+      lines[i] += (lines[i].empty() ? "" : " ") + std::to_string(link.source - 1) +
+                  (sure ? "-" : "p") + std::to_string(link.target - 1);
+  }
+  require(!any || zero || from.from_one || from.from_zero, name,
+          ": no link has a word 0; say --one-based if its words are counted from 1, --zero-based "
+          "if they are counted from 0 all the same");
+  return lines;
+}
+
 std::unique_ptr<Metric> make_aer() { return std::make_unique<Aer>(); }
 
 }  // namespace heed

@@ -97,6 +97,16 @@ struct GoldLink {
 // else.
 std::vector<GoldLink> parse_gold_alignment(std::string_view line);
 
+// What is known of where a gold alignment's words are counted from; not both.
+struct CountedFrom {
+  bool from_one = false, from_zero = false;
+};
+// The lines of a gold alignment, with words counted from 0. Throws Error, `name` at its head, for a
+// line that is none; where nothing is known and no link has a 0, since such a file most probably
+// counts from 1; and for one from 1 that has a 0.
+std::vector<std::string> zero_based_gold(std::vector<std::string> lines, std::string_view name,
+                                         CountedFrom from);
+
 // The counts of every line, on all threads. references[k] is the k-th reference of all lines, as
 // long as `hypotheses`.
 std::vector<Statistics> statistics(const Metric& metric, const std::vector<std::string>& hypotheses,

@@ -1,0 +1,91 @@
+#include "apps/translator_flags.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "heed/base/check.h"
+
+namespace heed::apps {
+namespace {
+
+const std::vector<std::string> kForms = {"pharaoh", "soft"};
+
+}  // namespace
+
+std::string soft(const std::vector<std::vector<float>>& weights) {
+  std::string out;
+  for (const std::vector<float>& row : weights) {
+    if (!out.empty()) out += ' ';
+    for (size_t j = 0; j < row.size(); ++j) {
+      char number[32];
+      std::snprintf(number, sizeof number, "%s%.4g", j ? "," : "", double(row[j]));
+      out += number;
+    }
+  }
+  return out;
+}
+
+nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t) {
+  nlohmann::ordered_json out{{"source", t.source.text},
+                             {"source_pieces", model.tokenizers.source->pieces(t.source.ids)}};
+  for (const Translation::Candidate& c : t.candidates) {
+    nlohmann::ordered_json one{{"text", c.text},
+                               {"pieces", model.tokenizers.target->pieces(c.target.ids)},
+                               {"log_probability", c.log_probability},
+                               {"score", c.score}};
+    if (!c.weights.empty()) {
+      one["weights"] = c.weights;
+      one["alignment"] = to_pharaoh(word_alignment(t.source, c.target, c.weights));
+    }
+    out["translations"].push_back(one);
+  }
+  return out;
+}
+
+void warn_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t most) {
+  for (size_t i = 0; i < found.size(); ++i)
+    if (found[i].cut)
+      std::fprintf(
+          stderr,
+          "heed: line %lld has more than %lld pieces; the rest was left out (--max-length)\n",
+          static_cast<long long>(first + static_cast<int64_t>(i) + 1),
+          static_cast<long long>(most));
+}
+
+void prepare(const TranslatorFlags& o) {
+  if (!o.alignment.empty() && std::find(kForms.begin(), kForms.end(), o.alignment) == kForms.end())
+    want(false, unknown_name("alignment", o.alignment, kForms));
+  want(o.translate.search.sample || o.translate.search.best <= o.translate.search.beam,
+       "--best cannot be more than --beam");
+  want(!o.translate.search.sample || o.translate.search.best == 1,
+       "--sample draws one translation of a line; --best is for searches");
+  as_usage([&] { check(o.translate.search); });
+  use(o.machine);
+}
+
+void add_translator_flags(CLI::App& command, const std::shared_ptr<TranslatorFlags>& o) {
+  command.add_option("--model", o->folder, "the model's folder");
+  command.add_option("--batch", o->translate.batch, "sentences at a time; changes no result")
+      ->check(above_zero())
+      ->default_str("32, on a GPU 256");
+  command
+      .add_option("--batch-tokens", o->translate.batch_tokens,
+                  "of long sentences fewer: times the longest source times --beam, so many tokens "
+                  "at a time; bounds memory on a CPU, and changes no result")
+      ->check(above_zero());
+  command
+      .add_option("--layer", o->translate.search.layer,
+                  "whose weights align (-1: the last; default: as 'align --choose' chose)")
+      ->check(CLI::Range(-1, 1000000));
+  command
+      .add_option("--head", o->translate.search.head,
+                  "whose weights align (-1: the mean of all; default: as chosen)")
+      ->check(CLI::Range(-1, 1000000));
+  command.add_option("--max-length", o->translate.max_length, "longer sources are cut (pieces)")
+      ->check(above_zero());
+  command.add_flag("--json", o->json, "a JSON object a line: pieces, weights, scores");
+  command.add_flag("--scores", o->scores, "the log-probability behind a tab");
+  add_machine_flags(command, o->machine);
+}
+
+}  // namespace heed::apps

@@ -1,0 +1,35 @@
+// What the commands that run a translator share: its flags, and how a translation is printed.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/flags.h"
+#include "heed/translation/translator.h"
+
+namespace heed::apps {
+
+struct TranslatorFlags {
+  std::string folder, alignment;  // "", "pharaoh" or "soft"
+  TranslateOptions translate;
+  bool json = false, scores = false;
+  Machine machine;
+};
+
+void add_translator_flags(CLI::App& command, const std::shared_ptr<TranslatorFlags>& flags);
+// Throws what is told as a mistake in the arguments; then uses the machine that is wanted.
+void prepare(const TranslatorFlags& flags);
+
+// "0.91,0.05,... 0.1,...": for each target piece, and the end, the weights on all source pieces and
+// the end.
+std::string soft(const std::vector<std::vector<float>>& weights);
+
+nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t);
+
+// Says on stderr which lines were too long; `first` stands before the first of them.
+void warn_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t most);
+
+}  // namespace heed::apps

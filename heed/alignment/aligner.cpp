@@ -1,0 +1,228 @@
+#include "heed/alignment/aligner.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <utility>
+
+#include "heed/alignment/pair_aligner.h"
+#include "heed/alignment/tables.h"
+#include "heed/base/check.h"
+#include "heed/base/parallel.h"
+
+namespace heed {
+namespace {
+
+constexpr int64_t kBlock = 64;    // pairs that one thread takes at a time
+constexpr int64_t kRound = 8192;  // pairs between two reports of progress
+// Jumps are counted in this unit, so that their sums do not depend on the order.
+constexpr double kJumpUnit = 1 << 20;
+
+// What the pairs of a block have added to the counts.
+struct Block {
+  std::vector<AddedLink> links;
+  std::vector<uint32_t> links_end;  // of each pair
+  std::vector<uint16_t> empty;      // of each pair: source pieces, then target pieces
+};
+
+struct JumpSums {
+  std::vector<int64_t> sums = std::vector<int64_t>(kJumps);
+  void add(std::span<const double> counts) {
+    for (size_t i = 0; i < kJumps; ++i)
+      if (const auto n = static_cast<int64_t>(std::llround(counts[i] * kJumpUnit)))
+        std::atomic_ref<int64_t>(sums[i]).fetch_add(n, std::memory_order_relaxed);
+  }
+  std::vector<double> counts() const {
+    std::vector<double> out(kJumps);
+    for (size_t i = 0; i < kJumps; ++i) out[i] = static_cast<double>(sums[i]) / kJumpUnit;
+    return out;
+  }
+};
+
+struct Bitext {
+  BitextSide source, target;
+  size_t pairs() const { return source.sentences(); }
+  bool has_words(size_t pair) const { return source.length(pair) > 0 && target.length(pair) > 0; }
+};
+
+void check_sides(std::span<const std::string> sources, std::span<const std::string> targets) {
+  require(sources.size() == targets.size(), "align: ", sources.size(), " source lines, but ",
+          targets.size(), " target lines; line by line they must be pairs");
+}
+
+Links to_words(const Bitext& text, size_t pair, const Links& pieces) {
+  const uint16_t *source = text.source.words(pair), *target = text.target.words(pair);
+  Links words;
+  for (const Link& link : pieces) {
+    const uint16_t s = source[link.source], t = target[link.target];
+    if (!((s | t) & BitextSide::kAttached)) words.push_back({s, t});
+  }
+  return sorted_links(std::move(words));
+}
+
+// body(first pair, end) for blocks of all pairs, on all threads, with reports in between.
+template <class Body>
+void each_block(size_t pairs, const AlignerOptions& options, AlignerProgress progress, Body body) {
+  progress.pairs = static_cast<int64_t>(pairs);
+  for (int64_t first = 0; first < progress.pairs; first += kRound) {
+    const int64_t count = std::min(kRound, progress.pairs - first);
+    parallel_for(count, kBlock, [&](int64_t begin, int64_t end) {
+      body(static_cast<size_t>(first + begin), static_cast<size_t>(first + end));
+    });
+    progress.done = first + count;
+    if (options.progress) options.progress(progress);
+  }
+}
+
+class Learning {
+ public:
+  Learning(AlignmentTables& tables, const Bitext& text, const AlignerOptions& options)
+      : tables_(tables),
+        text_(text),
+        options_(options),
+        blocks_((text.pairs() + kBlock - 1) / kBlock) {}
+
+  // One pass: aligns every pair by what holds, and counts; `links` gets the links, if given.
+  void pass(AlignmentStage stage, AlignerProgress progress, std::vector<Links>* links) {
+    JumpSums forward, backward;
+    each_block(text_.pairs(), options_, progress, [&](size_t begin, size_t end) {
+      PairAligner aligner(tables_, tables_.source_ids, tables_.target_ids);
+      std::vector<double> jumps[2];
+      if (stage >= AlignmentStage::hmm)
+        for (auto& counts : jumps) counts.assign(kJumps, 0);
+      const Block old = std::move(blocks_[begin / kBlock]);
+      Block& block = blocks_[begin / kBlock] = {};
+      size_t link = 0, empty = 0;
+      for (size_t pair = begin; pair < end; ++pair) {
+        if (text_.has_words(pair)) {
+          const auto source = text_.source.pieces(pair), target = text_.target.pieces(pair);
+          AddedCounts own;
+          if (!old.links_end.empty()) {
+            const size_t links_end = old.links_end[pair - begin];
+            own.links = std::span(old.links).subspan(link, links_end - link);
+            own.empty_source = std::span(old.empty).subspan(empty, source.size());
+            own.empty_target = std::span(old.empty).subspan(empty + source.size(), target.size());
+            link = links_end, empty += source.size() + target.size();
+          }
+          aligner.align(source, target, own, stage, jumps[0], jumps[1]);
+          aligner.add(block.links, block.empty);
+          if (links)
+            (*links)[pair] =
+                to_words(text_, pair, aligner.links(options_.combine, options_.threshold));
+        }
+        block.links_end.push_back(static_cast<uint32_t>(block.links.size()));
+      }
+      block.links.shrink_to_fit();
+      block.empty.shrink_to_fit();
+      if (stage < AlignmentStage::hmm) return;
+      forward.add(jumps[0]);
+      backward.add(jumps[1]);
+    });
+    tables_.turn();
+    tables_.stage = stage;
+    if (stage < AlignmentStage::hmm) return;
+    tables_.source.jump_counts = forward.counts();
+    tables_.target.jump_counts = backward.counts();
+    tables_.source.jumps = JumpWeights(tables_.source.jump_counts);
+    tables_.target.jumps = JumpWeights(tables_.target.jump_counts);
+  }
+
+ private:
+  AlignmentTables& tables_;
+  const Bitext& text_;
+  const AlignerOptions& options_;
+  std::vector<Block> blocks_;
+};
+
+// A small corpus wants more passes until places are learnt.
+int hmm_passes(int asked, size_t pairs) { return asked >= 0 ? asked : pairs < 5000 ? 2 : 1; }
+
+}  // namespace
+
+WordAligner::WordAligner() : tables_(std::make_unique<AlignmentTables>()) {}
+WordAligner::WordAligner(WordAligner&&) noexcept = default;
+WordAligner& WordAligner::operator=(WordAligner&&) noexcept = default;
+WordAligner::~WordAligner() = default;
+
+LearntAlignment WordAligner::learn(std::span<const std::string> sources,
+                                   std::span<const std::string> targets,
+                                   const AlignerOptions& options) {
+  check_sides(sources, targets);
+  LearntAlignment out{WordAligner(), std::vector<Links>(sources.size()), 0};
+  out.aligner.lower_case_ = options.lower_case;
+  AlignmentTables& tables = *out.aligner.tables_;
+  const BitextOptions reading{options.lower_case};
+  const Bitext text{read_side(sources, tables.source_ids, reading, out.too_long),
+                    read_side(targets, tables.target_ids, reading, out.too_long)};
+  tables.find_pairs(text.source, text.target, options.exact_meetings);
+  struct Stage {
+    AlignmentStage stage;
+    const char* name;
+    int passes;
+  };
+  const Stage stages[] = {{AlignmentStage::model1, "model 1", options.model1},
+                          {AlignmentStage::hmm, "HMM", hmm_passes(options.hmm, sources.size())},
+                          {AlignmentStage::fertility, "fertility", options.fertility}};
+  AlignerProgress progress;
+  for (const Stage& stage : stages) {
+    require(stage.passes >= 0, "align: ", stage.passes, " passes of the ", stage.name);
+    progress.passes += stage.passes;
+  }
+  require(progress.passes > 0, "align: no pass of any model; wanted: at least one");
+  Learning learning(tables, text, options);
+  for (const Stage& stage : stages) {
+    progress.stage = stage.name;
+    for (int i = 0; i < stage.passes; ++i) {
+      ++progress.pass;
+      learning.pass(stage.stage, progress, progress.pass == progress.passes ? &out.links : nullptr);
+    }
+  }
+  return out;
+}
+
+std::vector<Links> WordAligner::align(std::span<const std::string> sources,
+                                      std::span<const std::string> targets,
+                                      const AlignerOptions& options) const {
+  check_sides(sources, targets);
+  PieceIds source_ids(&tables_->source_ids), target_ids(&tables_->target_ids);
+  int64_t too_long = 0;
+  const BitextOptions reading{lower_case_};
+  const Bitext text{read_side(sources, source_ids, reading, too_long),
+                    read_side(targets, target_ids, reading, too_long)};
+  std::vector<Links> links(text.pairs());
+  const AlignerProgress progress{.stage = "aligning", .pass = 1, .passes = 1};
+  each_block(text.pairs(), options, progress, [&](size_t begin, size_t end) {
+    PairAligner aligner(*tables_, source_ids, target_ids);
+    for (size_t pair = begin; pair < end; ++pair)
+      if (text.has_words(pair)) {
+        aligner.align(text.source.pieces(pair), text.target.pieces(pair), {}, tables_->stage, {},
+                      {});
+        links[pair] = to_words(text, pair, aligner.links(options.combine, options.threshold));
+      }
+  });
+  return links;
+}
+
+std::vector<LexiconEntry> WordAligner::lexicon() const {
+  constexpr double kLeast = 1e-3;
+  struct Found {
+    uint32_t source, target, count;
+  };
+  std::vector<Found> found;
+  const AlignmentTables& t = *tables_;
+  for (const PairCounts::Slot& slot : t.pairs.slots())
+    if (slot.count > 0 && slot.count >= kLeast * static_cast<double>(t.source.total[slot.source()]))
+      found.push_back({slot.source(), slot.target(), slot.count});
+  std::ranges::sort(found, [](const Found& a, const Found& b) {
+    if (a.source != b.source) return a.source < b.source;
+    return a.count != b.count ? a.count > b.count : a.target < b.target;
+  });
+  std::vector<LexiconEntry> out;
+  out.reserve(found.size());
+  for (const Found& f : found)
+    out.push_back({t.source_ids.piece(f.source), t.target_ids.piece(f.target),
+                   f.count / static_cast<double>(t.source.total[f.source])});
+  return out;
+}
+
+}  // namespace heed

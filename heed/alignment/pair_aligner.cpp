@@ -1,0 +1,267 @@
+#include "heed/alignment/pair_aligner.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+namespace heed {
+namespace {
+
+constexpr float kStemPrior = 1e-3f;
+
+// A posterior below this is not counted.
+constexpr float kLeast = 1e-3f;
+
+void add_to(uint32_t& sum, uint32_t units) {
+  std::atomic_ref<uint32_t>(sum).fetch_add(units, std::memory_order_relaxed);
+}
+
+template <class T>
+T at_or(const std::vector<T>& values, uint32_t i, T otherwise) {
+  return i < values.size() ? values[i] : otherwise;
+}
+
+// How probable both directions together think a link: the geometric mean for counting, which wants
+// both to agree.
+float joint(float forward, float backward) { return std::sqrt(forward * backward); }
+
+// For deciding, the mean of that and the arithmetic one, since a word with two translations can
+// choose only one of them.
+float joint_for_links(float forward, float backward) {
+  return 0.5f * joint(forward, backward) + 0.25f * (forward + backward);
+}
+
+}  // namespace
+
+void PairAligner::Types::find(std::span<const uint32_t> of) {
+  ids.clear();
+  index.resize(of.size());
+  for (size_t i = 0; i < of.size(); ++i) {
+    const auto found = std::ranges::find(ids, of[i]);
+    index[i] = static_cast<uint32_t>(found - ids.begin());
+    if (found == ids.end()) ids.push_back(of[i]);
+  }
+  own.assign(ids.size(), 0);
+}
+
+void PairAligner::Meetings::find(PairCounts& counts, const Types& source, const Types& target) {
+  const size_t n = source.ids.size() * target.ids.size();
+  place.resize(n);
+  slot.resize(n);
+  own.assign(n, 0);
+  size_t at = 0;
+  for (const uint32_t e : source.ids)
+    for (const uint32_t f : target.ids) counts.prefetch(place[at++] = counts.place(e, f));
+  at = 0;
+  for (const uint32_t e : source.ids)
+    for (const uint32_t f : target.ids) slot[at] = counts.find(place[at], e, f), ++at;
+}
+
+void PairAligner::take_off(const AddedCounts& own) {
+  for (const AddedLink& link : own.links) {
+    const uint32_t e = source_types_.index[link.source], f = target_types_.index[link.target];
+    const uint32_t es = source_stems_.index[e], fs = target_stems_.index[f];
+    const auto F = static_cast<uint32_t>(target_types_.ids.size());
+    const auto FS = static_cast<uint32_t>(target_stems_.ids.size());
+    // What has no slot was never counted there.
+    if (pairs_.slot[e * F + f]) {
+      pairs_.own[e * F + f] += link.units;
+      source_types_.own[e] += link.units;
+      target_types_.own[f] += link.units;
+      stems_.own[es * FS + fs] += link.units;
+      source_stems_.own[es] += link.units;
+      target_stems_.own[fs] += link.units;
+    }
+  }
+}
+
+void PairAligner::translations(const AddedCounts& own) {
+  const AlignmentTables& t = tables_;
+  const float each = 1 / static_cast<float>(t.unit);
+  const auto E = static_cast<uint32_t>(source_types_.ids.size());
+  const auto F = static_cast<uint32_t>(target_types_.ids.size());
+  const auto FS = static_cast<uint32_t>(target_stems_.ids.size());
+  // 1 / (n(e) + prior) of types and of stems.
+  const auto inverse = [&](const std::vector<uint64_t>& totals, const Types& types, float prior) {
+    std::vector<float> out(types.ids.size());
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] =
+          1 / (static_cast<float>(at_or<uint64_t>(totals, types.ids[i], 0) - types.own[i]) * each +
+               prior);
+    return out;
+  };
+  const auto types = [](const PieceIds& ids) { return static_cast<float>(ids.size()); };
+  const auto stems = [](const PieceIds& ids) { return static_cast<float>(ids.stem_count()); };
+  const auto of_e =
+      inverse(t.source.total, source_types_, kLexicalPrior * types(t.target_ids) + kStemWeight);
+  const auto of_f =
+      inverse(t.target.total, target_types_, kLexicalPrior * types(t.source_ids) + kStemWeight);
+  const auto of_es = inverse(t.source.stem_total, source_stems_, kStemPrior * stems(t.target_ids));
+  const auto of_fs = inverse(t.target.stem_total, target_stems_, kStemPrior * stems(t.source_ids));
+  forward_type_.resize(size_t{E} * F);
+  backward_type_.resize(size_t{E} * F);
+  for (uint32_t e = 0; e < E; ++e) {
+    const uint32_t es = source_stems_.index[e];
+    const float share_e = at_or(t.source.share, source_types_.ids[e], 0.1f);
+    for (uint32_t f = 0; f < F; ++f) {
+      const uint32_t fs = target_stems_.index[f], at = e * F + f, stem = es * FS + fs;
+      const float share_f = at_or(t.target.share, target_types_.ids[f], 0.1f);
+      const float count =
+          pairs_.slot[at] ? static_cast<float>(pairs_.slot[at]->count - pairs_.own[at]) * each : 0;
+      const float stem_count =
+          (stems_.slot[stem]
+               ? static_cast<float>(stems_.slot[stem]->count - stems_.own[stem]) * each
+               : 0) +
+          kStemPrior;
+      forward_type_[at] =
+          (count + kLexicalPrior + kStemWeight * share_f * stem_count * of_es[es]) * of_e[e];
+      backward_type_[at] =
+          (count + kLexicalPrior + kStemWeight * share_e * stem_count * of_fs[fs]) * of_f[f];
+    }
+  }
+  float *forward = forward_.translation(), *backward = backward_.translation();
+  for (uint32_t i = 0; i < I_; ++i) {
+    const uint32_t row = source_types_.index[i] * F;
+    for (uint32_t j = 0; j < J_; ++j) {
+      forward[j * I_ + i] = forward_type_[row + target_types_.index[j]];
+      backward[i * J_ + j] = backward_type_[row + target_types_.index[j]];
+    }
+  }
+  const auto empty = [&](const SideTables& side, const PieceIds& ids,
+                         std::span<const uint32_t> pieces, std::span<const uint16_t> mine,
+                         float* out) {
+    const float all =
+        1 / (static_cast<float>(side.empty_total) * each + kLexicalPrior * types(ids));
+    for (size_t l = 0; l < pieces.size(); ++l) {
+      const uint32_t count = at_or(side.empty, pieces[l], 0u) - (mine.empty() ? 0u : mine[l]);
+      out[l] = (static_cast<float>(count) * each + kLexicalPrior) * all;
+    }
+  };
+  empty(t.target, t.target_ids, target_, own.empty_target, forward_.empty());
+  empty(t.source, t.source_ids, source_, own.empty_source, backward_.empty());
+}
+
+void PairAligner::align(std::span<const uint32_t> source, std::span<const uint32_t> target,
+                        const AddedCounts& own, AlignmentStage stage,
+                        std::span<double> forward_jumps, std::span<double> backward_jumps) {
+  source_ = source, target_ = target;
+  I_ = static_cast<uint32_t>(source.size()), J_ = static_cast<uint32_t>(target.size());
+  source_types_.find(source);
+  target_types_.find(target);
+  const auto stems_of = [](const Types& types, const PieceIds& ids, Types& stems) {
+    std::vector<uint32_t> all;
+    for (const uint32_t id : types.ids) all.push_back(ids.stem(id));
+    stems.find(all);
+  };
+  stems_of(source_types_, source_ids_, source_stems_);
+  stems_of(target_types_, target_ids_, target_stems_);
+  pairs_.find(tables_.pairs, source_types_, target_types_);
+  stems_.find(tables_.stems, source_stems_, target_stems_);
+  forward_.start(J_, I_);
+  backward_.start(I_, J_);
+  if (tables_.stage == AlignmentStage::start) {  // nothing is known: all are alike
+    for (ChainAligner* chain : {&forward_, &backward_}) {
+      std::fill_n(chain->translation(), size_t{I_} * J_, 1.f);
+      std::fill_n(chain->empty(), chain == &forward_ ? J_ : I_, 1.f);
+    }
+  } else {
+    take_off(own);
+    translations(own);
+  }
+  const auto run = [&](ChainAligner& chain, const SideTables& states, std::span<const uint32_t> of,
+                       std::span<double> jumps) {
+    if (stage <= AlignmentStage::model1) return chain.model1();
+    if (stage == AlignmentStage::fertility) {
+      chain.hmm(states.jumps, {});
+      fertilities_.clear();
+      for (const uint32_t piece : of)
+        fertilities_.push_back(AlignmentTables::fertility_of(states, piece, tables_.unit));
+      chain.apply_fertility(fertilities_);
+    }
+    chain.hmm(states.jumps, jumps);
+  };
+  run(forward_, tables_.source, source_, forward_jumps);
+  run(backward_, tables_.target, target_, backward_jumps);
+}
+
+void PairAligner::add(std::vector<AddedLink>& links, std::vector<uint16_t>& empty) {
+  const auto unit = static_cast<float>(tables_.unit);
+  const auto units = [&](float p) {
+    return static_cast<uint16_t>(std::min(unit, p * unit + 0.5f));
+  };
+  const size_t first = links.size();
+  const auto F = static_cast<uint32_t>(target_types_.ids.size());
+  const auto FS = static_cast<uint32_t>(target_stems_.ids.size());
+  for (uint32_t i = 0; i < I_; ++i)
+    for (uint32_t j = 0; j < J_; ++j) {
+      const float p = joint(forward(i, j), backward(i, j));
+      if (!(p >= kLeast)) continue;
+      const uint16_t n = units(p);
+      if (n == 0) continue;
+      const uint32_t e = source_types_.index[i], f = target_types_.index[j];
+      links.push_back({static_cast<uint16_t>(i), static_cast<uint16_t>(j), n});
+      if (PairCounts::Slot* slot = pairs_.slot[e * F + f]) {
+        slot->add(n);
+        stems_.slot[source_stems_.index[e] * FS + target_stems_.index[f]]->add(n);
+      }
+    }
+  for (uint32_t i = 0; i < I_; ++i) {
+    empty.push_back(units(backward_.empty_posterior()[i]));
+    add_to(tables_.source.next_empty[source_[i]], empty.back());
+  }
+  for (uint32_t j = 0; j < J_; ++j) {
+    empty.push_back(units(forward_.empty_posterior()[j]));
+    add_to(tables_.target.next_empty[target_[j]], empty.back());
+  }
+  add_fertilities(std::span(links).subspan(first));
+}
+
+void PairAligner::add_fertilities(std::span<const AddedLink> links) {
+  const auto unit = static_cast<float>(tables_.unit);
+  fertilities_.assign(I_ + J_, Fertility{1});
+  // How many of independent links there are: the distribution with one link more.
+  const auto one_more = [](Fertility& p, float link) {
+    for (size_t phi = kFertilities; phi-- > 0;) {
+      const float stay = phi + 1 == kFertilities ? 1 : 1 - link;
+      p[phi] = p[phi] * stay + (phi > 0 ? p[phi - 1] * link : 0);
+    }
+  };
+  for (const AddedLink& link : links) {
+    one_more(fertilities_[link.source], static_cast<float>(link.units) / unit);
+    one_more(fertilities_[I_ + link.target], static_cast<float>(link.units) / unit);
+  }
+  const auto count = [&](SideTables& side, uint32_t piece, const Fertility& p) {
+    for (size_t phi = 0; phi < kFertilities; ++phi)
+      if (const auto n = static_cast<uint32_t>(p[phi] * unit + 0.5f))
+        add_to(side.next_fertility[size_t{piece} * kFertilities + phi], n);
+  };
+  for (uint32_t i = 0; i < I_; ++i) count(tables_.source, source_[i], fertilities_[i]);
+  for (uint32_t j = 0; j < J_; ++j) count(tables_.target, target_[j], fertilities_[I_ + j]);
+}
+
+// Of one direction: for each step the state that most probably made it, unless the empty word did.
+Links PairAligner::best(bool of_targets) const {
+  const ChainAligner& chain = of_targets ? forward_ : backward_;
+  const uint32_t L = of_targets ? J_ : I_, K = of_targets ? I_ : J_;
+  Links links;
+  for (uint32_t l = 0; l < L; ++l) {
+    const float* p = chain.posterior() + size_t{l} * K;
+    const auto k = static_cast<uint32_t>(std::max_element(p, p + K) - p);
+    if (!(p[k] > chain.empty_posterior()[l])) continue;
+    const auto step = static_cast<int32_t>(l), state = static_cast<int32_t>(k);
+    links.push_back(of_targets ? Link{state, step} : Link{step, state});
+  }
+  return sorted_links(std::move(links));
+}
+
+Links PairAligner::links(Combine how, float threshold) const {
+  if (how != Combine::posterior) return combine(best(true), best(false), how);
+  Links links;
+  for (uint32_t i = 0; i < I_; ++i)
+    for (uint32_t j = 0; j < J_; ++j)
+      if (joint_for_links(forward(i, j), backward(i, j)) > threshold)
+        links.push_back({static_cast<int32_t>(i), static_cast<int32_t>(j)});
+  return links;
+}
+
+}  // namespace heed
