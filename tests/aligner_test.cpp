@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "heed/alignment/added_counts.h"
 #include "heed/alignment/hmm.h"
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
@@ -126,6 +127,45 @@ TEST(Hmm, PosteriorsAreThoseOfAllPaths) {
   // Where all steps are the empty word's, the one jump from start to end is not counted.
   wanted_jumps[size_t(kLongestJump + 4)] = jumps[size_t(kLongestJump + 4)];
   for (size_t i = 0; i < kJumps; ++i) EXPECT_NEAR(jumps[i], wanted_jumps[i] / sum, 1e-5) << i;
+}
+
+TEST(AddedCounts, WhatIsPackedComesBack) {
+  Random random(3);
+  std::vector<uint8_t> bytes;
+  std::vector<std::vector<uint8_t>> all;
+  for (const size_t size : {1, 2, 300, 2000})
+    for (const float density : {0.f, 0.001f, 0.1f, 0.9f, 2.f}) {
+      std::vector<uint8_t>& codes = all.emplace_back(size);
+      for (uint8_t& code : codes)
+        if (random.uniform() < density) code = density > 1 ? 7 : uint8_t(1 + random.below(255));
+      const size_t before = bytes.size();
+      pack(codes, bytes);
+      EXPECT_LE(bytes.size() - before, size + 2);
+      if (density == 0 || density > 1) {
+        EXPECT_EQ(bytes.size() - before, 2u);  // all are alike
+      }
+    }
+  const uint8_t* at = bytes.data();
+  for (const std::vector<uint8_t>& codes : all) {
+    std::vector<uint8_t> got(codes.size(), 99);
+    at = unpack(at, got);
+    EXPECT_EQ(got, codes);
+  }
+  EXPECT_EQ(at, bytes.data() + bytes.size());
+}
+
+TEST(AddedCounts, ACodeIsItsPosteriorButForRounding) {
+  const PosteriorCode code(1 << 14);
+  EXPECT_EQ(PosteriorCode::of(0.0009f), 0);
+  EXPECT_EQ(PosteriorCode::of(NAN), 0);
+  EXPECT_EQ(code.units(0), 0u);
+  for (float p = 0.001f; p <= 1; p *= 1.01f) {
+    EXPECT_NEAR(code.posterior(PosteriorCode::of(p)), p, p / 30);
+    EXPECT_NEAR(code.units(PosteriorCode::of(p)), p * 16384, p * 16384 / 30 + 1);
+  }
+  EXPECT_EQ(code.units(PosteriorCode::of(1)), 16384u);
+  EXPECT_EQ(code.units(PosteriorCode::of(1.001f)), 16384u);
+  EXPECT_EQ(PosteriorCode(1).units(PosteriorCode::of(0.001f)), 1u);
 }
 
 TEST(Aligner, LearnsTheGrammar) {

@@ -18,13 +18,6 @@ constexpr int64_t kRound = 8192;  // pairs between two reports of progress
 // Jumps are counted in this unit, so that their sums do not depend on the order.
 constexpr double kJumpUnit = 1 << 20;
 
-// What the pairs of a block have added to the counts.
-struct Block {
-  std::vector<AddedLink> links;
-  std::vector<uint32_t> links_end;  // of each pair
-  std::vector<uint16_t> empty;      // of each pair: source pieces, then target pieces
-};
-
 struct JumpSums {
   std::vector<int64_t> sums = std::vector<int64_t>(kJumps);
   void add(std::span<const double> counts) {
@@ -80,40 +73,31 @@ class Learning {
       : tables_(tables),
         text_(text),
         options_(options),
-        blocks_((text.pairs() + kBlock - 1) / kBlock) {}
+        added_((text.pairs() + kBlock - 1) / kBlock) {}
 
   // One pass: aligns every pair by what holds, and counts; `links` gets the links, if given.
-  void pass(AlignmentStage stage, AlignerProgress progress, std::vector<Links>* links) {
+  void pass(AlignmentStage stage, PairAligner::Fertilities fertilities, AlignerProgress progress,
+            std::vector<Links>* links) {
     JumpSums forward, backward;
     each_block(text_.pairs(), options_, progress, [&](size_t begin, size_t end) {
       PairAligner aligner(tables_, tables_.source_ids, tables_.target_ids);
       std::vector<double> jumps[2];
       if (stage >= AlignmentStage::hmm)
         for (auto& counts : jumps) counts.assign(kJumps, 0);
-      const Block old = std::move(blocks_[begin / kBlock]);
-      Block& block = blocks_[begin / kBlock] = {};
-      size_t link = 0, empty = 0;
+      std::vector<uint8_t> added;
+      const uint8_t* own = added_[begin / kBlock].data();  // null before the first pass
       for (size_t pair = begin; pair < end; ++pair) {
-        if (text_.has_words(pair)) {
-          const auto source = text_.source.pieces(pair), target = text_.target.pieces(pair);
-          AddedCounts own;
-          if (!old.links_end.empty()) {
-            const size_t links_end = old.links_end[pair - begin];
-            own.links = std::span(old.links).subspan(link, links_end - link);
-            own.empty_source = std::span(old.empty).subspan(empty, source.size());
-            own.empty_target = std::span(old.empty).subspan(empty + source.size(), target.size());
-            link = links_end, empty += source.size() + target.size();
-          }
-          aligner.align(source, target, own, stage, jumps[0], jumps[1]);
-          aligner.add(block.links, block.empty);
-          if (links)
-            (*links)[pair] =
-                to_words(text_, pair, aligner.links(options_.combine, options_.threshold));
-        }
-        block.links_end.push_back(static_cast<uint32_t>(block.links.size()));
+        if (!text_.has_words(pair)) continue;
+        own = aligner.align(
+            text_.source.pieces(pair), text_.target.pieces(pair),
+            {.stage = stage, .own = own, .forward_jumps = jumps[0], .backward_jumps = jumps[1]});
+        aligner.add(added, fertilities);
+        if (links)
+          (*links)[pair] =
+              to_words(text_, pair, aligner.links(options_.combine, options_.threshold));
       }
-      block.links.shrink_to_fit();
-      block.empty.shrink_to_fit();
+      added.shrink_to_fit();
+      added_[begin / kBlock] = std::move(added);
       if (stage < AlignmentStage::hmm) return;
       forward.add(jumps[0]);
       backward.add(jumps[1]);
@@ -131,11 +115,11 @@ class Learning {
   AlignmentTables& tables_;
   const Bitext& text_;
   const AlignerOptions& options_;
-  std::vector<Block> blocks_;
+  std::vector<std::vector<uint8_t>> added_;  // of each block, what its pairs added to the counts
 };
 
 // A small corpus wants more passes until places are learnt.
-int hmm_passes(int asked, size_t pairs) { return asked >= 0 ? asked : pairs < 5000 ? 2 : 1; }
+int hmm_passes(int asked, size_t pairs) { return asked >= 0 ? asked : pairs < 2000 ? 2 : 1; }
 
 }  // namespace
 
@@ -174,7 +158,11 @@ LearntAlignment WordAligner::learn(std::span<const std::string> sources,
     progress.stage = stage.name;
     for (int i = 0; i < stage.passes; ++i) {
       ++progress.pass;
-      learning.pass(stage.stage, progress, progress.pass == progress.passes ? &out.links : nullptr);
+      const bool last = progress.pass == progress.passes;
+      const bool used = last || progress.pass >= progress.passes - options.fertility;
+      learning.pass(stage.stage,
+                    used ? PairAligner::Fertilities::count : PairAligner::Fertilities::skip,
+                    progress, last ? &out.links : nullptr);
     }
   }
   return out;
@@ -195,8 +183,8 @@ std::vector<Links> WordAligner::align(std::span<const std::string> sources,
     PairAligner aligner(*tables_, source_ids, target_ids);
     for (size_t pair = begin; pair < end; ++pair)
       if (text.has_words(pair)) {
-        aligner.align(text.source.pieces(pair), text.target.pieces(pair), {}, tables_->stage, {},
-                      {});
+        aligner.align(text.source.pieces(pair), text.target.pieces(pair),
+                      {.stage = tables_->stage});
         links[pair] = to_words(text, pair, aligner.links(options.combine, options.threshold));
       }
   });

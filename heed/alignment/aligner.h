@@ -49,7 +49,7 @@ struct AlignerProgress {
 struct AlignerOptions {
   bool lower_case = true;
   // Passes over the corpus by each model, no fewer than one in all; the last one's links are those
-  // that come back. -1: one, or more for less than 5,000 pairs.
+  // that come back. -1: one, or two for less than 2,000 pairs.
   int model1 = 4, hmm = -1, fertility = 1;
   Combine combine = Combine::posterior;
   // Combine::posterior: a link wants more than this, of 0 to 1. Less gives more links.

@@ -9,9 +9,6 @@ namespace {
 
 constexpr float kStemPrior = 1e-3f;
 
-// A posterior below this is not counted.
-constexpr float kLeast = 1e-3f;
-
 void add_to(uint32_t& sum, uint32_t units) {
   std::atomic_ref<uint32_t>(sum).fetch_add(units, std::memory_order_relaxed);
 }
@@ -57,25 +54,26 @@ void PairAligner::Meetings::find(PairCounts& counts, const Types& source, const 
     for (const uint32_t f : target.ids) slot[at] = counts.find(place[at], e, f), ++at;
 }
 
-void PairAligner::take_off(const AddedCounts& own) {
-  for (const AddedLink& link : own.links) {
-    const uint32_t e = source_types_.index[link.source], f = target_types_.index[link.target];
-    const uint32_t es = source_stems_.index[e], fs = target_stems_.index[f];
-    const auto F = static_cast<uint32_t>(target_types_.ids.size());
-    const auto FS = static_cast<uint32_t>(target_stems_.ids.size());
-    // What has no slot was never counted there.
-    if (pairs_.slot[e * F + f]) {
-      pairs_.own[e * F + f] += link.units;
-      source_types_.own[e] += link.units;
-      target_types_.own[f] += link.units;
-      stems_.own[es * FS + fs] += link.units;
-      source_stems_.own[es] += link.units;
-      target_stems_.own[fs] += link.units;
+void PairAligner::take_off() {
+  const auto F = static_cast<uint32_t>(target_types_.ids.size());
+  const auto FS = static_cast<uint32_t>(target_stems_.ids.size());
+  for (uint32_t i = 0, at = 0; i < I_; ++i)
+    for (uint32_t j = 0; j < J_; ++j, ++at) {
+      if (links_[at] == 0) continue;
+      const uint32_t e = source_types_.index[i], f = target_types_.index[j];
+      const uint32_t es = source_stems_.index[e], fs = target_stems_.index[f];
+      if (!pairs_.slot[e * F + f]) continue;  // was never counted
+      const uint32_t units = code_.units(links_[at]);
+      pairs_.own[e * F + f] += units;
+      source_types_.own[e] += units;
+      target_types_.own[f] += units;
+      stems_.own[es * FS + fs] += units;
+      source_stems_.own[es] += units;
+      target_stems_.own[fs] += units;
     }
-  }
 }
 
-void PairAligner::translations(const AddedCounts& own) {
+void PairAligner::translations() {
   const AlignmentTables& t = tables_;
   const float each = 1 / static_cast<float>(t.unit);
   const auto E = static_cast<uint32_t>(source_types_.ids.size());
@@ -128,22 +126,21 @@ void PairAligner::translations(const AddedCounts& own) {
     }
   }
   const auto empty = [&](const SideTables& side, const PieceIds& ids,
-                         std::span<const uint32_t> pieces, std::span<const uint16_t> mine,
+                         std::span<const uint32_t> pieces, const std::vector<uint8_t>& own,
                          float* out) {
     const float all =
         1 / (static_cast<float>(side.empty_total) * each + kLexicalPrior * types(ids));
     for (size_t l = 0; l < pieces.size(); ++l) {
-      const uint32_t count = at_or(side.empty, pieces[l], 0u) - (mine.empty() ? 0u : mine[l]);
+      const uint32_t count = at_or(side.empty, pieces[l], 0u) - code_.units(own[l]);
       out[l] = (static_cast<float>(count) * each + kLexicalPrior) * all;
     }
   };
-  empty(t.target, t.target_ids, target_, own.empty_target, forward_.empty());
-  empty(t.source, t.source_ids, source_, own.empty_source, backward_.empty());
+  empty(t.target, t.target_ids, target_, empty_target_, forward_.empty());
+  empty(t.source, t.source_ids, source_, empty_source_, backward_.empty());
 }
 
-void PairAligner::align(std::span<const uint32_t> source, std::span<const uint32_t> target,
-                        const AddedCounts& own, AlignmentStage stage,
-                        std::span<double> forward_jumps, std::span<double> backward_jumps) {
+const uint8_t* PairAligner::align(std::span<const uint32_t> source,
+                                  std::span<const uint32_t> target, const PairOptions& options) {
   source_ = source, target_ = target;
   I_ = static_cast<uint32_t>(source.size()), J_ = static_cast<uint32_t>(target.size());
   source_types_.find(source);
@@ -157,6 +154,13 @@ void PairAligner::align(std::span<const uint32_t> source, std::span<const uint32
   stems_of(target_types_, target_ids_, target_stems_);
   pairs_.find(tables_.pairs, source_types_, target_types_);
   stems_.find(tables_.stems, source_stems_, target_stems_);
+  links_.assign(size_t{I_} * J_, 0);
+  empty_source_.assign(I_, 0);
+  empty_target_.assign(J_, 0);
+  const uint8_t* end = options.own;
+  if (end)
+    for (std::vector<uint8_t>* codes : {&links_, &empty_source_, &empty_target_})
+      end = unpack(end, *codes);
   forward_.start(J_, I_);
   backward_.start(I_, J_);
   if (tables_.stage == AlignmentStage::start) {  // nothing is known: all are alike
@@ -165,13 +169,13 @@ void PairAligner::align(std::span<const uint32_t> source, std::span<const uint32
       std::fill_n(chain->empty(), chain == &forward_ ? J_ : I_, 1.f);
     }
   } else {
-    take_off(own);
-    translations(own);
+    take_off();
+    translations();
   }
   const auto run = [&](ChainAligner& chain, const SideTables& states, std::span<const uint32_t> of,
                        std::span<double> jumps) {
-    if (stage <= AlignmentStage::model1) return chain.model1();
-    if (stage == AlignmentStage::fertility) {
+    if (options.stage <= AlignmentStage::model1) return chain.model1();
+    if (options.stage == AlignmentStage::fertility) {
       chain.hmm(states.jumps, {});
       fertilities_.clear();
       for (const uint32_t piece : of)
@@ -180,43 +184,39 @@ void PairAligner::align(std::span<const uint32_t> source, std::span<const uint32
     }
     chain.hmm(states.jumps, jumps);
   };
-  run(forward_, tables_.source, source_, forward_jumps);
-  run(backward_, tables_.target, target_, backward_jumps);
+  run(forward_, tables_.source, source_, options.forward_jumps);
+  run(backward_, tables_.target, target_, options.backward_jumps);
+  return end;
 }
 
-void PairAligner::add(std::vector<AddedLink>& links, std::vector<uint16_t>& empty) {
-  const auto unit = static_cast<float>(tables_.unit);
-  const auto units = [&](float p) {
-    return static_cast<uint16_t>(std::min(unit, p * unit + 0.5f));
-  };
-  const size_t first = links.size();
+void PairAligner::add(std::vector<uint8_t>& added, Fertilities fertilities) {
   const auto F = static_cast<uint32_t>(target_types_.ids.size());
   const auto FS = static_cast<uint32_t>(target_stems_.ids.size());
-  for (uint32_t i = 0; i < I_; ++i)
-    for (uint32_t j = 0; j < J_; ++j) {
-      const float p = joint(forward(i, j), backward(i, j));
-      if (!(p >= kLeast)) continue;
-      const uint16_t n = units(p);
-      if (n == 0) continue;
+  for (uint32_t i = 0, at = 0; i < I_; ++i)
+    for (uint32_t j = 0; j < J_; ++j, ++at) {
+      links_[at] = PosteriorCode::of(joint(forward(i, j), backward(i, j)));
+      if (links_[at] == 0) continue;
       const uint32_t e = source_types_.index[i], f = target_types_.index[j];
-      links.push_back({static_cast<uint16_t>(i), static_cast<uint16_t>(j), n});
-      if (PairCounts::Slot* slot = pairs_.slot[e * F + f]) {
-        slot->add(n);
-        stems_.slot[source_stems_.index[e] * FS + target_stems_.index[f]]->add(n);
-      }
+      PairCounts::Slot* slot = pairs_.slot[e * F + f];
+      if (!slot) continue;
+      const uint32_t units = code_.units(links_[at]);
+      slot->add(units);
+      stems_.slot[source_stems_.index[e] * FS + target_stems_.index[f]]->add(units);
     }
   for (uint32_t i = 0; i < I_; ++i) {
-    empty.push_back(units(backward_.empty_posterior()[i]));
-    add_to(tables_.source.next_empty[source_[i]], empty.back());
+    empty_source_[i] = PosteriorCode::of(backward_.empty_posterior()[i]);
+    add_to(tables_.source.next_empty[source_[i]], code_.units(empty_source_[i]));
   }
   for (uint32_t j = 0; j < J_; ++j) {
-    empty.push_back(units(forward_.empty_posterior()[j]));
-    add_to(tables_.target.next_empty[target_[j]], empty.back());
+    empty_target_[j] = PosteriorCode::of(forward_.empty_posterior()[j]);
+    add_to(tables_.target.next_empty[target_[j]], code_.units(empty_target_[j]));
   }
-  add_fertilities(std::span(links).subspan(first));
+  for (const std::vector<uint8_t>* codes : {&links_, &empty_source_, &empty_target_})
+    pack(*codes, added);
+  if (fertilities == Fertilities::count) add_fertilities();
 }
 
-void PairAligner::add_fertilities(std::span<const AddedLink> links) {
+void PairAligner::add_fertilities() {
   const auto unit = static_cast<float>(tables_.unit);
   fertilities_.assign(I_ + J_, Fertility{1});
   // How many of independent links there are: the distribution with one link more.
@@ -226,10 +226,12 @@ void PairAligner::add_fertilities(std::span<const AddedLink> links) {
       p[phi] = p[phi] * stay + (phi > 0 ? p[phi - 1] * link : 0);
     }
   };
-  for (const AddedLink& link : links) {
-    one_more(fertilities_[link.source], static_cast<float>(link.units) / unit);
-    one_more(fertilities_[I_ + link.target], static_cast<float>(link.units) / unit);
-  }
+  for (uint32_t i = 0, at = 0; i < I_; ++i)
+    for (uint32_t j = 0; j < J_; ++j, ++at) {
+      if (links_[at] == 0) continue;
+      one_more(fertilities_[i], code_.posterior(links_[at]));
+      one_more(fertilities_[I_ + j], code_.posterior(links_[at]));
+    }
   const auto count = [&](SideTables& side, uint32_t piece, const Fertility& p) {
     for (size_t phi = 0; phi < kFertilities; ++phi)
       if (const auto n = static_cast<uint32_t>(p[phi] * unit + 0.5f))

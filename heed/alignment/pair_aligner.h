@@ -8,35 +8,36 @@
 #include <span>
 #include <vector>
 
+#include "heed/alignment/added_counts.h"
 #include "heed/alignment/symmetrize.h"
 #include "heed/alignment/tables.h"
 #include "heed/base/alignment.h"
 
 namespace heed {
 
-// What a pair of sentences has added to the counts, in units, so that it can be taken off exactly.
-struct AddedLink {
-  uint16_t source, target, units;
-};
-struct AddedCounts {
-  std::span<const AddedLink> links;
-  std::span<const uint16_t> empty_source, empty_target;  // by piece; or all are empty: nothing was
+// What is to be known of a pair beside its words.
+struct PairOptions {
+  AlignmentStage stage = AlignmentStage::model1;  // by which model
+  // What the pair has itself added to the counts, as add() gave it; null: nothing.
+  const uint8_t* own = nullptr;
+  // Expected jumps are added here, kJumps for each direction, unless they are empty.
+  std::span<double> forward_jumps = {}, backward_jumps = {};
 };
 
 class PairAligner {
  public:
   // The pieces' numbers are those of the tables, or have them as parent.
   PairAligner(AlignmentTables& tables, const PieceIds& source_ids, const PieceIds& target_ids)
-      : tables_(tables), source_ids_(source_ids), target_ids_(target_ids) {}
+      : tables_(tables), source_ids_(source_ids), target_ids_(target_ids), code_(tables.unit) {}
 
-  // The posteriors by a model. `jumps` are one array for each direction, or empty.
-  void align(std::span<const uint32_t> source, std::span<const uint32_t> target,
-             const AddedCounts& own, AlignmentStage stage, std::span<double> forward_jumps,
-             std::span<double> backward_jumps);
+  // The posteriors by a model; says where `own` ended.
+  const uint8_t* align(std::span<const uint32_t> source, std::span<const uint32_t> target,
+                       const PairOptions& options);
 
-  // Adds the joint posteriors of what was aligned last to the tables, and to `links` and `empty`
-  // (source, then target pieces) what was added.
-  void add(std::vector<AddedLink>& links, std::vector<uint16_t>& empty);
+  // Adds the joint posteriors of what was aligned last to the tables, and to `added` what they
+  // were; fertilities, too, if a model is next that uses them.
+  enum class Fertilities { skip, count };
+  void add(std::vector<uint8_t>& added, Fertilities fertilities);
 
   // The links of what was aligned last, between pieces. `threshold` is for Combine::posterior.
   Links links(Combine how, float threshold) const;
@@ -57,9 +58,9 @@ class PairAligner {
     void find(PairCounts& counts, const Types& source, const Types& target);
   };
 
-  void take_off(const AddedCounts& own);
-  void translations(const AddedCounts& own);
-  void add_fertilities(std::span<const AddedLink> links);
+  void take_off();
+  void translations();
+  void add_fertilities();
   float forward(uint32_t i, uint32_t j) const { return forward_.posterior()[j * I_ + i]; }
   float backward(uint32_t i, uint32_t j) const { return backward_.posterior()[i * J_ + j]; }
   Links best(bool of_targets) const;
@@ -73,6 +74,9 @@ class PairAligner {
   Meetings pairs_, stems_;
   std::vector<float> forward_type_, backward_type_;  // t by types
   std::vector<Fertility> fertilities_;
+  const PosteriorCode code_;
+  // Of what was taken off, or added: of links [I, J], and of the empty word's.
+  std::vector<uint8_t> links_, empty_source_, empty_target_;
 };
 
 }  // namespace heed
