@@ -266,7 +266,9 @@ void add_aligner_flags(CLI::App& command, const std::shared_ptr<Options>& o) {
   command.add_flag("--keep-case", o->keep_case, "learn 'The' and 'the' as two words");
   command.add_option("--model1", o->aligner.model1, "passes of model 1")
       ->check(CLI::Range(0, 1000));
-  command.add_option("--hmm", o->aligner.hmm, "passes of the HMM (default: 1, or 2 for few pairs)")
+  command
+      .add_option("--hmm", o->aligner.hmm,
+                  "passes of the HMM (default: 1, or 2 for less than 2,000 pairs)")
       ->check(CLI::Range(0, 1000))
       ->default_str("");
   command.add_option("--fertility", o->aligner.fertility, "passes with fertilities")

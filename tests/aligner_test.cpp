@@ -104,10 +104,10 @@ TEST(Hmm, PosteriorsAreThoseOfAllPaths) {
     for (size_t l = 0; l < kSteps; ++l) {
       const int state = path >> (2 * l) & 3;
       if (state == 3) {
-        p *= 0.1 * none[l];
+        p *= 0.05 * none[l];
       } else {
         jump(state);
-        p *= 0.9 * t[l * kStates + size_t(state)];
+        p *= 0.95 * t[l * kStates + size_t(state)];
       }
     }
     jump(kStates);

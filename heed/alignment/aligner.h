@@ -53,7 +53,7 @@ struct AlignerOptions {
   int model1 = 4, hmm = -1, fertility = 1;
   Combine combine = Combine::posterior;
   // Combine::posterior: a link wants more than this, of 0 to 1. Less gives more links.
-  float threshold = 0.3f;
+  float threshold = 0.35f;
   // Corpora where words meet more often than this (100,000 pairs of lines, say) leave out pairs of
   // words that are hardly translations.
   uint64_t exact_meetings = uint64_t{1} << 26;

@@ -8,7 +8,7 @@
 namespace heed {
 namespace {
 
-constexpr float kEmpty = 0.1f;    // how probable the empty word is, before anything is seen
+constexpr float kEmpty = 0.05f;   // how probable the empty word is, before anything is seen
 constexpr float kTiny = 1e-30f;   // no scale is larger than one over this
 constexpr float kNoMass = 1e-9f;  // what less than this would add is left out
 constexpr double kJumpPrior = 0.5;

@@ -22,10 +22,11 @@ T at_or(const std::vector<T>& values, uint32_t i, T otherwise) {
 // both to agree.
 float joint(float forward, float backward) { return std::sqrt(forward * backward); }
 
-// For deciding, the mean of that and the arithmetic one, since a word with two translations can
-// choose only one of them.
+// For deciding, the mean of that and the arithmetic one; or half of what one direction alone
+// thinks, since a word with two translations can choose only one of them.
 float joint_for_links(float forward, float backward) {
-  return 0.5f * joint(forward, backward) + 0.25f * (forward + backward);
+  return std::max(0.5f * joint(forward, backward) + 0.25f * (forward + backward),
+                  0.5f * std::max(forward, backward));
 }
 
 }  // namespace
