@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <exception>
 #include <utility>
 
 #include "heed/alignment/pair_aligner.h"
@@ -41,6 +42,29 @@ struct Bitext {
 void check_sides(std::span<const std::string> sources, std::span<const std::string> targets) {
   require(sources.size() == targets.size(), "align: ", sources.size(), " source lines, but ",
           targets.size(), " target lines; line by line they must be pairs");
+}
+
+// Both sides at once, on two threads. Of two errors the source's is thrown.
+Bitext read_bitext(std::span<const std::string> sources, std::span<const std::string> targets,
+                   PieceIds& source_ids, PieceIds& target_ids, BitextOptions options,
+                   int64_t& too_long) {
+  Bitext text;
+  std::exception_ptr trouble[2];
+  int64_t left_out[2] = {};
+  parallel_for(2, 1, [&](int64_t side, int64_t) {
+    try {
+      if (side == 0)
+        text.source = read_side(sources, source_ids, options, left_out[0]);
+      else
+        text.target = read_side(targets, target_ids, options, left_out[1]);
+    } catch (...) {
+      trouble[side] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& thrown : trouble)
+    if (thrown) std::rethrow_exception(thrown);
+  too_long = left_out[0] + left_out[1];
+  return text;
 }
 
 Links to_words(const Bitext& text, size_t pair, const Links& pieces) {
@@ -135,9 +159,8 @@ LearntAlignment WordAligner::learn(std::span<const std::string> sources,
   LearntAlignment out{WordAligner(), std::vector<Links>(sources.size()), 0};
   out.aligner.lower_case_ = options.lower_case;
   AlignmentTables& tables = *out.aligner.tables_;
-  const BitextOptions reading{options.lower_case};
-  const Bitext text{read_side(sources, tables.source_ids, reading, out.too_long),
-                    read_side(targets, tables.target_ids, reading, out.too_long)};
+  const Bitext text = read_bitext(sources, targets, tables.source_ids, tables.target_ids,
+                                  {options.lower_case}, out.too_long);
   tables.find_pairs(text.source, text.target, options.exact_meetings);
   struct Stage {
     AlignmentStage stage;
@@ -174,9 +197,8 @@ std::vector<Links> WordAligner::align(std::span<const std::string> sources,
   check_sides(sources, targets);
   PieceIds source_ids(&tables_->source_ids), target_ids(&tables_->target_ids);
   int64_t too_long = 0;
-  const BitextOptions reading{lower_case_};
-  const Bitext text{read_side(sources, source_ids, reading, too_long),
-                    read_side(targets, target_ids, reading, too_long)};
+  const Bitext text =
+      read_bitext(sources, targets, source_ids, target_ids, {lower_case_}, too_long);
   std::vector<Links> links(text.pairs());
   const AlignerProgress progress{.stage = "aligning", .pass = 1, .passes = 1};
   each_block(text.pairs(), options, progress, [&](size_t begin, size_t end) {

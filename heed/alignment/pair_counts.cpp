@@ -2,47 +2,61 @@
 
 #include <algorithm>
 
+#include "heed/base/check.h"
 #include "heed/base/parallel.h"
 
 namespace heed {
+namespace {
+
+constexpr int64_t kGrain = 1 << 16;
+
+}  // namespace
 
 void PairCounts::reserve(uint64_t more) {
   const uint64_t wanted = (size() + more) * 10 / 7 + 1;
-  if (wanted <= slots_.size()) return;
-  std::vector<Slot> old(std::max(wanted, slots_.size() + slots_.size() / 2));
+  if (wanted <= capacity_) return;
+  const uint64_t capacity = std::max(wanted, capacity_ + capacity_ / 2);
+  std::unique_ptr<Slot[], Free> old(static_cast<Slot*>(std::calloc(capacity, sizeof(Slot))));
+  if (!old)
+    fail<OutOfMemory>("align: no memory for ", capacity, " pairs of words, ",
+                      capacity * sizeof(Slot) >> 20, " MiB");
   old.swap(slots_);
-  for (const Slot& slot : old) {
-    if (slot.key == 0) continue;
-    uint64_t at = place_of(slot.key, slots_.size());
-    while (slots_[at].key != 0) at = at + 1 == slots_.size() ? 0 : at + 1;
-    slots_[at] = slot;
-  }
+  const auto before = static_cast<int64_t>(std::exchange(capacity_, capacity));
+  used_ = 0;
+  parallel_for(before, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (old[i].key == 0) continue;
+      Slot& slot = slot_of(old[i].key);
+      slot.count = old[i].count;
+      slot.next = old[i].next;
+    }
+  });
 }
 
-void PairCounts::insert(uint32_t source, uint32_t target) {
-  const uint64_t key = key_of(source, target);
-  for (uint64_t at = place_of(key, slots_.size());; at = at + 1 == slots_.size() ? 0 : at + 1) {
+PairCounts::Slot& PairCounts::slot_of(uint64_t key) {
+  for (uint64_t at = place_of(key, capacity_);; at = after(at)) {
     std::atomic_ref<uint64_t> slot(slots_[at].key);
     uint64_t seen = slot.load(std::memory_order_relaxed);
     if (seen == 0 && slot.compare_exchange_strong(seen, key, std::memory_order_relaxed)) {
       std::atomic_ref<uint64_t>(used_).fetch_add(1, std::memory_order_relaxed);
-      return;
+      return slots_[at];
     }
-    if (seen == key) return;
+    if (seen == key) return slots_[at];
   }
 }
 
+void PairCounts::insert(uint32_t source, uint32_t target) { slot_of(key_of(source, target)); }
+
 void PairCounts::count(uint32_t source, uint32_t target, uint32_t units) {
-  insert(source, target);
-  find(place(source, target), source, target)->count += units;
+  slot_of(key_of(source, target)).count += units;
 }
 
 void PairCounts::turn() {
-  parallel_for(static_cast<int64_t>(slots_.size()), 1 << 16, [&](int64_t begin, int64_t end) {
+  parallel_for(static_cast<int64_t>(capacity_), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      Slot& slot = slots_[static_cast<size_t>(i)];
-      slot.count = slot.next;
-      slot.next = 0;
+      if (slots_[i].key == 0) continue;
+      slots_[i].count = slots_[i].next;
+      slots_[i].next = 0;
     }
   });
 }

@@ -13,8 +13,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
 #include <utility>
-#include <vector>
 
 namespace heed {
 
@@ -31,10 +33,10 @@ class PairCounts {
     }
   };
 
-  PairCounts() : slots_(1024) {}
+  PairCounts() { reserve(700); }
 
   uint64_t size() const { return used_; }
-  const std::vector<Slot>& slots() const { return slots_; }
+  std::span<const Slot> slots() const { return {slots_.get(), capacity_}; }
 
   // Room for so many pairs more.
   void reserve(uint64_t more);
@@ -45,7 +47,7 @@ class PairCounts {
   // Where to begin to look for a pair, and from there the slot; null if it is not there. In two
   // steps, so that the memory for many pairs can be asked for before the first is looked at.
   uint64_t place(uint32_t source, uint32_t target) const {
-    return place_of(key_of(source, target), slots_.size());
+    return place_of(key_of(source, target), capacity_);
   }
   void prefetch(uint64_t place) const { __builtin_prefetch(&slots_[place]); }
   Slot* find(uint64_t place, uint32_t source, uint32_t target) {
@@ -53,7 +55,7 @@ class PairCounts {
   }
   const Slot* find(uint64_t place, uint32_t source, uint32_t target) const {
     const uint64_t key = key_of(source, target);
-    for (;; place = place + 1 == slots_.size() ? 0 : place + 1) {
+    for (;; place = after(place)) {
       if (slots_[place].key == key) return &slots_[place];
       if (slots_[place].key == 0) return nullptr;
     }
@@ -75,7 +77,16 @@ class PairCounts {
   }
 
  private:
-  std::vector<Slot> slots_;
+  struct Free {
+    void operator()(Slot* slots) const { std::free(slots); }
+  };
+  uint64_t after(uint64_t place) const { return place + 1 == capacity_ ? 0 : place + 1; }
+  // The slot of a pair, which is given one if it has none.
+  Slot& slot_of(uint64_t key);
+
+  // From calloc: empty slots that nobody has touched take no memory, and no time.
+  std::unique_ptr<Slot[], Free> slots_;
+  uint64_t capacity_ = 0;
   uint64_t used_ = 0;
 };
 
