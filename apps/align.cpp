@@ -131,16 +131,17 @@ void choose_head(const Options& o, const Translator& translator, const Pairs& pa
   const std::vector<HeadError> errors =
       head_errors(translator, pairs.source, pairs.target, gold, o.translate);
   const auto name = [](int64_t head) { return head < 0 ? "mean" : std::to_string(head); };
-  std::printf("layer  head   AER\n");
+  std::printf("layer  head  shift   AER\n");
   for (const HeadError& e : errors)
-    std::printf("%5lld  %4s %5.1f\n", static_cast<long long>(e.head.layer),
-                name(e.head.head).c_str(), e.aer);
+    std::printf("%5lld  %4s  %5lld %5.1f\n", static_cast<long long>(e.head.layer),
+                name(e.head.head).c_str(), static_cast<long long>(e.head.shift), e.aer);
   require(best_head(errors).aer < 100, o.gold,
           ": no head finds any of its links; are they of these pairs? Nothing was kept");
   const AlignmentHead best = best_head(errors).head;
   keep_alignment(o.folder, best);
-  std::fprintf(stderr, "layer %lld, head %s aligns best; %s keeps it\n",
+  std::fprintf(stderr, "layer %lld, head %s, shift %lld aligns best; %s keeps it\n",
                static_cast<long long>(best.layer), name(best.head).c_str(),
+               static_cast<long long>(best.shift),
                (translator.model().path / "config.json").string().c_str());
 }
 

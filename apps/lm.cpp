@@ -239,7 +239,7 @@ void add_lm_train(CLI::App& lm) {
                                                           std::set<std::string>{"encoder_layers"});
   auto train_flags = std::make_shared<Flags<TrainConfig>>(
       *command, kTrainingGroup, language_training(),
-      std::set<std::string>{"guided", "sampling", "stop_on", "hold_out"});
+      std::set<std::string>{"guided", "guided_auto", "sampling", "stop_on", "hold_out"});
   command->callback([=] {
     o->preset_given = preset->count() > 0;
     // What is read from a file has the kind and the size that it has.

@@ -1,14 +1,18 @@
 // heed train: from two text files to a model's folder.
+#include <unistd.h>
+
 #include <cstdio>
 
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/training.h"
+#include "heed/alignment/aligner.h"
 #include "heed/attention/score.h"
 #include "heed/attention/weigh.h"
 #include "heed/base/check.h"
 #include "heed/base/unicode.h"
 #include "heed/data/corpus_check.h"
+#include "heed/files/atomic_file.h"
 #include "heed/files/lines.h"
 #include "heed/metrics/metrics.h"
 #include "heed/training/recipe.h"
@@ -30,7 +34,7 @@ struct Options {
   CorpusOptions cleaning;
   std::string source_normalization = "identity";
   bool joint = false, resume = false, cut = false, list = false, preset_given = false;
-  bool anyway = false, normalization_given = false;
+  bool anyway = false, normalization_given = false, guided_auto = false;
   bool tokens_given = false, vocabulary_given = false, joint_given = false;
   int64_t samples = 2;
   Machine machine;
@@ -194,6 +198,53 @@ void choose_files(CorpusFiles& files, const std::string& tsv, const std::string&
   }
 }
 
+// Links between the words of a corpus, learnt from it (alignment/aligner.h), in a file of the
+// model's folder that is gone with this. They are the same whenever they are learnt.
+class LearntLinks {
+ public:
+  LearntLinks(const CorpusFiles& files, const std::string& folder)
+      : path_((std::filesystem::path(folder) / "alignment.tmp-").string() +
+              std::to_string(::getpid()) + "-0") {
+    StatusLine status;
+    std::vector<std::string> sources, targets;
+    PairReader reader({.source = files.source, .target = files.target, .alignment = {}});
+    while (std::optional<TextPair> pair = reader.next()) {
+      const bool whole = !pair->torn && is_utf8(pair->source) && is_utf8(pair->target);
+      sources.push_back(whole ? std::move(pair->source) : "");
+      targets.push_back(whole ? std::move(pair->target) : "");
+    }
+    AlignerOptions options;
+    options.progress = [&](const AlignerProgress& p) {
+      status.show("aligning words: " + std::string(p.stage) + ", pass " + std::to_string(p.pass) +
+                  " of " + std::to_string(p.passes));
+    };
+    const LearntAlignment learnt = WordAligner::learn(sources, targets, options);
+    status.clear();
+    AtomicFile file(path_);
+    std::string text;
+    int64_t links = 0;
+    for (const Links& of_pair : learnt.links) {
+      links += std::ssize(of_pair);
+      text += to_pharaoh(of_pair) + '\n';
+      if (text.size() > (1 << 20)) file.write(text), text.clear();
+    }
+    file.write(text);
+    file.commit();
+    std::fprintf(stderr, "aligned %zu pairs: %.1f links each\n", sources.size(),
+                 double(links) / double(std::max<size_t>(1, sources.size())));
+  }
+  ~LearntLinks() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  LearntLinks(const LearntLinks&) = delete;
+  LearntLinks& operator=(const LearntLinks&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 // What can be said of the arguments before anything is read.
 void check_usage(const Options& o, const ModelConfig& config, const TrainConfig& training,
                  const std::set<std::string>& model_given,
@@ -203,7 +254,12 @@ void check_usage(const Options& o, const ModelConfig& config, const TrainConfig&
   want(!is_language_model(config),
        "a translator wants at least one of --encoder-layers; 'heed lm train' trains language "
        "models");
-  want(training.guided == 0 || !o.corpus.alignment.empty(), "--guided wants --alignment, a file");
+  want(training.guided == 0 || training.guided_auto || !o.corpus.alignment.empty(),
+       "--guided wants --alignment, a file; or take --guided auto");
+  want(!training.guided_auto || o.corpus.alignment.empty(),
+       "--guided auto learns an alignment; with --alignment give its weight: --guided 0.2");
+  want(training.guided == 0 || has_attention(config),
+       "--guided teaches attention, and --score none has none");
   want(o.resume || training.guided > 0 || o.corpus.alignment.empty(),
        "--alignment is what --guided teaches; give --guided 0.1, say, or leave it out");
   want(!o.joint || o.target_tokenizer.empty(),
@@ -295,6 +351,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     model_flags.apply(config);
     if (!has_dropout(config)) training.rdrop = 0;  // is chosen for one that drops
     train_flags.apply(training);
+    training.guided_auto = o.guided_auto;
     end_by_itself(training, !o.valid.source.empty() || training.hold_out > 0);
     check_usage(o, config, training, model_flags.given(), train_flags.given());
   };
@@ -339,14 +396,22 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
                           .vocabulary = o.vocabulary_given && learnt ? o.tokenizer.size : 0});
     training = training_of(o.folder);
     train_flags.apply(training);
+    training.guided_auto = training.guided_auto || o.guided_auto;
     check(training);
     want_draws(model.config, training);
-    want(training.guided == 0 || !o.corpus.alignment.empty(),
+    want(!training.guided_auto || o.corpus.alignment.empty(),
+         "this run learns its alignment (--guided auto); leave --alignment out");
+    want(training.guided == 0 || training.guided_auto || !o.corpus.alignment.empty(),
          "this run is guided by an alignment; give --alignment again");
     hold_out();
   }
   if (const std::optional<int64_t> most = longest_sentence(model.config))
     o.cleaning.max_length = std::min(o.cleaning.max_length, *most);
+  std::optional<LearntLinks> learnt_links;
+  if (training.guided_auto) {
+    learnt_links.emplace(o.corpus, o.folder);
+    o.corpus.alignment = learnt_links->path();
+  }
   CorpusOptions cleaning = o.cleaning;
   cleaning.sampling = training.sampling, cleaning.seed = training.seed;
   cleaning.held_out = held_out;
@@ -401,13 +466,15 @@ void add_train(CLI::App& app) {
       "  heed train --tsv pairs.tsv.gz --valid-tsv held-out.tsv.gz --model m\n"
       "  heed train ... --score bilinear --wiring after --tokens words --vocabulary 5000\n"
       "  heed train --source a.en --target a.de --model m --resume    go on where it stopped\n"
+      "  heed train ... --guided auto                  attention that aligns words, from the "
+      "first\n"
       "  heed train --config run.json --model m --seed 2              settings of a file\n"
       "  heed train --list                                            scores, weights, presets\n");
   train->add_option("--source", o->corpus.source, "source sentences, one a line (plain or gzip)");
   train->add_option("--target", o->corpus.target, "their translations");
   train->add_option("--tsv", o->tsv, "instead: one file, source, tab, translation");
   train->add_option("--alignment", o->corpus.alignment,
-                    "word links in Pharaoh's form, for --guided");
+                    "word links in Pharaoh's form, for --guided (which can learn them itself)");
   train->add_option("--valid-source", o->valid.source, "validation sentences");
   train->add_option("--valid-target", o->valid.target, "their translations");
   train->add_option("--valid-tsv", o->valid_tsv, "instead: one file, source, tab, translation");
@@ -454,7 +521,14 @@ void add_train(CLI::App& app) {
   auto model_flags = std::make_shared<Flags<ModelConfig>>(*train, kModelGroup, std::nullopt,
                                                           std::set<std::string>{"reads"});
   auto train_flags = std::make_shared<Flags<TrainConfig>>(*train, kTrainingGroup, TrainConfig(),
-                                                          std::set<std::string>{});
+                                                          std::set<std::string>{"guided_auto"});
+  train->get_option("--guided")
+      ->transform(CLI::Validator(
+          [o](std::string& given) {
+            if (given == "auto") o->guided_auto = true, given = "0.2";
+            return std::string();
+          },
+          "FLOAT or auto", "auto"));
   train->callback([=] {
     o->preset_given = preset->count() > 0 && o->preset != kAuto;
     o->joint_given = joint->count() > 0;

@@ -81,6 +81,11 @@ void add_translator_flags(CLI::App& command, const std::shared_ptr<TranslatorFla
       .add_option("--head", o->translate.search.head,
                   "whose weights align (-1: the mean of all; default: as chosen)")
       ->check(CLI::Range(-1, 1000000));
+  command
+      .add_option("--shift", o->translate.search.shift,
+                  "with --layer or --head: a word's weights are those of the step that writes it "
+                  "(0), or of the next, which reads it (1)")
+      ->check(CLI::Range(0, 1));
   command.add_option("--max-length", o->translate.max_length, "longer sources are cut (pieces)")
       ->check(above_zero());
   command.add_flag("--json", o->json, "a JSON object a line: pieces, weights, scores");

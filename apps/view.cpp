@@ -197,6 +197,11 @@ void add_view(CLI::App& app) {
       ->add_option("--head", o->translate.search.head,
                    "whose weights (-1: the mean of all; default: as chosen)")
       ->check(CLI::Range(-1, 1000000));
+  command
+      ->add_option("--shift", o->translate.search.shift,
+                   "with --layer or --head: a word's weights are those of the step that writes it "
+                   "(0), or of the next, which reads it (1)")
+      ->check(CLI::Range(0, 1));
   command->add_flag("--tree", o->translate.search.want_tree,
                     "the beam as a tree, in place of the weights (the page has both)");
   command->add_option("--color", o->color, "auto, always or never")

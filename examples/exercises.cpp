@@ -39,7 +39,7 @@ class Chain final : public Model {
     state.advance();
     return {.logits = tensor(logits, {static_cast<int64_t>(last.size()), words})};
   }
-  TeacherForced forward(const Source&, const Tensor&, bool) const override {
+  TeacherForced forward(const Source&, const Tensor&, const WantWeights&) const override {
     fail("chain: made for search alone");
   }
   Tensor output_weight() const override { fail("chain: made for search alone"); }

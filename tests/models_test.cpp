@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "heed/search/search.h"
 #include "heed/training/loss.h"
 #include "heed/training/optimizer.h"
 #include "tests/parameter_gradients.h"
@@ -310,6 +311,42 @@ TEST(Models, EveryParameterHasItsRightGradient) {
     const LossOptions options{.smoothing = 0.1, .guided = guided ? 0.5 : 0};
     expect_right_gradients(made.params,
                            [&] { return batch_loss(*made.model, batch, options).total; });
+  }
+}
+
+// The one head that is taught weighs, where a word is read, what it is linked to.
+TEST(Models, AnAlignmentTeachesOneHead) {
+  for (const Named& n : {Named{"rnn", small_rnn()}, Named{"transformer", small_transformer()}}) {
+    SCOPED_TRACE(n.name);
+    const Made made = make(n);
+    const Batch batch = batch_of({4, 3}, {4, 3});
+    ASSERT_FALSE(batch.links[0].empty());
+    Adam adam(made.params, {.clip_norm = 1});
+    const AlignmentHead taught = made.model->guided_head();
+    EXPECT_EQ(taught.shift, n.config.family == "transformer" ? 1 : 0);
+    const auto on_links = [&] {  // the least weight on a link
+      const NoTape off;
+      const TeacherForced forced = made.model->forward(
+          source_of(batch), ids(batch.target_in, {batch.rows, batch.target_width}), true);
+      const Tensor w = chosen_weights(forced.weights, taught.layer, taught.head);
+      const std::vector<double> all = w.values();
+      double least = 1;
+      for (int64_t b = 0; b < batch.rows; ++b)
+        for (const Link& link : batch.links[static_cast<size_t>(b)]) {
+          const int64_t t = link.target + taught.shift;
+          if (t < batch.target_lengths[static_cast<size_t>(b)])
+            least = std::min(
+                least, all[static_cast<size_t>((b * w.size(1) + t) * w.size(2) + link.source)]);
+        }
+      return least;
+    };
+    EXPECT_LT(on_links(), 0.5);
+    for (int step = 0; step < 150; ++step) {
+      Tape tape(static_cast<uint64_t>(step));
+      tape.backward(batch_loss(*made.model, batch, {.smoothing = 0, .guided = 1}).total);
+      adam.step(1e-2);
+    }
+    EXPECT_GT(on_links(), 0.8);
   }
 }
 

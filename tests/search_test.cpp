@@ -82,7 +82,9 @@ class Chain final : public Model {
     return out;
   }
 
-  TeacherForced forward(const Source& source, const Tensor& in, bool want_weights) const override {
+  TeacherForced forward(const Source& source, const Tensor& in,
+                        const WantWeights& wanted) const override {
+    const bool want_weights = wanted.of(0);
     State state = start(source);
     std::vector<Tensor> hidden, weights;
     const int64_t B = in.size(0), T = in.size(1);

@@ -212,11 +212,14 @@ double weight_on_links(const ToyRun& run) {
   for (const Batch& b : batches_once(*run.corpus, {})) {
     const TeacherForced forced =
         run.model->forward(source_of(b), ids(b.target_in, {b.rows, b.target_width}), true);
-    const std::vector<double> w = mean(forced.weights.back().values, 1).values();
+    const AlignmentHead taught = run.model->guided_head();
+    const std::vector<double> w =
+        chosen_weights(forced.weights, taught.layer, taught.head).values();
     for (int64_t i = 0; i < b.rows; ++i)
       for (const Link& link : b.links[static_cast<size_t>(i)]) {
-        on += w[static_cast<size_t>((i * b.target_width + link.target) * b.source_width +
-                                    link.source)];
+        const int64_t t = link.target + taught.shift;
+        if (t >= b.target_lengths[static_cast<size_t>(i)]) continue;
+        on += w[static_cast<size_t>((i * b.target_width + t) * b.source_width + link.source)];
         ++links;
       }
   }

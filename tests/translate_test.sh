@@ -161,6 +161,21 @@ expect 0 "" translate --model killed --input v.en
 paste corpus/train.en corpus/train.fr | gzip >pairs.tsv.gz
 expect 0 "done after 2 steps" train --tsv pairs.tsv.gz --alignment corpus/train.align --guided 0.5 --model t \
   --preset transformer-tiny --size 32 --inner 32 --tokens bpe --vocabulary 200 --joint --steps 2 --batch-tokens 300
+has() { grep -qF -- "$2" "$1/config.json" || wrong "$1/config.json: no '$2': $(cat "$1/config.json")"; }
+has t '"shift": 1'
+# The guide learnt from the corpus: the same when it is resumed.
+guided() { "$heed" train --tsv pairs.tsv.gz --preset rnn-small --size 16 --tokens words --batch-tokens 300 "$@" 2>err ||
+  wrong "--guided auto: $(cat err)"; }
+guided --guided auto --model guided --steps 6
+grep -q "aligned .* pairs: [1-9]" err || wrong "--guided auto does not tell its links: $(cat err)"
+guided --guided auto --model guided-again --steps 3
+guided --model guided-again --steps 6 --resume
+same guided/model.safetensors guided-again/model.safetensors "--guided auto, resumed"
+guided --model unguided --steps 6
+cmp -s guided/model.safetensors unguided/model.safetensors && wrong "--guided auto changes nothing"
+[ -z "$(find guided guided-again -name '*.tmp-*')" ] || wrong "--guided auto leaves its links"
+expect 2 "auto learns an alignment" train --tsv pairs.tsv.gz --guided auto --alignment corpus/train.align --model no
+expect 2 "none has none" train --tsv pairs.tsv.gz --guided auto --score none --model no
 expect 0 "done after 1 steps" train --tsv pairs.tsv.gz --model one --steps 1 --size 16 --tokens characters
 # Other subwords in each epoch: another model than without, the same twice, and when it is resumed.
 drawn() {
@@ -175,7 +190,6 @@ drawn --model again --steps 12 --resume
 grep -q 'epoch [3-9]' err || wrong "--sampling: three epochs were meant: $(cat err)"
 same drawn/model.safetensors again/model.safetensors "--sampling, resumed"
 # What no flag names is as the preset has it.
-has() { grep -qF -- "$2" "$1/config.json" || wrong "$1/config.json: no '$2': $(cat "$1/config.json")"; }
 has m '"bidirectional": true'
 has m '"tied": false'
 has t '"tied": true'
@@ -259,18 +273,18 @@ awk -F'\t' 'NF != 2 { exit 1 }' out || wrong "align: an empty line lost its tab:
 
 # The best head, kept in the folder.
 head -20 corpus/test.align >a.align
-"$heed" align --model t --source a.en --target a.fr >first
+"$heed" align --model t --source a.en --target a.fr --layer -1 --head -1 >first
 expect 0 "aligns best; t/config.json keeps it" align --model t --source a.en --target a.fr --choose a.align
-[ "$(wc -l <out)" = 21 ] || wrong "align --choose: a line for 4 layers of 4 heads and their mean: $(cat out)"
+[ "$(wc -l <out)" = 41 ] || wrong "align --choose: two lines for 4 layers of 4 heads and their mean: $(cat out)"
 python3 - out t/config.json <<'END' || wrong "align --choose: $(cat out t/config.json)"
 import json, sys
 rows = [l.split() for l in open(sys.argv[1])][1:]
-least = min(float(row[2]) for row in rows)
+least = min(float(row[3]) for row in rows)
 kept = json.load(open(sys.argv[2]))["alignment"]
-name = [str(kept["layer"]), "mean" if kept["head"] < 0 else str(kept["head"])]
-assert name in [row[:2] for row in rows if float(row[2]) == least]
+name = [str(kept["layer"]), "mean" if kept["head"] < 0 else str(kept["head"]), str(kept["shift"])]
+assert name in [row[:3] for row in rows if float(row[3]) == least]
 END
-named=$(python3 -c 'import json; k = json.load(open("t/config.json"))["alignment"]; print("--layer", k["layer"], "--head", k["head"])')
+named=$(python3 -c 'import json; k = json.load(open("t/config.json"))["alignment"]; print("--layer", k["layer"], "--head", k["head"], "--shift", k["shift"])')
 "$heed" align --model t --source a.en --target a.fr >got
 "$heed" align --model t --source a.en --target a.fr $named >wanted
 same got wanted "the head that was chosen"

@@ -427,6 +427,32 @@ std::vector<std::string> links_of(const std::vector<Translation>& all) {
   return out;
 }
 
+// With a shift a word's weights are those of the step after the one that wrote it.
+TEST(Translation, AHeadThatReadsWordsAlignsThemAStepLater) {
+  const Folder folder;
+  put_model(folder, tiny("transformer"));
+  keep_alignment(folder.path(), {.layer = 0, .head = 1, .shift = 1});
+  const Translator translator(folder.path());
+  EXPECT_EQ(translator.model().alignment.shift, 1);
+  const std::vector<std::string> lines{"a b c d", "b a"};
+  TranslateOptions own, named;
+  own.search.want_weights = named.search.want_weights = true;
+  named.search.layer = 0, named.search.head = 1;
+  for (const bool forced : {false, true}) {
+    const auto run = [&](const TranslateOptions& o) {
+      return forced ? translator.score(lines, {"c a b", "a a"}, o) : translator.translate(lines, o);
+    };
+    const std::vector<Translation> later = run(own), then = run(named);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const auto &x = later[i].best().weights, &y = then[i].best().weights;
+      ASSERT_EQ(x.size(), y.size());
+      ASSERT_GT(x.size(), 1u);
+      for (size_t t = 0; t + 1 < x.size(); ++t) EXPECT_EQ(x[t], y[t + 1]);
+      EXPECT_NE(x[0], y[0]);
+    }
+  }
+}
+
 TEST(ChooseHead, FindsTheHeadThatTheLinksCameFrom) {
   const Folder folder;
   ModelConfig config = tiny("transformer");
@@ -437,23 +463,25 @@ TEST(ChooseHead, FindsTheHeadThatTheLinksCameFrom) {
   std::reverse(targets.begin(), targets.end());
   TranslateOptions o;
   o.search.want_weights = true;
-  const auto links = [&](int64_t layer, int64_t head) {
+  const auto links = [&](const AlignmentHead& by) {
     TranslateOptions named = o;
-    named.search.layer = layer, named.search.head = head;
+    named.search.layer = by.layer, named.search.head = by.head, named.search.shift = by.shift;
     return links_of(translator.score(sources, targets, named));
   };
-  const std::vector<std::string> gold = links(0, 1);
+  const std::vector<std::string> gold = links({0, 1});
   const std::vector<HeadError> errors = head_errors(translator, sources, targets, gold);
   // Each as its own links score.
-  const std::vector<AlignmentHead> wanted{{0, 0}, {0, 1}, {0, -1}, {1, 0}, {1, 1}, {1, -1}};
+  std::vector<AlignmentHead> wanted;
+  for (const int64_t layer : {0, 1})
+    for (const int64_t head : {0, 1, -1})
+      for (const int64_t shift : {0, 1}) wanted.push_back({layer, head, shift});
   ASSERT_EQ(errors.size(), wanted.size());
   const auto aer = make_aer();
   for (size_t i = 0; i < errors.size(); ++i) {
-    const auto& [layer, head] = wanted[i];
     EXPECT_EQ(errors[i].head, wanted[i]);
     EXPECT_EQ(errors[i].aer,
-              aer->score(sum_statistics(statistics(*aer, links(layer, head), {gold}))));
-    EXPECT_EQ(errors[i].aer == 0, wanted[i] == (AlignmentHead{0, 1})) << layer << " " << head;
+              aer->score(sum_statistics(statistics(*aer, links(wanted[i]), {gold}))));
+    EXPECT_EQ(errors[i].aer == 0, wanted[i] == (AlignmentHead{0, 1})) << i;
   }
   EXPECT_EQ(best_head(errors).head, (AlignmentHead{0, 1}));
 

@@ -66,7 +66,7 @@ Tensor BidirectionalLanguageModel::mix(const std::vector<Tensor>& layers) const 
 }
 
 TeacherForced BidirectionalLanguageModel::forward(const Source& source, const Tensor& target_in,
-                                                  bool /*want_weights*/) const {
+                                                  const WantWeights& /*want_weights*/) const {
   const auto hidden = [&](const Linear& f, const Tensor& x) {
     return dropout(f(dropout(x, config_.dropout), Activation::tanh), config_.dropout);
   };

@@ -26,7 +26,7 @@ class BidirectionalLanguageModel final : public Model {
   // What is predicted beside the target: the words of the source from behind, and each in its gap.
   // Without a source: nothing.
   TeacherForced forward(const Source& source, const Tensor& target_in,
-                        bool want_weights) const override;
+                        const WantWeights& want_weights) const override;
   State start(const Source& source) const override;
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;

@@ -59,6 +59,30 @@ struct Weights {
   Tensor values;
 };
 
+// Whose weights align: a layer (-1: the last) and a head (-1: the mean of all), at the step that
+// writes a word or, with a shift of 1, at the one after it, which reads the word and so knows what
+// it is to find (Chen et al., 2020, "Accurate Word Alignment Induction").
+struct AlignmentHead {
+  int64_t layer = -1, head = -1, shift = 0;
+  bool operator==(const AlignmentHead&) const = default;
+};
+
+// Which weights a forward pass shows.
+class WantWeights {
+ public:
+  WantWeights(bool all) : layer_(all ? kAll : kNone) {}  // NOLINT: meant to be converted to
+  static WantWeights of_layer(int64_t layer) {
+    WantWeights out(false);
+    out.layer_ = layer;
+    return out;
+  }
+  bool of(int64_t layer) const { return layer_ == kAll || layer_ == layer; }
+
+ private:
+  static constexpr int64_t kNone = -1, kAll = -2;
+  int64_t layer_;
+};
+
 // Words that are to be predicted from hidden vectors; a negative one does not count.
 struct Prediction {
   Tensor hidden;  // [B, T, D]
@@ -89,7 +113,7 @@ class Model {
   // All steps at once: target_in [B, Tt] begins with the begin symbol. Row t of the weights is
   // those that produced word t.
   virtual TeacherForced forward(const Source& source, const Tensor& target_in,
-                                bool want_weights) const = 0;
+                                const WantWeights& want_weights) const = 0;
 
   virtual State start(const Source& source) const = 0;
   // One further token of every hypothesis; `last` is the one before, [B K]. Advances the state.
@@ -100,6 +124,9 @@ class Model {
 
   // The positions that it can have; none: as many as you like.
   virtual std::optional<int64_t> positions() const { return std::nullopt; }
+
+  // The attention that a given alignment teaches (guided alignment), and that then aligns.
+  virtual AlignmentHead guided_head() const { return {}; }
 
   // Does every op of it have a kernel for bf16 activations on a GPU?
   virtual bool trains_in_bf16() const { return false; }

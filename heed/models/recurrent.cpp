@@ -187,16 +187,16 @@ TeacherForced RecurrentModel::forward_at_once(const Source& source, const Tensor
 }
 
 TeacherForced RecurrentModel::forward(const Source& source, const Tensor& target_in,
-                                      bool want_weights) const {
+                                      const WantWeights& want_weights) const {
   const Embedding& table = target_ ? *target_ : source_;
   if (compute_copy(table.table()).type() == Type::bf16)
-    return forward_at_once(source, target_in, want_weights);
+    return forward_at_once(source, target_in, want_weights.of(0));
   auto [memory, decoder] = encode(source);
   const Tensor words = swap_batch_and_time(dropout(table(target_in), config_.dropout));
   const std::vector<Tensor> gates = unstack(cells_[0].gates(words));  // in one product
   std::vector<Tensor> states, contexts, fed, weights;
   for (size_t t = 0; t < gates.size(); ++t) {
-    const Read found = advance(memory, decoder, gates[t], static_cast<int64_t>(t), want_weights);
+    const Read found = advance(memory, decoder, gates[t], static_cast<int64_t>(t), want_weights.of(0));
     states.push_back(decoder.cells.back().h);
     if (attends()) contexts.push_back(found.context);
     if (feeds()) {

@@ -21,7 +21,7 @@ class RecurrentModel final : public Model {
   RecurrentModel(const Params& params, const ModelConfig& config, const Vocabularies& v);
 
   TeacherForced forward(const Source& source, const Tensor& target_in,
-                        bool want_weights) const override;
+                        const WantWeights& want_weights) const override;
   State start(const Source& source) const override;
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;

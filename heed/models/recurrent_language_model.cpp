@@ -66,14 +66,14 @@ Tensor RecurrentLanguageModel::hidden(const Tensor& states,
 }
 
 TeacherForced RecurrentLanguageModel::forward(const Source&, const Tensor& target_in,
-                                              bool want_weights) const {
+                                              const WantWeights& want_weights) const {
   Tensor s = words_(target_in);
   for (const RecurrentCell& cell : cells_) s = cell(dropout(s, config_.dropout)).h;
   s = dropout(s, config_.dropout);
   TeacherForced out;
   std::optional<Tensor> context;
   if (attends()) {
-    AttendOptions o = options(want_weights);
+    AttendOptions o = options(want_weights.of(0));
     o.mask = Mask::past();
     Read found = read(s, project_kv(s), o);
     context = found.context;

@@ -128,7 +128,7 @@ WordLayers Transformer::word_layers(const Source& source, Id begin) const {
 }
 
 TeacherForced Transformer::forward(const Source& source, const Tensor& target_in,
-                                   bool want_weights) const {
+                                   const WantWeights& want_weights) const {
   std::optional<Tensor> memory;
   if (!encoder_.empty()) memory = encode(source);
   const int64_t B = target_in.size(0), T = target_in.size(1);
@@ -138,12 +138,13 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
       .dropout = config_.attention_dropout};
   AttendOptions cross = self;
   if (memory) cross.mask = Mask::padding(source.lengths).at({B, config_.heads, T, memory->size(1)});
-  cross.want_weights = want_weights;
-  self.want_weights = want_weights && !memory;
   TeacherForced out;
   Stream x(config_, embed(target_ ? *target_ : source_, target_in, 0));
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
+    const bool wanted = want_weights.of(static_cast<int64_t>(i));
+    cross.want_weights = wanted;
+    self.want_weights = wanted && !memory;
     const auto show = [&](const std::optional<Tensor>& weights) {
       if (weights) out.weights.push_back({static_cast<int64_t>(i), *weights});
     };
@@ -162,6 +163,10 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
   }
   out.hidden = x.end(decoder_norm_);
   return out;
+}
+
+AlignmentHead Transformer::guided_head() const {
+  return {.layer = std::max<int64_t>(0, config_.decoder_layers - 2), .head = 0, .shift = 1};
 }
 
 // ---- search

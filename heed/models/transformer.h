@@ -16,8 +16,10 @@ class Transformer final : public Model {
   Transformer(const Params& params, const ModelConfig& config, const Vocabularies& v);
 
   TeacherForced forward(const Source& source, const Tensor& target_in,
-                        bool want_weights) const override;
+                        const WantWeights& want_weights) const override;
   State start(const Source& source) const override;
+  // One head of the last layer but one: what follows can use what it has found.
+  AlignmentHead guided_head() const override;
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;
   std::optional<int64_t> positions() const override { return positions_of(config_); }

@@ -74,6 +74,7 @@ void Beam::finish(int64_t leaf, double log_probability, std::vector<float> last_
   h.score = normalized(o, log_probability, h.ids.size());
   if (o.coverage > 0) h.score += o.coverage * coverage(h.weights, sentence_.length);
   if (!o.want_weights) h.weights.clear();
+  shift_weights(h.weights, o.shift);
   // The first of equals stays first.
   const auto at = std::upper_bound(finished_.begin(), finished_.end(), h,
                                    [](const auto& a, const auto& b) { return a.score > b.score; });

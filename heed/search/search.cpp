@@ -44,6 +44,11 @@ Tensor chosen_weights(const std::vector<Weights>& all, int64_t layer, int64_t he
   return reshape(slice(w, 1, head, head + 1), Shape(std::span<const int64_t>(rest)));
 }
 
+void shift_weights(std::vector<std::vector<float>>& rows, int64_t shift) {
+  for (size_t t = 0; t + static_cast<size_t>(shift) < rows.size(); ++t)
+    rows[t] = rows[t + static_cast<size_t>(shift)];
+}
+
 std::vector<std::vector<Hypothesis>> search(const Model& model, const Source& source,
                                             const SearchOptions& options) {
   Engine engine(model);
@@ -116,6 +121,7 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
     if (o.coverage > 0)
       h.score += o.coverage * coverage(h.weights, source.lengths[static_cast<size_t>(b)]);
     if (!o.want_weights) h.weights.clear();
+    shift_weights(h.weights, o.shift);
     out.push_back(std::move(h));
   }
   return out;

@@ -39,6 +39,7 @@ struct SearchOptions {
   // Which weights: a layer (-1, or not said: the last) and a head (-1, or not said: the mean of
   // all).
   std::optional<int64_t> layer = {}, head = {};
+  int64_t shift = 0;  // a word's weights are those of so many steps later (AlignmentHead)
   // Sampling instead of a beam.
   bool sample = false;
   double temperature = 1;
@@ -80,5 +81,8 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
 // One of the weights of a step, [rows, Ts], or of a forced target, [B, Tt, Ts]: of a layer (-1: the
 // last) and a head (-1: the mean of all).
 Tensor chosen_weights(const std::vector<Weights>& all, int64_t layer, int64_t head);
+
+// Row t becomes row t + shift; the last ones, which have none, stay.
+void shift_weights(std::vector<std::vector<float>>& rows, int64_t shift);
 
 }  // namespace heed

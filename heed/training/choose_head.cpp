@@ -49,14 +49,16 @@ std::vector<HeadError> head_errors(const Translator& translator,
     for (size_t layer = 0; layer < layers.size(); ++layer) {
       const int64_t H = layers[layer].values.size(1);
       const std::vector<Rows> by_head = rows_by_head(layers[layer].values);
-      for (int64_t h = 0; h < static_cast<int64_t>(by_head.size()); ++h, ++at) {
-        if (at == heads.size()) {
-          heads.push_back({static_cast<int64_t>(layer), h == H ? -1 : h});
-          found.emplace_back(pairs.size());
+      for (int64_t h = 0; h < static_cast<int64_t>(by_head.size()); ++h)
+        for (const int64_t shift : {0, 1}) {
+          if (at == heads.size()) {
+            heads.push_back({static_cast<int64_t>(layer), h == H ? -1 : h, shift});
+            found.emplace_back(pairs.size());
+          }
+          Rows rows = by_head[static_cast<size_t>(h)];
+          shift_weights(rows, shift);
+          found[at++][i] = to_pharaoh(word_alignment(pair.source, pair.best().target, rows));
         }
-        found[at][i] = to_pharaoh(
-            word_alignment(pair.source, pair.best().target, by_head[static_cast<size_t>(h)]));
-      }
     }
   }
   require(!heads.empty(), "alignment: no pair to choose a head on");

@@ -1,5 +1,7 @@
 #include "heed/training/loss.h"
 
+#include "heed/search/search.h"
+
 namespace heed {
 namespace {
 
@@ -12,14 +14,19 @@ Tensor targets(const Batch& b) {
   return ids(out, {b.rows, b.target_width});
 }
 
-// The mean over target tokens with links of -log(the weight on what they are linked to).
-Tensor alignment_loss(const Batch& b, const std::vector<Weights>& weights) {
+// The mean over target tokens with links of -log(the weight on what they are linked to), of the
+// attention that is taught. What has no link may weigh what it likes: aligners miss more links than
+// they invent, and a model that is left free finds some of them.
+Tensor alignment_loss(const Batch& b, const std::vector<Weights>& weights,
+                      const AlignmentHead& taught) {
   require(!weights.empty(), "guided alignment: this model has no attention to guide");
   std::vector<double> linked(static_cast<size_t>(b.rows * b.target_width * b.source_width));
   std::vector<double> counts(static_cast<size_t>(b.rows * b.target_width));
   for (int64_t i = 0; i < b.rows; ++i)
     for (const Link& link : b.links[static_cast<size_t>(i)]) {
-      const int64_t row = i * b.target_width + link.target;
+      const int64_t t = link.target + taught.shift;
+      if (t >= b.target_lengths[static_cast<size_t>(i)]) continue;
+      const int64_t row = i * b.target_width + t;
       linked[static_cast<size_t>(row * b.source_width + link.source)] = 1;
       counts[static_cast<size_t>(row)] = 1;
     }
@@ -28,7 +35,7 @@ Tensor alignment_loss(const Batch& b, const std::vector<Weights>& weights) {
   double count = 0;
   for (const double c : counts) count += c;
   for (double& c : counts) c *= -1 / std::max(count, 1.0);
-  const Tensor w = mean(weights.back().values, 1);  // [B, Tt, Ts]: of all heads of the last layer
+  const Tensor w = chosen_weights(weights, -1, taught.head);  // [B, Tt, Ts]
   const Tensor on = sum(w * tensor(linked, w.shape(), w.type()), -1) + 1e-9;
   const Tensor counted = tensor(counts, {b.rows, b.target_width}, w.type());
   return sum(log(on) * counted);
@@ -76,8 +83,12 @@ BatchLoss batch_loss(const Model& model, const Batch& given, const LossOptions& 
   const Batch& b = draws_twice ? doubled : given;
   const bool guided = o.guided > 0 && !b.links.empty();
   // Teacher forcing: all steps of the target at once.
+  const AlignmentHead taught = model.guided_head();
+  const WantWeights wanted = !guided            ? WantWeights(false)
+                             : taught.layer < 0 ? WantWeights(true)
+                                                : WantWeights::of_layer(taught.layer);
   const TeacherForced forced =
-      model.forward(source_of(b), ids(b.target_in, {b.rows, b.target_width}), guided);
+      model.forward(source_of(b), ids(b.target_in, {b.rows, b.target_width}), wanted);
   BatchLoss loss;
   if (draws_twice) {
     // What both terms are of is held: [2 B, Tt, V].
@@ -94,7 +105,7 @@ BatchLoss batch_loss(const Model& model, const Batch& given, const LossOptions& 
   for (const Prediction& p : forced.also)
     loss.total =
         loss.total + linear_cross_entropy(p.hidden, model.output_weight(), p.words, o.smoothing);
-  if (guided) loss.total = loss.total + alignment_loss(b, forced.weights) * o.guided;
+  if (guided) loss.total = loss.total + alignment_loss(b, forced.weights, taught) * o.guided;
   return loss;
 }
 

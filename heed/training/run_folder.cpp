@@ -112,6 +112,10 @@ ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& c
                               {"model", nlohmann::ordered_json::parse(to_json(config))},
                               {"training", nlohmann::ordered_json::parse(to_json(training))},
                               {"checksums", nlohmann::ordered_json::object()}};
+  if (training.guided > 0 && has_attention(config)) {
+    folder.alignment = folder.model->guided_head();
+    json["alignment"] = to_json(folder.alignment);
+  }
   // Before any tokenizer: whoever finds one beside it, after a kill, knows whose it is.
   write_config(path, json);
   forget_tokenizers(path);

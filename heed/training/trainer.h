@@ -43,6 +43,7 @@ struct TrainConfig {
   double average = 0.999;
   int64_t average_last = 0;
   double guided = 0;
+  bool guided_auto = false;
   double rdrop = 0;
   int64_t hold_out = 0;  // for the Corpus, as sampling
   int64_t steps = 0, epochs = 0;
@@ -76,7 +77,10 @@ void fields(Config& c, F&& f) {
   f("average_last", c.average_last,
     "instead: the plain mean of the parameters at the last so many validations; 0: the exponential "
     "one");
-  f("guided", c.guided, "weight of the alignment's loss, where an alignment is given");
+  f("guided", c.guided,
+    "weight of the alignment's loss, where an alignment is given; auto: the corpus is aligned "
+    "first, and teaches with a weight of 0.2");
+  f("guided_auto", c.guided_auto, "that alignment is learnt from the corpus");
   f("rdrop", c.rdrop,
     "R-Drop: every sentence is read with two draws of dropout, and their distributions are pulled "
     "together with this weight (5, say); twice the work a step; 0: one draw");

@@ -25,6 +25,8 @@ void write_config(const std::filesystem::path& folder, nlohmann::ordered_json js
 // How files of tensors in the folder are read: with checksums, unless config.json is of format 1.
 SafetensorsOptions tensor_options(const std::filesystem::path& folder);
 
+nlohmann::ordered_json to_json(const AlignmentHead& alignment);
+
 // The names that a tokenizer's file may have in a model's folder.
 std::vector<std::string> tokenizer_names();
 

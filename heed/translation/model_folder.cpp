@@ -101,7 +101,7 @@ AlignmentHead alignment_head(const nlohmann::ordered_json& json, const std::stri
             json.dump(), "; wanted: {\"layer\": 3, \"head\": 0}, -1 for the last and for the mean");
     return found->get<int64_t>();
   };
-  return {number("layer"), number("head")};
+  return {number("layer"), number("head"), json.contains("shift") ? number("shift") : 0};
 }
 
 // All but the parameters.
@@ -161,9 +161,13 @@ ModelFolder load_model(const std::filesystem::path& path) {
   return folder;
 }
 
+nlohmann::ordered_json to_json(const AlignmentHead& alignment) {
+  return {{"layer", alignment.layer}, {"head", alignment.head}, {"shift", alignment.shift}};
+}
+
 void keep_alignment(const std::filesystem::path& path, const AlignmentHead& alignment) {
   auto json = read_config(path);
-  json["alignment"] = {{"layer", alignment.layer}, {"head", alignment.head}};
+  json["alignment"] = to_json(alignment);
   write_config(path, std::move(json));
 }
 

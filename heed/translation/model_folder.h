@@ -12,12 +12,6 @@
 
 namespace heed {
 
-// Whose weights align: a layer (-1: the last) and a head (-1: the mean of all).
-struct AlignmentHead {
-  int64_t layer = -1, head = -1;
-  bool operator==(const AlignmentHead&) const = default;
-};
-
 // A model in memory with all that belongs to it.
 struct ModelFolder {
   std::filesystem::path path;

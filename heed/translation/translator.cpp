@@ -142,7 +142,10 @@ SearchOptions Translator::of_model(SearchOptions o) const {
   // A translation may not be longer than the model's positions either.
   const std::optional<int64_t> most = longest_sentence(model().config);
   if (most && (o.max_length == 0 || o.max_length > *most)) o.max_length = *most;
-  if (!o.layer && !o.head) o.layer = model().alignment.layer, o.head = model().alignment.head;
+  if (!o.layer && !o.head) {
+    const AlignmentHead& own = model().alignment;
+    o.layer = own.layer, o.head = own.head, o.shift = own.shift;
+  }
   if (model().tokenizers.target->writes_all()) o.allow_unknown = false;
   o.begin = special.begin, o.end = special.end, o.pad = special.pad, o.unknown = special.unknown;
   return o;
