@@ -14,6 +14,10 @@ namespace {
 constexpr int64_t kSentences = 500, kVocabulary = 4000;
 constexpr Id kEnd = 3;
 
+// 0: sampling. First parameters know nothing, and most draws fall beyond the likeliest tokens: the
+// worst case.
+constexpr int64_t kSampling = 0;
+
 struct Ready {
   Params params{1};
   std::unique_ptr<Model> model;
@@ -40,7 +44,8 @@ std::shared_ptr<Ready> ready(const std::string& preset_name, int64_t beam, int64
       r.source.push_back(kEnd);
     }
     // First parameters hardly ever say the end: all are as long as they may be.
-    r.options.beam = beam, r.options.max_ratio = 0, r.options.max_extra = length;
+    r.options.beam = std::max<int64_t>(1, beam), r.options.sample = beam == kSampling;
+    r.options.max_ratio = 0, r.options.max_extra = length;
     r.number = i, r.slots = slots;
   }
   return out;
@@ -84,10 +89,11 @@ Job job(const std::string& name, const std::string& preset_name, int64_t beam, i
 std::vector<Row> search_rows() {
   std::vector<Row> rows;
   for (const char* model : {"transformer-tiny", "rnn-small", "lm-transformer"})
-    for (const int64_t beam : {1, 5})
+    for (const int64_t beam : {kSampling, int64_t{1}, int64_t{5}})
       for (const int64_t slots : {16, 32, 64, 128})
         for (const bool arriving : {false, true}) {
-          const std::string name = std::string("search/") + model + "/beam" + std::to_string(beam) +
+          const std::string name = std::string("search/") + model + "/" +
+                                   (beam == kSampling ? "sample" : "beam" + std::to_string(beam)) +
                                    "/" + std::to_string(slots) +
                                    (arriving ? "/arriving" : "/fixed");
           const std::string preset_name = model;

@@ -40,6 +40,8 @@ inline std::vector<SearchKind> search_kinds(int64_t sentences, Id first_word) {
   add("samples").sample = true;
   SearchOptions& likeliest = add("samples of the likeliest");
   likeliest.sample = true, likeliest.top_k = 5, likeliest.top_p = 0.9, likeliest.temperature = 0.7;
+  SearchOptions& warm = add("samples at a temperature");
+  warm.sample = true, warm.temperature = 1.3, warm.top_p = 0.95;
   return kinds;
 }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "heed/search/candidates.h"
+#include "heed/search/draw.h"
 
 namespace heed {
 namespace {
@@ -110,8 +110,12 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
     }
     std::vector<TokenScore> next;
     if (o.sample && !forced) {
-      next = {drawn_token(slots.log_probabilities(slot, hypothesis), allowed, sentence_.number,
-                          steps_)};
+      const auto [scores, tokens] = slots.likeliest(slot, hypothesis);
+      NextToken found{.log_probabilities = scores, .tokens = tokens};
+      found.vocabulary = slots.vocabulary();
+      if (normalizer_for_draw(o)) found.normalizer = slots.normalizer(slot, hypothesis);
+      found.all = [&] { return slots.log_probabilities(slot, hypothesis); };
+      next = {drawn_token(found, allowed, sentence_.number, steps_)};
     } else {
       const auto [scores, tokens] = slots.likeliest(slot, hypothesis);
       auto best = best_tokens(scores, tokens, allowed, 2 * o.beam);

@@ -24,6 +24,7 @@ class Beam {
 
   // The tokens that a step takes, [beam].
   std::vector<Id> last() const;
+  const SearchOptions& options() const { return options_; }
   // Goes on with what a step found for its slot. Which hypothesis each of the new ones grew from.
   std::vector<Id> grow(Slots& slots, int64_t slot);
   bool over() const { return over_; }

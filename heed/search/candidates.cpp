@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-
-#include "heed/base/random.h"
 
 namespace heed {
 
@@ -22,9 +19,6 @@ std::vector<Id> Allowed::banned() const {
   return out;
 }
 
-namespace {
-
-// All tokens with their scores, without those that are banned.
 std::vector<TokenScore> open_tokens(std::span<const float> scores, const Allowed& allowed) {
   if (allowed.only) return {{double(scores[static_cast<size_t>(*allowed.only)]), *allowed.only}};
   const Id end = allowed.options.end;
@@ -44,8 +38,6 @@ bool likelier(const TokenScore& a, const TokenScore& b) {
   return a.log_probability != b.log_probability ? a.log_probability > b.log_probability
                                                 : a.token < b.token;
 }
-
-}  // namespace
 
 // One pass: nearly all tokens fail the first comparison.
 std::vector<TokenScore> best_tokens(std::span<const float> scores, const Allowed& allowed,
@@ -82,29 +74,6 @@ std::optional<std::vector<TokenScore>> best_tokens(std::span<const float> larges
       best.push_back({double(largest[i]), tokens[i]});
   if (static_cast<int64_t>(best.size()) < count) return std::nullopt;
   return best;
-}
-
-TokenScore drawn_token(std::span<const float> scores, const Allowed& allowed, int64_t number,
-                       int64_t step) {
-  const SearchOptions& o = allowed.options;
-  std::vector<TokenScore> all = open_tokens(scores, allowed);
-  std::sort(all.begin(), all.end(), likelier);
-  if (o.top_k > 0) all.resize(std::min(all.size(), static_cast<size_t>(o.top_k)));
-  std::vector<double> p;
-  double sum = 0;
-  for (const TokenScore& w : all)
-    sum += p.emplace_back(
-        std::exp((w.log_probability - all[0].log_probability) / std::max(o.temperature, 1e-6)));
-  // The likeliest tokens that make up top_p.
-  double reached = 0;
-  size_t kept = 0;
-  while (kept < p.size() && (kept == 0 || reached < o.top_p * sum)) reached += p[kept++];
-  Random random(o.seed ^ (0x9E3779B97F4A7C15ull * static_cast<uint64_t>(number + 1)),
-                static_cast<uint64_t>(step) * 4);
-  double at = double(random.uniform()) * reached;
-  size_t chosen = 0;
-  while (chosen + 1 < kept && at >= p[chosen]) at -= p[chosen++];
-  return all[chosen];
 }
 
 }  // namespace heed

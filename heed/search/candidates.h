@@ -1,4 +1,4 @@
-// Which tokens may follow, and the likeliest or a drawn one of them.
+// Which tokens may follow, and the likeliest of them; draw.h draws one.
 //
 // Threads: all functions may be called from any number at once.
 #pragma once
@@ -27,7 +27,14 @@ struct Allowed {
   std::vector<Id> banned() const;
 };
 
-// Up to `count` allowed tokens, likeliest first; of equals the one with the smaller id.
+// Likelier tokens first, of equals the one with the smaller id.
+bool likelier(const TokenScore& a, const TokenScore& b);
+
+// All allowed tokens by id, at least one: where nothing may follow, the end.
+std::vector<TokenScore> open_tokens(std::span<const float> log_probabilities,
+                                    const Allowed& allowed);
+
+// Up to `count` allowed tokens, likeliest first.
 std::vector<TokenScore> best_tokens(std::span<const float> log_probabilities,
                                     const Allowed& allowed, int64_t count);
 
@@ -35,9 +42,5 @@ std::vector<TokenScore> best_tokens(std::span<const float> log_probabilities,
 std::optional<std::vector<TokenScore>> best_tokens(std::span<const float> largest,
                                                    std::span<const Id> tokens,
                                                    const Allowed& allowed, int64_t count);
-
-// One allowed token, drawn: a function of the options' seed, the sentence's number and the step.
-TokenScore drawn_token(std::span<const float> log_probabilities, const Allowed& allowed,
-                       int64_t number, int64_t step);
 
 }  // namespace heed

@@ -9,6 +9,7 @@
 
 #include "heed/ops/cache.h"
 #include "heed/ops/tape.h"
+#include "heed/search/draw.h"
 
 namespace heed {
 namespace {
@@ -77,7 +78,10 @@ bool Engine::captures(const Request& r) const {
 
 Slots::Kind Engine::kind_of(const Request& r) const {
   const SearchOptions& o = r.options;
-  Slots::Kind kind{.beam = o.beam, .likeliest = !o.sample || !r.prefix.empty()};
+  Slots::Kind kind{.beam = o.beam};
+  // A few more than are wanted, for tokens that may not follow.
+  kind.likeliest = o.sample ? tokens_for_draw(o) : 2 * o.beam + 8;
+  kind.normalizer = o.sample && normalizer_for_draw(o);
   kind.weights = o.want_weights || o.coverage > 0;
   if (kind.weights) kind.layer = o.layer.value_or(-1), kind.head = o.head.value_or(-1);
   if (captures(r)) kind.slots = Slots::fixed(r.slots);
@@ -311,12 +315,14 @@ void Engine::advance(Batch& batch) {
   Slots& slots = *batch.slots;
   try {
     std::vector<Id> last, from;
+    std::vector<double> temperatures;  // of a hypothesis
     for (const auto& one : batch.running) {
       const std::vector<Id> tokens = one ? one->beam.last() : std::vector<Id>();
       last.insert(last.end(), tokens.begin(), tokens.end());
       if (!one) last.resize(last.size() + static_cast<size_t>(slots.beam()), slots.pad());
+      temperatures.resize(last.size(), one ? temperature_of_draw(one->beam.options()) : 1);
     }
-    slots.step(last);
+    slots.step(last, temperatures);
     std::vector<int64_t> gone;
     for (size_t s = 0; s < batch.running.size(); ++s) {
       std::vector<Id> grown = in_order(slots.beam());

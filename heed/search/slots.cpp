@@ -27,7 +27,7 @@ int64_t rounded_width(int64_t n) {
 }
 
 // The same tensors on the host: what lies on a GPU comes in one go.
-void fetch(std::initializer_list<Tensor*> all) {
+void fetch(const std::vector<Tensor*>& all) {
   std::vector<Tensor> here;
   std::vector<FromCuda> copies;
   for (Tensor* x : all) {
@@ -117,9 +117,23 @@ std::span<const float> Slots::weights(int64_t slot, int64_t k) const {
   return row_of<float>(*found_.weights, row(slot, k));
 }
 
+double Slots::normalizer(int64_t slot, int64_t k) const {
+  return std::exp(-double(row_of<float>(*found_.normalizer, row(slot, k))[0]));
+}
+
 std::span<const float> Slots::log_probabilities(int64_t slot, int64_t k) {
-  if (!all_) all_ = to(found_.log_probabilities, Device::cpu);
-  return finite(row_of<float>(*all_, row(slot, k)));
+  const Tensor& found = found_.log_probabilities;
+  const int64_t r = row(slot, k);
+  if (one_ && one_row_ == r) return finite(row_of<float>(*one_, 0));
+  // Each copy waits for the GPU once: where many are wanted, all come at once.
+  if (!all_ && found.device() != Device::cpu && alone_ < found.size(0) / 4) {
+    ++alone_;
+    one_ = to(slice(found, 0, r, r + 1), Device::cpu);
+    one_row_ = r;
+    return finite(row_of<float>(*one_, 0));
+  }
+  if (!all_) all_ = to(found, Device::cpu);
+  return finite(row_of<float>(*all_, r));
 }
 
 // ---- a step
@@ -139,42 +153,48 @@ State Slots::state() const {
   return out;
 }
 
-void Slots::compute(State& state, std::span<const Id> last) {
+void Slots::compute(State& state, std::span<const Id> last, std::span<const double> temperatures) {
   found_ = {};
   const SameForAnyRows rows(SameForAnyRows::In::steps);
   const Step step = model_.step(state, last, kind_.weights);
   found_.log_probabilities = contiguous(log_softmax(step.logits));
   if (kind_.weights)
     found_.weights = contiguous(chosen_weights(step.weights, kind_.layer, kind_.head));
-  // A few more than are wanted, for tokens that may not follow.
-  if (kind_.likeliest)
-    found_.likeliest = top_k(found_.log_probabilities, std::min(vocabulary(), 2 * kind_.beam + 8));
+  found_.likeliest = top_k(found_.log_probabilities, std::min(vocabulary(), kind_.likeliest));
+  if (!kind_.normalizer) return;
+  // log softmax((log p - log of the largest p) / temperature): at the largest its first term is 0,
+  // and the rest is what is wanted.
+  const Tensor largest = slice(found_.likeliest->values, 1, 0, 1);  // [rows, 1]
+  std::vector<float> sharper;
+  for (const double t : temperatures) sharper.push_back(static_cast<float>(1 / t));
+  const Tensor relative =
+      (found_.log_probabilities - largest) * tensor(sharper, {std::ssize(sharper), 1});
+  found_.normalizer = top_k(log_softmax(relative), 1).values;  // [rows, 1]
 }
 
-void Slots::step(std::span<const Id> last) {
-  all_.reset();
+void Slots::step(std::span<const Id> last, std::span<const double> temperatures) {
+  all_.reset(), one_.reset();
+  alone_ = 0;
   found_ = {};  // before the next step begins
   if (captured()) {
-    captured_step(last);
+    captured_step(last, temperatures);
   } else {
     State now = state();
-    compute(now, last);
+    compute(now, last, temperatures);
     hypothesis_ = std::move(now.hypothesis), cache_ = std::move(now.cache);
     positions_ = std::move(now.positions);
   }
-  if (found_.likeliest && found_.weights)
-    fetch({&found_.likeliest->values, &found_.likeliest->indices, &*found_.weights});
-  else if (found_.likeliest)
-    fetch({&found_.likeliest->values, &found_.likeliest->indices});
-  else if (found_.weights)
-    fetch({&*found_.weights});
+  std::vector<Tensor*> wanted{&found_.likeliest->values, &found_.likeliest->indices};
+  if (found_.normalizer) wanted.push_back(&*found_.normalizer);
+  if (found_.weights) wanted.push_back(&*found_.weights);
+  fetch(wanted);
 }
 
 // ---- who joins
 
 std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources) {
   const int64_t count = std::ssize(sources);
-  found_ = {}, all_.reset();  // a graph's memory
+  found_ = {}, all_.reset(), one_.reset();  // a graph's memory
   std::vector<int64_t> to;
   if (!captured()) {
     for (int64_t i = 0; i < count; ++i) to.push_back(size_ + i);
@@ -403,7 +423,7 @@ void Slots::join_captured(std::span<const std::vector<Id>> sources, std::span<co
   for (auto& [name, c] : cache_) c.empty_rows(row_numbers(rows, kind_.beam));
 }
 
-void Slots::captured_step(std::span<const Id> last) {
+void Slots::captured_step(std::span<const Id> last, std::span<const double> temperatures) {
   const int64_t K = kind_.beam, rows = size_ * K;
   for (int64_t s = 0; s < size_; ++s) {
     if (!idle_[static_cast<size_t>(s)]) continue;
@@ -421,7 +441,7 @@ void Slots::captured_step(std::span<const Id> last) {
   graphs_->run(shape(1, 0, 0), [&] {
     State now = state();
     now.choose(from, all);
-    compute(now, last);
+    compute(now, last, temperatures);
     for (auto& [name, x] : now.hypothesis) {
       copy_into(x, hypothesis_.at(name));
       x = hypothesis_.at(name);

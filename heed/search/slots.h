@@ -28,9 +28,10 @@ class Slots {
  public:
   // What a step computes; sentences of one kind can run together.
   struct Kind {
-    int64_t beam = 1;       // hypotheses of a sentence
-    bool likeliest = true;  // the likeliest tokens; else only scores of all, for sampling
-    bool weights = false;   // of this layer (-1: the last) and head (-1: the mean of all)
+    int64_t beam = 1;         // hypotheses of a sentence
+    int64_t likeliest = 1;    // tokens that come to the host
+    bool normalizer = false;  // for a draw at a temperature
+    bool weights = false;     // of this layer (-1: the last) and head (-1: the mean of all)
     int64_t layer = -1, head = -1;
     int64_t slots = 0;  // where their number is fixed; else 0
     auto operator<=>(const Kind&) const = default;
@@ -53,8 +54,9 @@ class Slots {
   // ones, of which there must be enough.
   std::vector<int64_t> join(std::span<const std::vector<Id>> sources);
 
-  // One further token of every hypothesis; `last` has the tokens before, by slot.
-  void step(std::span<const Id> last);
+  // One further token of every hypothesis; `last` has the tokens before, by slot, and
+  // `temperatures`, where the normalizer is wanted, a number for each hypothesis.
+  void step(std::span<const Id> last, std::span<const double> temperatures = {});
 
   // What came of it, for hypothesis k of a slot.
   struct Likeliest {
@@ -62,8 +64,12 @@ class Slots {
     std::span<const Id> tokens;
   };
   Likeliest likeliest(int64_t slot, int64_t k) const;
-  std::span<const float> weights(int64_t slot, int64_t k) const;           // if wanted
-  std::span<const float> log_probabilities(int64_t slot, int64_t k);       // of all tokens
+  // If wanted: the sum over all tokens of (p / the largest p)^(1 / temperature).
+  double normalizer(int64_t slot, int64_t k) const;
+  std::span<const float> weights(int64_t slot, int64_t k) const;  // if wanted
+  // Of all tokens; what is borrowed lasts until the next is asked for. Of a GPU's only the row that
+  // is asked for is read, and all of them when many are.
+  std::span<const float> log_probabilities(int64_t slot, int64_t k);
   int64_t vocabulary() const { return found_.log_probabilities.size(1); }  // V
 
   // Hypothesis k of each slot becomes what hypothesis from[slot * beam + k] of it was, and those in
@@ -75,11 +81,11 @@ class Slots {
   int64_t row(int64_t slot, int64_t k) const { return slot * kind_.beam + k; }
   bool captured() const { return graphs_.has_value(); }
   State state() const;
-  void compute(State& state, std::span<const Id> last);
+  void compute(State& state, std::span<const Id> last, std::span<const double> temperatures);
   void join_now(std::span<const std::vector<Id>> sources, std::span<const int64_t> to);
   void join_captured(std::span<const std::vector<Id>> sources, std::span<const int64_t> to,
                      int64_t width);
-  void captured_step(std::span<const Id> last);
+  void captured_step(std::span<const Id> last, std::span<const double> temperatures);
   void put(const State& fresh, std::span<const Id> to);
   StepGraphs::Shape shape(int64_t kind, int64_t sources, int64_t width) const;
   void make_wide(int64_t width);
@@ -103,11 +109,14 @@ class Slots {
   std::vector<Id> from_;              // what choose() was given, for a captured step
 
   struct Found {
-    Tensor log_probabilities;         // [rows, V]
-    std::optional<Ranked> likeliest;  // from here on on the host: [rows, most]
-    std::optional<Tensor> weights;    // [rows, Ts]
+    Tensor log_probabilities;          // [rows, V]
+    std::optional<Ranked> likeliest;   // from here on on the host: [rows, most]
+    std::optional<Tensor> normalizer;  // its logarithm, negative: [rows, 1]
+    std::optional<Tensor> weights;     // [rows, Ts]
   } found_;
-  std::optional<Tensor> all_;  // found_.log_probabilities on the host
+  std::optional<Tensor> all_;        // found_.log_probabilities on the host
+  std::optional<Tensor> one_;        // or a row of it
+  int64_t one_row_ = 0, alone_ = 0;  // which, and how many were read so
 };
 
 }  // namespace heed
