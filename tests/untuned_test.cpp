@@ -61,6 +61,65 @@ TEST(Untuned, OneVocabularyForLanguagesOfOneAlphabet) {
   EXPECT_FALSE(recipe_for(corpus_facts({.source = latin, .target = greek}), {}).joint);
 }
 
+TEST(Untuned, TheLineTellsOfWhatIsUsed) {
+  const auto why = [](int64_t pairs, double minutes, const GivenVocabulary& given) {
+    return recipe_for(facts_of(pairs, 8), {Device::cpu, 2, minutes}, "", given).why;
+  };
+  EXPECT_TRUE(has(why(1, 1, {}), "chosen for 1 pair of about 8 words, ")) << why(1, 1, {});
+  EXPECT_TRUE(has(why(1, 1, {}), "passes in 1 minute on 2 threads: "));
+  EXPECT_TRUE(has(why(2500, 0.5, {}), "chosen for 2500 pairs of about 8 words, "));
+  EXPECT_TRUE(has(why(2500, 0.5, {}), " passes in half a minute on 2 threads: "));
+  EXPECT_TRUE(has(why(2500, 0.15, {}), " passes in 0.15 minutes on "));
+  EXPECT_TRUE(has(why(2500, 20, {}), " passes in 20 minutes on "));
+  EXPECT_TRUE(has(why(2500, 0, {}), "words on 2 threads: "));
+  EXPECT_TRUE(has(why(1'000'000, 0.6, {}), ", a part of a pass in 0.6 minutes on "))
+      << why(1'000'000, 0.6, {});
+  EXPECT_TRUE(has(why(2500, 1, {}), ", one bpe vocabulary of "));
+  EXPECT_TRUE(has(why(2500, 1, {.kind = "unigram", .size = 700, .joint = false}),
+                  ", a unigram vocabulary of 700, "));
+  EXPECT_TRUE(
+      has(why(2500, 1, {.kind = "words", .size = 700}), ", one vocabulary of at most 700 words, "));
+  EXPECT_TRUE(has(why(2500, 1, {.kind = "characters"}), ", one vocabulary of characters, "));
+  EXPECT_TRUE(has(why(2500, 1, {.from_file = true}), ", the vocabulary given, "));
+}
+
+TEST(Untuned, OnlyBpeThatIsLearntIsSampled) {
+  const auto sampling = [](const GivenVocabulary& given) {
+    return recipe_for(facts_of(2500, 8), {Device::cpu, 2, 60}, "rnn", given).training.sampling;
+  };
+  EXPECT_GT(sampling({}), 0);
+  EXPECT_GT(sampling({.kind = "bpe"}), 0);
+  EXPECT_EQ(sampling({.kind = "unigram"}), 0);  // its number is another
+  EXPECT_EQ(sampling({.kind = "words"}), 0);
+  EXPECT_EQ(sampling({.kind = "characters"}), 0);
+  EXPECT_EQ(sampling({.from_file = true}), 0);
+}
+
+TEST(Untuned, WhereWordsHaveNoSpacesCharactersAreCounted) {
+  const Folder folder;
+  int files = 0;
+  const auto words = [&](const std::string& line) {
+    const std::string path = folder.put(std::to_string(files++), line + "\n");
+    return corpus_facts({.source = path, .target = path}).target_words;
+  };
+  EXPECT_EQ(words("a dog , two cats"), 5);
+  // Seventeen characters are ten words; what is written as others are counts as there.
+  EXPECT_EQ(words("我们昨天在学校门口看见一只小黑狗跑"), 10);
+  EXPECT_EQ(words("私は昨日カフェで友達と会いました。"), 10);  // 16, and a stop
+  EXPECT_EQ(words("我们用 heed train 学习"), 5);
+  EXPECT_EQ(words("วันนี้อากาศดีมากนะ"), 5);
+  EXPECT_EQ(words("서울에서 친구를 만났다"), 3);
+  // The same text: a vocabulary as for its translation, not as for a word a line.
+  std::string chinese, english;
+  for (int i = 0; i < 3000; ++i) {
+    chinese += "我们昨天在学校门口看见一只小黑狗\n";
+    english += "we saw a little black dog at the school gate yesterday\n";
+  }
+  const std::string zh = folder.put("zh", chinese), en = folder.put("en", english);
+  const CorpusFacts facts = corpus_facts({.source = en, .target = zh});
+  EXPECT_NEAR(double(facts.target_words) / double(facts.source_words), 0.9, 0.1);
+}
+
 // ---- held-out sentences
 
 // A word a line.

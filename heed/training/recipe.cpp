@@ -33,16 +33,77 @@ constexpr Rung kRecurrent = {"rnn", 0, 2, 2, 2e-3};
 // from which on two draws of dropout (R-Drop) are worth twice the time.
 constexpr double kPasses = 15, kPassesOfTwo = 100;
 
-std::string shortened(double x) {
-  char text[32];
-  std::snprintf(text, sizeof text,
-                x >= 1e6   ? "%.1f million"
-                : x >= 1e4 ? "%.0f,000"
-                           : "%.0f",
-                x >= 1e6   ? x / 1e6
-                : x >= 1e4 ? x / 1e3
-                           : x);
+std::string printed(const char* form, double x) {
+  char text[64];
+  std::snprintf(text, sizeof text, form, x);
   return text;
+}
+
+std::string shortened(double x) {
+  if (x >= 1e6) return printed("%.1f million", x / 1e6);
+  return x >= 1e4 ? printed("%.0f,000", x / 1e3) : printed("%.0f", x);
+}
+
+// "1 pair", "2500 pairs".
+std::string counted(double x, const char* one, const char* many) {
+  const std::string number = shortened(x);
+  return number + " " + (number == "1" ? one : many);
+}
+
+std::string minutes_text(double minutes) {
+  if (minutes == 0.5) return "half a minute";
+  if (minutes >= 10) return shortened(minutes) + " minutes";
+  return printed("%.2g", minutes) + (minutes == 1 ? " minute" : " minutes");
+}
+
+std::string vocabulary_text(const Recipe& r, const GivenVocabulary& given) {
+  if (given.from_file) return "the vocabulary given";
+  const std::string one = r.joint ? "one" : "a", size = std::to_string(r.tokenizer.size);
+  if (r.tokenizer.kind == "characters") return one + " vocabulary of characters";
+  if (r.tokenizer.kind == "words") return one + " vocabulary of at most " + size + " words";
+  return one + " " + r.tokenizer.kind + " vocabulary of " + size;
+}
+
+// Scripts without spaces between words, and the characters of a word. In Chinese text that was cut
+// into words by hand these have 1.6 (Penn Chinese Treebank: 1.3 million characters, 0.8 million
+// words, with punctuation), where kana are among them more; words of alphabets are longer.
+struct Unspaced {
+  char32_t first, last;
+  double characters;
+};
+constexpr double kIdeographs = 1.7, kLetters = 4;
+constexpr Unspaced kUnspaced[] = {
+    {0x0E00, 0x0EFF, kLetters},        // Thai, Lao
+    {0x0F00, 0x0FFF, kLetters},        // Tibetan
+    {0x1000, 0x109F, kLetters},        // Burmese
+    {0x1780, 0x17FF, kLetters},        // Khmer
+    {0x3005, 0x3007, kIdeographs},     // signs that stand for Chinese characters
+    {0x3040, 0x30FF, kIdeographs},     // hiragana, katakana
+    {0x3400, 0x4DBF, kIdeographs},     // Chinese characters
+    {0x4E00, 0x9FFF, kIdeographs},     // most of them
+    {0xF900, 0xFAFF, kIdeographs},     // the same twice
+    {0xFF66, 0xFF9F, kIdeographs},     // narrow katakana
+    {0x20000, 0x323AF, kIdeographs}};  // seldom ones
+
+// Of its script; 0 where words have spaces.
+double characters_of_word(char32_t c) {
+  if (c < kUnspaced[0].first) return 0;
+  for (const Unspaced& u : kUnspaced)
+    if (c >= u.first && c <= u.last) return u.characters;
+  return 0;
+}
+
+double words_in(std::u32string_view text) {
+  double words = 0;
+  bool inside = false;  // of a word that spaces end
+  for (const char32_t c : text) {
+    const bool space = c == U'\u3000' || (c < 128 && is_space(static_cast<char>(c)));
+    const double characters = characters_of_word(c);
+    if (characters > 0) words += 1 / characters;
+    if (!space && characters == 0 && !inside) ++words;
+    inside = !space && characters == 0;
+  }
+  return words;
 }
 
 }  // namespace
@@ -51,18 +112,20 @@ CorpusFacts corpus_facts(const CorpusFiles& files) {
   CorpusFacts facts;
   PairReader reader({.source = files.source, .target = files.target, .alignment = {}});
   std::map<char32_t, double> counts[2];
-  double all[2] = {};
+  double all[2] = {}, words[2] = {};
   while (const std::optional<TextPair> pair = reader.next()) {
     const std::string* const sides[] = {&pair->source, &pair->target};
     if (!is_utf8(pair->source) || !is_utf8(pair->target)) continue;
     ++facts.pairs;
-    facts.source_words += std::ssize(split_words(pair->source));
-    facts.target_words += std::ssize(split_words(pair->target));
-    for (int side = 0; side < 2; ++side)
-      for (const char32_t c : decode_utf8(*sides[side]))
+    for (int side = 0; side < 2; ++side) {
+      const std::u32string text = decode_utf8(*sides[side]);
+      words[side] += words_in(text);
+      for (const char32_t c : text)
         if (!is_white_space(c) && !is_punctuation(c) && !is_number(c))
           ++counts[side][c], ++all[side];
+    }
   }
+  facts.source_words = std::llround(words[0]), facts.target_words = std::llround(words[1]);
   for (const auto& [c, count] : counts[0])
     if (const auto other = counts[1].find(c); other != counts[1].end())
       facts.shared_characters += std::min(count / all[0], other->second / all[1]);
@@ -73,7 +136,8 @@ int64_t hold_out_of(int64_t pairs) {
   return pairs >= 2000 ? std::max<int64_t>(40, pairs / 1000) : 0;
 }
 
-Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::string& family) {
+Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::string& family,
+                  const GivenVocabulary& given) {
   Recipe r;
   const bool gpu = budget.device == Device::cuda;
   const double minutes = budget.minutes > 0 ? budget.minutes : kMinutes;
@@ -97,12 +161,13 @@ Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::str
                     : recurrent && twice          ? 0.4
                     : rung == kLadder && twice    ? 0.2
                                                   : 0.3;
-  r.tokenizer.kind = "bpe";
+  r.tokenizer.kind = given.kind.empty() ? "bpe" : given.kind;
   // 8,000 for half a million words, 32,000 for a hundred million.
   const double words = double(facts.source_words + facts.target_words) / 2;
   r.tokenizer.size = std::clamp<int64_t>(
       500 * std::llround(8000 * std::pow(words / 5e5, 0.25) / 500), 1000, 32000);
-  r.joint = facts.shared_characters >= 0.5;
+  if (given.size > 0) r.tokenizer.size = given.size;
+  r.joint = given.joint.value_or(facts.shared_characters >= 0.5);
 
   TrainConfig& t = r.training;
   t.batch_tokens = gpu ? 4096 : 2048;
@@ -115,24 +180,21 @@ Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::str
   t.schedule = budget.minutes > 0 ? "cosine" : "inverse_sqrt";
   t.average = steps >= 2e4 ? 0.9998 : steps >= 2e3 ? 0.999 : 0.99;
   if (twice) t.rdrop = recurrent ? 3 : 5;
-  // A Transformer was better without.
-  if (recurrent && expected >= 60) t.sampling = 0.05;
+  // A Transformer was better without; and what is drawn is this kind, learnt here.
+  if (recurrent && expected >= 60 && r.tokenizer.kind == "bpe" && !given.from_file)
+    t.sampling = 0.05;
 
-  char text[512];
-  std::snprintf(
-      text, sizeof text,
-      "chosen for %s pairs of about %.0f words%s on %s: %s with dropout %g, %s bpe vocabulary of "
-      "%lld, rate %g%s%s",
-      shortened(double(facts.pairs)).c_str(),
-      double(facts.target_words) / double(std::max<int64_t>(1, facts.pairs)),
-      budget.minutes > 0 ? (", " + std::to_string(std::lround(expected)) + " passes in " +
-                            shortened(budget.minutes) + " minutes")
-                               .c_str()
-                         : "",
-      gpu ? "a GPU" : (std::to_string(budget.threads) + " threads").c_str(), r.preset.c_str(),
-      r.model.dropout, r.joint ? "one" : "a", static_cast<long long>(r.tokenizer.size), t.rate,
-      t.rdrop > 0 ? ", R-Drop" : "", t.sampling > 0 ? ", sampled subwords" : "");
-  r.why = text;
+  const double pairs = double(facts.pairs);
+  r.why = "chosen for " + counted(pairs, "pair", "pairs") + " of about " +
+          counted(double(facts.target_words) / std::max(1.0, pairs), "word", "words");
+  if (budget.minutes > 0)
+    r.why += (expected < 0.5 ? ", a part of a pass" : ", " + counted(expected, "pass", "passes")) +
+             " in " + minutes_text(budget.minutes);
+  r.why += " on " + (gpu ? "a GPU" : counted(budget.threads, "thread", "threads")) + ": " +
+           r.preset + printed(" with dropout %g, ", r.model.dropout) + vocabulary_text(r, given) +
+           printed(", rate %g", t.rate);
+  if (t.rdrop > 0) r.why += ", R-Drop";
+  if (t.sampling > 0) r.why += ", sampled subwords";
   return r;
 }
 
@@ -146,8 +208,9 @@ std::vector<Rule> recipe_rules() {
        "0.1 for fewer than 6 passes and from 20 million tokens on, 0.2 for fewer than 60, 0.3; "
        "with R-Drop 0.2 for transformer-tiny, 0.4 for rnn"},
       {"vocabulary",
-       "bpe of 8,000 for half a million words, growing with their fourth root; one "
-       "for both sides where half of the characters are shared"},
+       "bpe of 8,000 for half a million words, growing with their fourth root (without spaces 1.7 "
+       "characters of Chinese or Japanese are a word, 4 of Thai); one for both sides where half of "
+       "the characters are shared"},
       {"batch", "2,048 tokens on a CPU, 4,096 on a GPU"},
       {"rate",
        "3e-3, 2e-3, 1e-3 by model, warm-up a twelfth of the steps; with --minutes a cosine "

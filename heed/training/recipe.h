@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,8 @@ namespace heed {
 // What a recipe wants to know of a corpus.
 struct CorpusFacts {
   int64_t pairs = 0;
-  int64_t source_words = 0, target_words = 0;  // between white space
+  // Between white space; where a script has none, about as many as its characters make.
+  int64_t source_words = 0, target_words = 0;
   // Of the characters of both sides, the share that the two have in common: the sum over characters
   // of the lesser of their frequencies. About 0.9 for two languages of one alphabet, 0.2 for two.
   double shared_characters = 0;
@@ -34,6 +36,14 @@ struct Budget {
   int64_t steps = 0;   // 0: as many as fit
 };
 
+// What is said of the vocabulary; the rest is chosen.
+struct GivenVocabulary {
+  std::string kind = {};  // of tokens, or empty
+  int64_t size = 0;
+  std::optional<bool> joint = {};
+  bool from_file = false;  // it is there already
+};
+
 struct Recipe {
   std::string preset;  // the model is this one, with another dropout
   ModelConfig model;
@@ -43,7 +53,8 @@ struct Recipe {
   std::string why;  // a line for people: what was chosen, and from what
 };
 // `family` is that of the model, if it is given; else a Transformer.
-Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::string& family = "");
+Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::string& family = "",
+                  const GivenVocabulary& given = {});
 
 // Where there are no files to validate on, one of so many lines is held out; 0: too few for it.
 int64_t hold_out_of(int64_t pairs);
