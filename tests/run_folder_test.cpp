@@ -118,5 +118,21 @@ TEST(RunFolder, OnlyTemporariesOfItsOwnFilesAreRemoved) {
   remove_temporaries(folder / "nosuch");
 }
 
+// Before memory is asked for, of which there would not be enough after minutes.
+TEST(RunFolder, AModelThatCannotFitIntoMemoryIsRefusedAtOnce) {
+  const Toy toy;
+  for (const char* name : {"transformer-tiny", "rnn"})
+    for (const int64_t size : {int64_t{1} << 20, int64_t{1} << 33, int64_t{1} << 40}) {
+      const Folder folder;
+      ModelConfig config = preset(name);
+      config.size = size;
+      const std::string said =
+          message([&] { create_model(folder.path(), config, {.steps = 1}, toy.tokenizers); });
+      EXPECT_TRUE(has(said, "config: the model has more than ")) << said;
+      EXPECT_TRUE(has(said, "choose a smaller --size")) << said;
+      EXPECT_EQ(folder.names(), Names{});
+    }
+}
+
 }  // namespace
 }  // namespace heed

@@ -76,6 +76,7 @@ for key in config help list; do  # of the command line alone
   echo "{\"$key\": true}" >bad.json
   refuse 2 "unknown key '$key'" train $files --config bad.json --model e
 done
+refuse 1 "choose a smaller --size" train $files --model e --size 1000000 --steps 1
 refuse 2 "--config wants a file" train $files --config '' --model e
 refuse 2 "corpus: cannot be read: Is a directory" train $files --config corpus --model e
 refuse 2 "nosuch.json: cannot be read" train $files --config nosuch.json --model e

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heed/base/check.h"
+#include "heed/base/limits.h"
 #include "heed/files/atomic_file.h"
 #include "heed/files/checksum.h"
 #include "heed/translation/config_file.h"
@@ -68,6 +69,26 @@ nlohmann::ordered_json tokenizer_checksums(const std::filesystem::path& folder) 
   return sums;
 }
 
+// Before any is asked for: it would take minutes until there is none left. Training holds values,
+// gradients and Adam's two means; on a GPU these lie there, and values come by when they are saved.
+void want_memory(const ModelConfig& config, const TokenizerPair& tokenizers) {
+  const double each = current_arena().device() == Device::cpu ? 16 : 4;
+  const double memory = double(usable_memory());
+  double count = 0;
+  float nothing = 0;  // what is made of parameters here never looks at their values
+  const Params counted([&](const std::string&, const Shape& shape) {
+    double elements = 1;
+    for (int i = 0; i < shape.rank(); ++i) elements *= double(shape[i]);
+    count += elements;
+    require(count * each <= memory, "config: the model has more than ",
+            static_cast<int64_t>(memory / each / 1e6), " million parameters; training them takes ",
+            each, " bytes each, and this process may use ", static_cast<int64_t>(memory / 1e6),
+            " MB; choose a smaller --size, --inner or --vocabulary, or fewer layers");
+    return look_at({.data = &nothing}, shape);
+  });
+  assembled({}, config, tokenizers, counted);
+}
+
 }  // namespace
 
 std::vector<std::string> foreign_files(const std::filesystem::path& path) {
@@ -102,6 +123,7 @@ ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& c
                          const TrainConfig& training, const TokenizerPair& tokenizers) {
   check(config);
   check(training);
+  want_memory(config, tokenizers);
   ModelFolder folder = assembled(path, config, tokenizers, Params(training.seed));
   std::error_code error;
   std::filesystem::create_directories(path, error);
