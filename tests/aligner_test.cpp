@@ -12,6 +12,7 @@
 #include "heed/base/parallel.h"
 #include "heed/base/random.h"
 #include "heed/files/atomic_file.h"
+#include "heed/files/safetensors.h"
 #include "heed/metrics/metrics.h"
 #include "heed/studies/grammar.h"
 #include "tests/folder.h"
@@ -340,6 +341,59 @@ TEST(Aligner, ADamagedFileIsRefused) {
   }
   EXPECT_NE(said(whole.substr(0, whole.size() - 1)), "");
   EXPECT_NE(said(""), "");
+}
+
+// Whole, with the right checksum, and yet not what an aligner writes.
+TEST(Aligner, AFileWhosePartsDoNotFitIsRefused) {
+  Folder folder;
+  const Corpus corpus = grammar_corpus(50);
+  WordAligner::learn(corpus.source, corpus.target).aligner.save(folder / "a");
+  const SafetensorsFile file = SafetensorsFile::open(folder / "a");
+  using Bytes = std::vector<std::byte>;
+  const auto said = [&](const std::string& name, const std::function<void(Bytes&)>& change,
+                        std::map<std::string, std::string> metadata) {
+    std::vector<TensorEntry> entries = file.entries();
+    Bytes bytes;
+    for (TensorEntry& entry : entries) {
+      if (entry.name != name) continue;
+      bytes.assign(entry.bytes.begin(), entry.bytes.end());
+      change(bytes);
+      entry.shape[0] = int64_t(bytes.size()) * 8 / bits(entry.dtype);
+      entry.bytes = bytes;
+    }
+    write_safetensors(folder / "b", entries, metadata);
+    return message([&] { WordAligner::load(folder / "b"); });
+  };
+  const auto changed = [&](const std::string& name, const std::function<void(Bytes&)>& change) {
+    return said(name, change, file.metadata());
+  };
+  const auto with = [&](const std::string& key, const std::string& value) {
+    std::map<std::string, std::string> metadata = file.metadata();
+    metadata[key] = value;
+    return said("", {}, metadata);
+  };
+  const auto high = [](Bytes& bytes) { std::fill_n(bytes.begin(), 8, std::byte{0xFF}); };
+  const auto shorter = [](Bytes& bytes) { bytes.resize(bytes.size() - 8); };
+  EXPECT_EQ(with("heed.aligner", "1"), "");
+  EXPECT_TRUE(has(with("heed.aligner", "2"), "an aligner of format 2; this heed reads format 1"));
+  EXPECT_TRUE(has(with("unit", "0"), "has learnt nothing"));
+  EXPECT_TRUE(has(with("stage", "9"), "stage is not as it should be"));
+  EXPECT_TRUE(has(changed("pairs.source", high), "pairs are not as they should be"));
+  EXPECT_TRUE(has(changed("pairs.target", high), "pairs are not as they should be"));
+  EXPECT_TRUE(has(changed("source.jumps", high), "a count that is none"));  // not a number
+  for (const char* name :
+       {"pairs.count", "source.empty", "target.fertility", "target.jumps", "source.frequency"})
+    EXPECT_TRUE(has(changed(name, shorter), "not as many values")) << name;
+  EXPECT_TRUE(has(changed("target.pieces", [](Bytes& bytes) { bytes.pop_back(); }), "a line"));
+  EXPECT_TRUE(
+      has(changed("source.pieces",
+                  [](Bytes& bytes) { bytes.insert(bytes.end(), bytes.begin(), bytes.end()); }),
+          "a piece twice"));
+  EXPECT_TRUE(has(message([&] {
+                    write_safetensors(folder / "b", file.entries());
+                    WordAligner::load(folder / "b");
+                  }),
+                  "checksum"));
 }
 
 }  // namespace
