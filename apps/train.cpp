@@ -320,17 +320,18 @@ Recipe ground_of(Options& o, const CorpusFacts& facts, const std::string& family
     r.model = chosen_preset(o.preset, ModelKind::translator);
     return r;
   }
+  const bool learnt = o.source_tokenizer.empty() && o.target_tokenizer.empty();
+  GivenVocabulary vocabulary{.from_file = !learnt};
+  if (o.tokens_given) vocabulary.kind = o.tokenizer.kind;
+  if (o.vocabulary_given) vocabulary.size = o.tokenizer.size;
+  if (o.joint_given || o.normalization_given || !learnt) vocabulary.joint = o.joint;
   r = recipe_for(facts,
                  {.device = current_arena().device(),
                   .threads = threads(),
                   .minutes = given.minutes,
                   .steps = given.steps},
-                 family);
-  const bool learnt = o.source_tokenizer.empty() && o.target_tokenizer.empty();
-  if (!learnt || (o.tokens_given && o.tokenizer.kind != r.tokenizer.kind)) r.training.sampling = 0;
-  if (!o.tokens_given) o.tokenizer.kind = r.tokenizer.kind;
-  if (!o.vocabulary_given) o.tokenizer.size = r.tokenizer.size;
-  if (!o.joint_given && !o.normalization_given && learnt) o.joint = r.joint;
+                 family, vocabulary);
+  o.tokenizer.kind = r.tokenizer.kind, o.tokenizer.size = r.tokenizer.size, o.joint = r.joint;
   return r;
 }
 

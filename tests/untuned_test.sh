@@ -38,6 +38,8 @@ echo 'the cat sleeps .' | "$heed" translate --model m >out 2>err || wrong "trans
 # Flags that are only for an rnn choose one.
 "$heed" train $files --model r --wiring after --steps 1 2>err || wrong "--wiring after: $(cat err)"
 grep -q ': rnn with' err || wrong "--wiring after chose no rnn: $(cat err)"
+"$heed" train $files --model w --tokens words --vocabulary 300 --steps 1 --anyway 2>err || wrong "words: $(cat err)"
+grep -q 'vocabulary of at most 300 words' err || wrong "not told of what is used: $(cat err)"
 
 # ---- --config
 echo '{"preset": "rnn-small", "batch_tokens": 400, "tokens": "words", "steps": 2, "bidirectional": false}' >run.json
