@@ -79,7 +79,7 @@ struct CudaState::Products {
 
   // Of products whose sums have one order, by what is not the number of rows.
   struct Ordered {
-    cublasLtMatmulAlgo_t measure{};
+    std::optional<cublasLtMatmulAlgo_t> measure;    // none: the library has no such kernel
     std::map<std::array<uint64_t, 8>, bool> alike;  // other kernels: do they give its bits?
   };
   std::map<Key, Ordered> ordered;
@@ -250,73 +250,106 @@ struct Product {
         std::erase_if(kernels, [&](const auto& kernel) { return !in_parts(p, kernel); });
         release(p);
       }
-      require(!kernels.empty(), "matrix product: cuBLASLt has no kernel for [m, ", k.k, "] x [",
-              k.k, ", ", k.n, "] that sums in one order");
-      at = all.emplace(wanted, CudaState::Products::Ordered{kernels.front(), {}}).first;
+      CudaState::Products::Ordered found;
+      if (!kernels.empty()) found.measure = kernels.front();
+      at = all.emplace(wanted, found).first;
     }
     return at->second;
   }
 
-  // The first and the last rows of a product of so many by this kernel; nothing if it cannot.
-  std::vector<C> tried(cudaStream_t stream, const Plan& p, int64_t rows, const T* pa, const T* pb,
-                       const cublasLtMatmulAlgo_t& kernel) const {
-    const auto size = static_cast<size_t>(rows * k.n);
-    auto* const workspace = static_cast<std::byte*>(state.scratch(kWorkspace + size * sizeof(C)));
-    auto* const to = reinterpret_cast<C*>(workspace + kWorkspace);
-    const float one = 1, zero = 0;
-    if (cublasLtMatmul(state.products().lt, p.what, &one, pb, p.a, pa, p.b, &zero, to, p.c, to, p.c,
-                       &kernel, workspace, kWorkspace, stream) != CUBLAS_STATUS_SUCCESS)
-      return {};
-    const auto some = static_cast<size_t>(std::min<int64_t>(rows, 16) * k.n);
-    std::vector<C> out(2 * some);
-    cudaError_t error =
-        cudaMemcpyAsync(out.data(), to, some * sizeof(C), cudaMemcpyDeviceToHost, stream);
-    if (error == cudaSuccess)
-      error = cudaMemcpyAsync(out.data() + some, to + size - some, some * sizeof(C),
-                              cudaMemcpyDeviceToHost, stream);
-    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
-    if (error != cudaSuccess) fail("matrix product: ", cudaGetErrorString(error));
-    return out;
-  }
+  // Products of random rows with the weight, in scratch memory: which kernels give the same bits.
+  // (What is multiplied now may be zeros, of which all kernels make the same.)
+  class Trial {
+   public:
+    Trial(const Product& of, cudaStream_t stream, const T* weight)
+        : of_(of),
+          stream_(stream),
+          weight_(weight),
+          plan_(of.described(kRows, 1, of.a.step, of.k.n, kRows * of.k.n)) {
+      const int64_t rows_of_x = of.a.transposed ? of.k.k : kRows;
+      std::vector<T> x(static_cast<size_t>(rows_of_x * std::max(of.a.lead, kRows)));
+      uint32_t random = 1;
+      for (T& value : x) {
+        random = random * 1664525u + 1013904223u;
+        value = static_cast<T>(static_cast<float>(random >> 8) * 0x1p-23f - 1);
+      }
+      const size_t results = (size() * sizeof(C) + 255) / 256 * 256;
+      workspace_ =
+          static_cast<std::byte*>(of.state.scratch(kWorkspace + results + x.size() * sizeof(T)));
+      y_ = reinterpret_cast<C*>(workspace_ + kWorkspace);
+      x_ = reinterpret_cast<T*>(workspace_ + kWorkspace + results);
+      sure(cudaMemcpyAsync(x_, x.data(), x.size() * sizeof(T), cudaMemcpyHostToDevice, stream));
+      sure(cudaStreamSynchronize(stream));
+    }
+    ~Trial() { release(plan_); }
+    Trial(const Trial&) = delete;
+    Trial& operator=(const Trial&) = delete;
 
-  // The best kernel for so many rows that gives the measure's bits: tried, when it is met for the
-  // first time, on the first rows of what is multiplied now.
-  cublasLtMatmulAlgo_t like_measure(cudaStream_t stream, const Plan& p, const T* pa, const T* pb,
+    // Some rows of what a kernel makes; nothing if it cannot.
+    std::vector<C> rows(const cublasLtMatmulAlgo_t& kernel) const {
+      const float one = 1, zero = 0;
+      if (cublasLtMatmul(of_.state.products().lt, plan_.what, &one, weight_, plan_.a, x_, plan_.b,
+                         &zero, y_, plan_.c, y_, plan_.c, &kernel, workspace_, kWorkspace,
+                         stream_) != CUBLAS_STATUS_SUCCESS)
+        return {};
+      std::vector<C> out(static_cast<size_t>(16 * of_.k.n));
+      sure(cudaMemcpyAsync(out.data(), y_ + size() - out.size(), out.size() * sizeof(C),
+                           cudaMemcpyDeviceToHost, stream_));
+      sure(cudaStreamSynchronize(stream_));
+      return out;
+    }
+
+   private:
+    static constexpr int64_t kRows = 192;
+    size_t size() const { return static_cast<size_t>(kRows * of_.k.n); }
+    static void sure(cudaError_t error) {
+      if (error != cudaSuccess) fail("matrix product: ", cudaGetErrorString(error));
+    }
+
+    const Product& of_;
+    cudaStream_t stream_;
+    const T* weight_;
+    Plan plan_;
+    std::byte* workspace_;
+    C* y_;
+    T* x_;
+  };
+
+  // The best kernel for so many rows that gives the measure's bits: tried when it is met for the
+  // first time. Where there is none, the best of all.
+  cublasLtMatmulAlgo_t like_measure(cudaStream_t stream, const Plan& p, const T* pb,
                                     const std::array<int64_t, 3>& aligned,
                                     CudaState::Products::Ordered& of) const {
-    const int64_t rows = std::min<int64_t>(k.m, 192);
+    std::optional<Trial> trial;
     std::vector<C> wanted;
-    cublasLtMatmulAlgo_t best = of.measure;
-    Plan few;
     for (const cublasLtMatmulAlgo_t& kernel : ordered_kernels(p, aligned)) {
+      if (!of.measure) break;
       std::array<uint64_t, 8> bytes;
       static_assert(sizeof bytes == sizeof kernel);
       std::memcpy(bytes.data(), &kernel, sizeof bytes);
       auto known = of.alike.find(bytes);
       if (known == of.alike.end()) {
-        if (wanted.empty()) {
-          few = described(rows, 1, a.step, k.n, rows * k.n);
-          wanted = tried(stream, few, rows, pa, pb, of.measure);
-        }
-        const std::vector<C> given = tried(stream, few, rows, pa, pb, kernel);
+        if (!trial) wanted = trial.emplace(*this, stream, pb).rows(*of.measure);
+        const std::vector<C> given = trial->rows(kernel);
         const bool alike = !given.empty() && given.size() == wanted.size() &&
                            std::memcmp(given.data(), wanted.data(), given.size() * sizeof(C)) == 0;
         known = of.alike.emplace(bytes, alike).first;
       }
-      if (!known->second) continue;
-      best = kernel;
-      break;
+      if (known->second) return kernel;
     }
-    if (few.what) release(few);
-    return best;
+    if (of.measure && in_parts(p, *of.measure)) return *of.measure;
+    return kernels_for(p, 1, CUBLASLT_REDUCTION_SCHEME_MASK, aligned).front();
   }
 
   Plan plan(cudaStream_t stream, const T* pa, const T* pb, const C* pc, const Key& wanted) const {
     const std::array<int64_t, 3> aligned{alignment(pa), alignment(pb), alignment(pc)};
     Plan p = described(k.m, batch, a.step, c.lead, c.step);
-    p.algorithm = state.sum_order == SumOrder::any || !std::is_same_v<T, float>
-                      ? kernels_for(p, 1, CUBLASLT_REDUCTION_SCHEME_MASK, aligned).front()
-                      : like_measure(stream, p, pa, pb, aligned, ordered(aligned, wanted));
+    if constexpr (std::is_same_v<T, float>)
+      if (state.sum_order != SumOrder::any) {
+        p.algorithm = like_measure(stream, p, pb, aligned, ordered(aligned, wanted));
+        return p;
+      }
+    p.algorithm = kernels_for(p, 1, CUBLASLT_REDUCTION_SCHEME_MASK, aligned).front();
     return p;
   }
 
