@@ -14,8 +14,8 @@
 namespace heed {
 namespace {
 
-constexpr int64_t kBlock = 64;    // pairs that one thread takes at a time
-constexpr int64_t kRound = 8192;  // pairs between two reports of progress
+constexpr int64_t kBlock = 16;     // pairs that one thread takes at a time
+constexpr int64_t kRound = 16384;  // pairs between two reports of progress
 // Jumps are counted in this unit, so that their sums do not depend on the order.
 constexpr double kJumpUnit = 1 << 20;
 

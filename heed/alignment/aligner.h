@@ -18,7 +18,7 @@
 // Memory, bytes: of text 6 for each piece of either side; 16 / 0.7, and half as much again or more
 // while tables grow, for each pair of words that has a count and each such pair of stems; for what
 // a pair has added at most 1 for each meeting of two pieces. With europarl's 25 words a line 20,000
-// pairs of lines take 0.36 GB, a million 3.3 (there words that meet once get no count: tables.h).
+// pairs of lines take 0.34 GB, a million 3.3 (there words that meet once get no count: tables.h).
 //
 // Threads: learn() and align() use those of the pool in use. What is made does not change; it may
 // be called from any number at once.

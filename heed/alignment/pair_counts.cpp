@@ -22,33 +22,34 @@ void PairCounts::reserve(uint64_t more) {
                       capacity * sizeof(Slot) >> 20, " MiB");
   old.swap(slots_);
   const auto before = static_cast<int64_t>(std::exchange(capacity_, capacity));
-  used_ = 0;
   parallel_for(before, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       if (old[i].key == 0) continue;
-      Slot& slot = slot_of(old[i].key);
+      Slot& slot = slot_of(old[i].key).first;
       slot.count = old[i].count;
       slot.next = old[i].next;
     }
   });
 }
 
-PairCounts::Slot& PairCounts::slot_of(uint64_t key) {
+std::pair<PairCounts::Slot&, bool> PairCounts::slot_of(uint64_t key) {
   for (uint64_t at = place_of(key, capacity_);; at = after(at)) {
     std::atomic_ref<uint64_t> slot(slots_[at].key);
     uint64_t seen = slot.load(std::memory_order_relaxed);
-    if (seen == 0 && slot.compare_exchange_strong(seen, key, std::memory_order_relaxed)) {
-      std::atomic_ref<uint64_t>(used_).fetch_add(1, std::memory_order_relaxed);
-      return slots_[at];
-    }
-    if (seen == key) return slots_[at];
+    if (seen == 0 && slot.compare_exchange_strong(seen, key, std::memory_order_relaxed))
+      return {slots_[at], true};
+    if (seen == key) return {slots_[at], false};
   }
 }
 
-void PairCounts::insert(uint32_t source, uint32_t target) { slot_of(key_of(source, target)); }
+bool PairCounts::insert(uint32_t source, uint32_t target) {
+  return slot_of(key_of(source, target)).second;
+}
 
 void PairCounts::count(uint32_t source, uint32_t target, uint32_t units) {
-  slot_of(key_of(source, target)).count += units;
+  const auto [slot, fresh] = slot_of(key_of(source, target));
+  if (fresh) inserted(1);
+  slot.count += units;
 }
 
 void PairCounts::turn() {

@@ -40,8 +40,13 @@ class PairCounts {
 
   // Room for so many pairs more.
   void reserve(uint64_t more);
-  void insert(uint32_t source, uint32_t target);
-  // insert(), and so many units more that hold.
+  // True if it was not there. Who inserts says with inserted() how many were new, seldom: a number
+  // that all threads change with every pair would cost more than the table.
+  bool insert(uint32_t source, uint32_t target);
+  void inserted(uint64_t pairs) {
+    std::atomic_ref<uint64_t>(used_).fetch_add(pairs, std::memory_order_relaxed);
+  }
+  // insert() and inserted(), and so many units more that hold.
   void count(uint32_t source, uint32_t target, uint32_t units);
 
   // Where to begin to look for a pair, and from there the slot; null if it is not there. In two
@@ -81,8 +86,8 @@ class PairCounts {
     void operator()(Slot* slots) const { std::free(slots); }
   };
   uint64_t after(uint64_t place) const { return place + 1 == capacity_ ? 0 : place + 1; }
-  // The slot of a pair, which is given one if it has none.
-  Slot& slot_of(uint64_t key);
+  // The slot of a pair, which is given one if it has none, and whether it had none.
+  std::pair<Slot&, bool> slot_of(uint64_t key);
 
   // From calloc: empty slots that nobody has touched take no memory, and no time.
   std::unique_ptr<Slot[], Free> slots_;

@@ -10,7 +10,7 @@ namespace heed {
 namespace {
 
 constexpr int64_t kRound = 1024;  // pairs of sentences between two looks at the tables' size
-constexpr int64_t kGrain = 64;
+constexpr int64_t kGrain = 16;
 constexpr uint64_t kMostSketch = uint64_t{1} << 29;
 constexpr uint32_t kRare = 2;  // occurrences of a word whose every meeting may matter
 
@@ -38,6 +38,11 @@ void share_stems(const PieceIds& ids, SideTables& side) {
   for (uint32_t id = 0; id < ids.size(); ++id)
     side.share[id] = static_cast<float>((side.frequency[id] + 0.1) / sum[ids.stem(id)]);
 }
+
+// How many pairs a thread has put into the tables.
+struct News {
+  uint64_t pairs = 0, stems = 0;
+};
 
 // How many pairs of sentences, 2 for more, two words meet in; two pairs of words may share a place,
 // which makes it look like more.
@@ -80,31 +85,37 @@ void AlignmentTables::find_pairs(const BitextSide& sources, const BitextSide& ta
       sum += uint64_t{sources.length(s)} * targets.length(s);
     return sum;
   };
-  // All pairs of different words of the sentences from `first` on.
+  // body(e, f, news) for all pairs of different words of the sentences from `first` on.
   const auto each_pair = [&](int64_t first, int64_t count, auto body) {
     parallel_for(count, kGrain, [&](int64_t begin, int64_t end) {
       std::vector<uint32_t> ours, theirs;
+      News news;
       for (int64_t s = first + begin; s < first + end; ++s) {
         sorted_unique(sources.pieces(static_cast<size_t>(s)), ours);
         sorted_unique(targets.pieces(static_cast<size_t>(s)), theirs);
         for (const uint32_t e : ours)
-          for (const uint32_t f : theirs) body(e, f);
+          for (const uint32_t f : theirs) body(e, f, news);
       }
+      pairs.inserted(news.pairs);
+      stems.inserted(news.stems);
     });
   };
   const uint64_t meetings = meetings_of(0, n);
   const bool all = meetings <= exact_meetings;
   Sketch sketch(all ? 0 : meetings / 4);
-  if (!all) each_pair(0, n, [&](uint32_t e, uint32_t f) { sketch.add(PairCounts::key_of(e, f)); });
+  if (!all)
+    each_pair(0, n, [&](uint32_t e, uint32_t f, News&) { sketch.add(PairCounts::key_of(e, f)); });
+  // About as many as there will be of europarl's size: every time that tables grow costs.
+  if (all) pairs.reserve(meetings / 5), stems.reserve(meetings / 9);
   for (int64_t first = 0; first < n; first += kRound) {
     const int64_t count = std::min(kRound, n - first);
     pairs.reserve(meetings_of(first, first + count));
     stems.reserve(meetings_of(first, first + count));
-    each_pair(first, count, [&](uint32_t e, uint32_t f) {
+    each_pair(first, count, [&](uint32_t e, uint32_t f, News& news) {
       if (all || source.frequency[e] <= kRare || target.frequency[f] <= kRare ||
           sketch.twice(PairCounts::key_of(e, f))) {
-        pairs.insert(e, f);
-        stems.insert(source_ids.stem(e), target_ids.stem(f));
+        news.pairs += pairs.insert(e, f);
+        news.stems += stems.insert(source_ids.stem(e), target_ids.stem(f));
       }
     });
   }
@@ -123,23 +134,22 @@ void AlignmentTables::turn() {
 }
 
 void AlignmentTables::sum_up() {
-  source.total.assign(source_ids.size(), 0);
-  target.total.assign(target_ids.size(), 0);
-  source.stem_total.assign(source_ids.stem_count(), 0);
-  target.stem_total.assign(target_ids.stem_count(), 0);
-  for (const PairCounts::Slot& slot : pairs.slots()) {
-    if (slot.count == 0) continue;
-    source.total[slot.source()] += slot.count;
-    target.total[slot.target()] += slot.count;
-    source.stem_total[source_ids.stem(slot.source())] += slot.count;
-    target.stem_total[target_ids.stem(slot.target())] += slot.count;
-  }
-  for (SideTables* side : {&source, &target}) {
-    side->empty_total = 0;
-    for (const uint32_t count : side->empty) side->empty_total += count;
-  }
-  share_stems(source_ids, source);
-  share_stems(target_ids, target);
+  const auto sum_side = [&](SideTables& side, const PieceIds& ids, auto piece_of) {
+    side.total.assign(ids.size(), 0);
+    side.stem_total.assign(ids.stem_count(), 0);
+    for (const PairCounts::Slot& slot : pairs.slots())
+      if (slot.count > 0) side.total[piece_of(slot)] += slot.count;
+    for (uint32_t id = 0; id < ids.size(); ++id) side.stem_total[ids.stem(id)] += side.total[id];
+    side.empty_total = 0;
+    for (const uint32_t count : side.empty) side.empty_total += count;
+    share_stems(ids, side);
+  };
+  parallel_for(2, 1, [&](int64_t which, int64_t) {
+    if (which == 0)
+      sum_side(source, source_ids, [](const PairCounts::Slot& slot) { return slot.source(); });
+    else
+      sum_side(target, target_ids, [](const PairCounts::Slot& slot) { return slot.target(); });
+  });
 }
 
 Fertility AlignmentTables::fertility_of(const SideTables& side, uint32_t piece, uint32_t unit) {
