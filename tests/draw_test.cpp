@@ -275,7 +275,9 @@ class Wide final : public Model {
     state.advance();
     return {.logits = tensor(logits, {std::ssize(last), kVocabulary})};
   }
-  TeacherForced forward(const Source&, const Tensor&, bool) const override { return {}; }
+  TeacherForced forward(const Source&, const Tensor&, const WantWeights&) const override {
+    return {};
+  }
   Tensor output_weight() const override { return zeros({kVocabulary, kVocabulary}); }
 
  private:
