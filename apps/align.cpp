@@ -238,6 +238,8 @@ void check_usage(Options& o) {
   want(!o.by_two() || (o.gold.empty() && !o.json && !o.scores && o.alignment != "soft"),
        "--reverse-model gives links alone; no --choose, --json, --scores or --alignment soft");
   want(!o.one_based || !o.zero_based, "--one-based and --zero-based exclude each other");
+  want(!(o.json || o.alignment == "soft") || !(o.reverse || o.one_based),
+       "--reverse and --one-based are of links; --json and --alignment soft have none of them");
   want(o.gold.empty() || !o.reverse, "--choose prints no links to --reverse");
   // Two directions' best links grow; an aligner that knows probabilities uses them.
   if (o.combine.empty()) o.combine = o.by_two() ? "grow-diag" : "posterior";
@@ -250,6 +252,7 @@ void check_usage(Options& o) {
 void align(Options o) {
   check_usage(o);
   prepare(o);
+  for (const std::string& path : {o.save, o.lexicon}) want_writable(path);
   if (o.by_files()) return combine_files(o);
   if (o.by_model()) return align_by_model(o);
   align_by_statistics(o);

@@ -232,6 +232,9 @@ class LearntLinks {
     file.commit();
     std::fprintf(stderr, "aligned %zu pairs: %.1f links each\n", sources.size(),
                  double(links) / double(std::max<size_t>(1, sources.size())));
+    if (learnt.too_long > 0)
+      std::fprintf(stderr, "%lld lines are too long to be aligned; they teach nothing\n",
+                   static_cast<long long>(learnt.too_long));
   }
   ~LearntLinks() {
     std::error_code ignored;
@@ -352,7 +355,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     model_flags.apply(config);
     if (!has_dropout(config)) training.rdrop = 0;  // is chosen for one that drops
     train_flags.apply(training);
-    training.guided_auto = o.guided_auto;
+    training.guided_auto = training.guided_auto || o.guided_auto;
     end_by_itself(training, !o.valid.source.empty() || training.hold_out > 0);
     check_usage(o, config, training, model_flags.given(), train_flags.given());
   };
@@ -397,7 +400,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
                           .vocabulary = o.vocabulary_given && learnt ? o.tokenizer.size : 0});
     training = training_of(o.folder);
     train_flags.apply(training);
-    training.guided_auto = training.guided_auto || o.guided_auto;
+    training.guided_auto = training.guided > 0 && (training.guided_auto || o.guided_auto);
     check(training);
     want_draws(model.config, training);
     want(!training.guided_auto || o.corpus.alignment.empty(),
@@ -443,7 +446,12 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   const Translator translator(model);
   if (valid) look = [&] { return validate(o, translator, *valid, round++); };
   const auto begun = [&] {
-    if (o.resume) keep_training(o.folder, training);
+    if (!o.resume) return;
+    keep_training(o.folder, training);
+    // Guided from here on: the head that is taught aligns, unless another was chosen.
+    const AlignmentHead taught = model.model->guided_head(), none;
+    if (training.guided > 0 && model.alignment == none && taught != none)
+      keep_alignment(o.folder, taught);
   };
   run_training(trainer,
                {.folder = o.folder,

@@ -59,6 +59,8 @@ void prepare(const TranslatorFlags& o) {
        "--best cannot be more than --beam");
   want(!o.translate.search.sample || o.translate.search.best == 1,
        "--sample draws one translation of a line; --best is for searches");
+  want(o.translate.search.shift == 0 || o.translate.search.layer || o.translate.search.head,
+       "--shift is of the head that --layer and --head name; a model's own has its own");
   as_usage([&] { check(o.translate.search); });
   use(o.machine);
 }

@@ -373,7 +373,7 @@ TEST(Aligner, AFileWhosePartsDoNotFitIsRefused) {
     return said("", {}, metadata);
   };
   const auto high = [](Bytes& bytes) { std::fill_n(bytes.begin(), 8, std::byte{0xFF}); };
-  const auto shorter = [](Bytes& bytes) { bytes.resize(bytes.size() - 8); };
+  const auto shorter = [](Bytes& bytes) { bytes.erase(bytes.end() - 8, bytes.end()); };
   EXPECT_EQ(with("heed.aligner", "1"), "");
   EXPECT_TRUE(has(with("heed.aligner", "2"), "an aligner of format 2; this heed reads format 1"));
   EXPECT_TRUE(has(with("unit", "0"), "has learnt nothing"));

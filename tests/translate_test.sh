@@ -174,6 +174,8 @@ same guided/model.safetensors guided-again/model.safetensors "--guided auto, res
 guided --model unguided --steps 6
 cmp -s guided/model.safetensors unguided/model.safetensors && wrong "--guided auto changes nothing"
 [ -z "$(find guided guided-again -name '*.tmp-*')" ] || wrong "--guided auto leaves its links"
+guided --config guided/config.json --model guided-by-file
+same guided/model.safetensors guided-by-file/model.safetensors "--guided auto, of a file"
 expect 2 "auto learns an alignment" train --tsv pairs.tsv.gz --guided auto --alignment corpus/train.align --model no
 expect 2 "none has none" train --tsv pairs.tsv.gz --guided auto --score none --model no
 expect 0 "done after 1 steps" train --tsv pairs.tsv.gz --model one --steps 1 --size 16 --tokens characters

@@ -9,7 +9,9 @@
 namespace heed {
 namespace {
 
-constexpr int64_t kRound = 1024;  // pairs of sentences between two looks at the tables' size
+// Between two looks at the tables' size: pairs of sentences, and words of theirs that meet.
+constexpr int64_t kRound = 1024;
+constexpr uint64_t kMeetingsAtATime = uint64_t{1} << 22;
 constexpr int64_t kGrain = 16;
 constexpr uint64_t kMostSketch = uint64_t{1} << 29;
 constexpr uint32_t kRare = 2;  // occurrences of a word whose every meeting may matter
@@ -107,10 +109,17 @@ void AlignmentTables::find_pairs(const BitextSide& sources, const BitextSide& ta
     each_pair(0, n, [&](uint32_t e, uint32_t f, News&) { sketch.add(PairCounts::key_of(e, f)); });
   // About as many as there will be of europarl's size: every time that tables grow costs.
   if (all) pairs.reserve(meetings / 5), stems.reserve(meetings / 9);
-  for (int64_t first = 0; first < n; first += kRound) {
-    const int64_t count = std::min(kRound, n - first);
-    pairs.reserve(meetings_of(first, first + count));
-    stems.reserve(meetings_of(first, first + count));
+  int64_t count = 0;
+  for (int64_t first = 0; first < n; first += count) {
+    // All that meet may be new: of long lines few at a time.
+    uint64_t more = meetings_of(first, first + 1);
+    for (count = 1; count < kRound && first + count < n; ++count) {
+      const uint64_t with_next = more + meetings_of(first + count, first + count + 1);
+      if (with_next > kMeetingsAtATime) break;
+      more = with_next;
+    }
+    pairs.reserve(more);
+    stems.reserve(more);
     each_pair(first, count, [&](uint32_t e, uint32_t f, News& news) {
       if (all || source.frequency[e] <= kRare || target.frequency[f] <= kRare ||
           sketch.twice(PairCounts::key_of(e, f))) {

@@ -183,9 +183,10 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
   SearchOptions search_options = of_model(o.search);
   if (o.replace_unknown) search_options.want_weights = true;
   search_options.numbers.clear(), search_options.prefixes.clear();
-  // A GPU computes all slots, idle ones too: no more of them than there are lines.
-  const int64_t slots =
-      o.batch.value_or(std::min(batch(o), std::max<int64_t>(1, std::ssize(lines))));
+  // A GPU computes all slots, idle ones too: few of them for few lines.
+  constexpr int64_t kFew = 8;
+  const bool few = !o.batch && model_->device() == Device::cuda && std::ssize(lines) <= kFew;
+  const int64_t slots = few ? kFew : batch(o);
   std::vector<size_t> numbers;  // of the requests
   std::vector<Engine::Request> requests;
   for (const size_t i : by_length(out)) {

@@ -54,7 +54,7 @@ int64_t alignment(const void* p) {
 
 // Sums in parts of k are for long ones alone, and for so few columns that a GPU has idle
 // multiprocessors; so many rows at a time that their parts fit into the workspace.
-constexpr int64_t kParts = 4, kLongSum = 512, kFewColumns = 1024, kRowsAtATime = 2048;
+constexpr int64_t kParts = 4, kLongSum = 512, kFewColumns = 1024, kRowsAtATime = 1024;
 static_assert(kParts * kFewColumns * kRowsAtATime * sizeof(float) <= kWorkspace);
 
 struct Plan {
@@ -140,7 +140,8 @@ struct Product {
   }
 
   // What is multiplied: `count` matrices with `m` rows, so far apart; no kernel yet.
-  Plan described(int64_t m, int64_t count, int64_t a_step, int64_t c_lead, int64_t c_step) const {
+  Plan described(int64_t m, int64_t count, int64_t a_lead, int64_t a_step, int64_t c_lead,
+                 int64_t c_step) const {
     Plan p;
     const bool f32 = std::is_same_v<T, float>;
     check(cublasLtMatmulDescCreate(
@@ -162,7 +163,7 @@ struct Product {
     }
     p.a = layout(type<T>(), b.transposed ? k.k : k.n, b.transposed ? k.n : k.k, b.lead, count,
                  b.step);
-    p.b = layout(type<T>(), a.transposed ? m : k.k, a.transposed ? k.k : m, a.lead, count, a_step);
+    p.b = layout(type<T>(), a.transposed ? m : k.k, a.transposed ? k.k : m, a_lead, count, a_step);
     p.c = layout(type<C>(), k.n, m, c_lead, count, c_step);
     return p;
   }
@@ -186,12 +187,16 @@ struct Product {
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         state.products().lt, p.what, p.a, p.b, p.c, p.c, wish, wanted, found.data(), &count);
     cublasLtMatmulPreferenceDestroy(wish);
-    if (status != CUBLAS_STATUS_SUCCESS || count == 0)
-      fail("matrix product: cuBLASLt has no kernel for [", k.m, ", ", k.k, "] x [", k.k, ", ", k.n,
-           "], batch ", batch, ": ", cublasLtGetStatusString(status));
     std::vector<cublasLtMatmulAlgo_t> out;
+    if (status != CUBLAS_STATUS_SUCCESS) return out;
     for (int i = 0; i < count; ++i) out.push_back(found[static_cast<size_t>(i)].algo);
     return out;
+  }
+  cublasLtMatmulAlgo_t best_kernel(const Plan& p, const std::array<int64_t, 3>& aligned) const {
+    const auto found = kernels_for(p, 1, CUBLASLT_REDUCTION_SCHEME_MASK, aligned);
+    require(!found.empty(), "matrix product: cuBLASLt has no kernel for [", k.m, ", ", k.k, "] x [",
+            k.k, ", ", k.n, "], batch ", batch);
+    return found.front();
   }
 
   // ---- sums in one order, of f32: rounded to bf16, differences of kernels would hardly show
@@ -233,14 +238,15 @@ struct Product {
 
   // The kernel whose bits count for this weight, whatever the number of rows.
   CudaState::Products::Ordered& ordered(const std::array<int64_t, 3>& aligned, Key wanted) const {
-    wanted[0] = wanted[5] = wanted[10] = 0;  // rows, and how far apart matrices of them lie
+    // Not by rows, how far apart they lie, and matrices of them.
+    wanted[0] = wanted[4] = wanted[5] = wanted[10] = 0;
     wanted[11] = std::min<int64_t>(batch, 2);
     auto& all = state.products().ordered;
     auto at = all.find(wanted);
     if (at == all.end()) {
       const auto with_rows = [&](int64_t rows) {
-        return described(rows, std::min<int64_t>(batch, 2), a.step == 0 ? 0 : rows * k.k, c.lead,
-                         rows * c.lead);
+        return described(rows, std::min<int64_t>(batch, 2), a.transposed ? rows : k.k,
+                         a.step == 0 ? 0 : rows * k.k, c.lead, rows * c.lead);
       };
       Plan p = with_rows(64);  // neither few nor many
       std::vector<cublasLtMatmulAlgo_t> kernels = ordered_kernels(p, aligned);
@@ -265,9 +271,9 @@ struct Product {
         : of_(of),
           stream_(stream),
           weight_(weight),
-          plan_(of.described(kRows, 1, of.a.step, of.k.n, kRows * of.k.n)) {
-      const int64_t rows_of_x = of.a.transposed ? of.k.k : kRows;
-      std::vector<T> x(static_cast<size_t>(rows_of_x * std::max(of.a.lead, kRows)));
+          plan_(of.described(kRows, 1, of.a.transposed ? kRows : of.k.k, kRows * of.k.k, of.k.n,
+                             kRows * of.k.n)) {
+      std::vector<T> x(static_cast<size_t>(kRows * of.k.k));
       uint32_t random = 1;
       for (T& value : x) {
         random = random * 1664525u + 1013904223u;
@@ -338,18 +344,18 @@ struct Product {
       if (known->second) return kernel;
     }
     if (of.measure && in_parts(p, *of.measure)) return *of.measure;
-    return kernels_for(p, 1, CUBLASLT_REDUCTION_SCHEME_MASK, aligned).front();
+    return best_kernel(p, aligned);
   }
 
   Plan plan(cudaStream_t stream, const T* pa, const T* pb, const C* pc, const Key& wanted) const {
     const std::array<int64_t, 3> aligned{alignment(pa), alignment(pb), alignment(pc)};
-    Plan p = described(k.m, batch, a.step, c.lead, c.step);
+    Plan p = described(k.m, batch, a.lead, a.step, c.lead, c.step);
     if constexpr (std::is_same_v<T, float>)
       if (state.sum_order != SumOrder::any) {
         p.algorithm = like_measure(stream, p, pb, aligned, ordered(aligned, wanted));
         return p;
       }
-    p.algorithm = kernels_for(p, 1, CUBLASLT_REDUCTION_SCHEME_MASK, aligned).front();
+    p.algorithm = best_kernel(p, aligned);
     return p;
   }
 

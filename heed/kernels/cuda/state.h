@@ -10,9 +10,10 @@
 
 namespace heed::kernels {
 
-// In which order the sums over k of a product of f32 are taken. `any`: in that of the kernel which is fastest
-// for so many rows. Else a row's sums have one order, whatever rows are beside it: from the first
-// to the last (`whole`) or, which fills a GPU where there are few rows, in parts of k (`parts`).
+// In which order the sums over k of a product of f32 are taken. `any`: in that of the kernel which
+// is fastest for so many rows. Else a row's sums have one order, whatever rows are beside it: from
+// the first to the last (`whole`) or, which fills a GPU where there are few rows, in parts of k
+// (`parts`).
 enum class SumOrder { any, whole, parts };
 
 class CudaState {
