@@ -1,30 +1,14 @@
 #!/bin/sh
 # lm train, score and generate, view and embed as a user runs them, and what they say of bad input.
 # $1: the program, $2: the folder of the word-sense test.
-set -u
-heed=$1
+. "$(dirname "$0")/program.sh"
 senses=$2/senses.tsv
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-wrong() { echo "$*"; failed=1; }
 
-# Runs heed with the arguments; its exit code must be $1, and stderr have the words $2.
-expect() {
-  code=$1 words=$2
-  shift 2
-  "$heed" "$@" >out 2>err </dev/null
-  got=$?
-  [ "$got" = "$code" ] || wrong "heed $*: exit code $got, wanted $code: $(cat err)"
-  [ -z "$words" ] || grep -qF -- "$words" err || wrong "heed $*: no '$words' in: $(cat err)"
-}
-# The same for failures: nothing on stdout.
+# `expect` for failures: nothing on stdout.
 refuse() {
   expect "$@"
   [ -s out ] && wrong "talk on stdout: $(cat out)"
 }
-same() { cmp -s "$1" "$2" || wrong "$3: not the same"; }
 
 # A text of letters that come in turn, and lines of words.
 python3 - >text <<'END'

@@ -1,24 +1,9 @@
 #!/bin/sh
 # train, translate and align as a user runs them, and what they say of bad input. $1: the program,
 # $2: the grammar that writes a corpus, $3: its words.
-set -u
-heed=$1
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-wrong() { echo "$*"; failed=1; }
+. "$(dirname "$0")/program.sh"
 
-# Runs heed with the arguments; its exit code must be $1, and stderr have the words $2.
-expect() {
-  code=$1 words=$2
-  shift 2
-  "$heed" "$@" >out 2>err </dev/null
-  got=$?
-  [ "$got" = "$code" ] || wrong "heed $*: exit code $got, wanted $code: $(cat err)"
-  [ -z "$words" ] || grep -qF -- "$words" err || wrong "heed $*: no '$words' in: $(cat err)"
-}
-# The same for failures: stderr is one line ("Run ... --help" may follow), stdout is empty, and
+# `expect` for failures: stderr is one line ("Run ... --help" may follow), stdout is empty, and
 # nothing of how the program is made shows.
 refuse() {
   code=$1
@@ -31,7 +16,6 @@ refuse() {
   grep -qiE 'exception|std::|terminate|0x[0-9a-f]{6}|sanitizer' err && wrong "not for people: $(cat err)"
   return 0
 }
-same() { cmp -s "$1" "$2" || wrong "$3: $1 and $2 differ"; }
 
 "$2" corpus 300 1 "$3" >/dev/null || exit 1
 head -40 corpus/valid.en >v.en

@@ -1,13 +1,7 @@
 #!/bin/sh
 # heed train without tuning: nothing but files and minutes; settings from a file. $1: the program,
 # $2: the grammar that writes a corpus, $3: its words.
-set -u
-heed=$1
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-wrong() { echo "$*"; failed=1; }
+. "$(dirname "$0")/program.sh"
 "$2" corpus 2500 1 "$3" >/dev/null || exit 1
 files="--source corpus/train.en --target corpus/train.fr"
 
