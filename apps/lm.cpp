@@ -421,6 +421,8 @@ void add_lm_generate(CLI::App& lm) {
   command->add_option("--seed", s.seed, "of drawing");
   command->add_option("--beam", o->beam, "search with so many hypotheses instead; 1: greedy")
       ->check(CLI::Range(0, 1000));
+  command->add_option("--patience", s.patience,
+                      "beam: ends with this times --beam texts; inf: when none can be better");
   command->add_option("--normalize", s.normalize,
                       "beam: scores are divided by length to this power");
   command

@@ -130,6 +130,9 @@ void add_translate(CLI::App& app) {
       ->check(CLI::Range(1, 1000));
   command->add_option("--best", s.best, "so many lines for each line, the best translation first")
       ->check(CLI::Range(1, 1000));
+  command->add_option("--patience", s.patience,
+                      "a search ends with this times --beam hypotheses; inf: when none can be "
+                      "better any more");
   command->add_option("--normalize", s.normalize, "scores are divided by length to this power");
   command->add_option("--coverage", s.coverage, "how much unread source words cost");
   command->add_option("--min-length", s.min_length,

@@ -134,6 +134,7 @@ constexpr int64_t kLongest = 4;
 SearchOptions up_to_four_words() {
   SearchOptions o;
   o.max_ratio = 0, o.max_extra = kLongest;
+  o.patience = INFINITY;  // until nothing better can come
   return o;
 }
 
@@ -361,6 +362,11 @@ TEST(Search, OptionsThatMakeNoSenseAreRefused) {
   EXPECT_TRUE(has(message([&] { search(Chain(1), one(4), o); }), "wants a beam"));
   o.beam = 2, o.best = 3;
   EXPECT_TRUE(has(message([&] { search(Chain(1), one(4), o); }), "widen the beam"));
+  o.best = 1;
+  for (const double patience : {0.0, -1.0, double(NAN)}) {
+    o.patience = patience;
+    EXPECT_TRUE(has(message([&] { search(Chain(1), one(4), o); }), "patience wants a number"));
+  }
 }
 
 TEST(Search, WeightsAreThoseThatProducedAWord) {
@@ -393,7 +399,7 @@ Words words_up_to(const std::vector<SearchNode>& tree, size_t node) {
 }
 
 // What a beam keeps, found the slow way: of all that may follow what was kept, the likeliest, until
-// there are `beam` of them that go on.
+// there are `beam` of them that go on. Only the first `beam` may end.
 std::vector<std::set<Words>> kept_by_step(const Chain& chain, Id name, size_t beam,
                                           size_t longest) {
   std::vector<std::set<Words>> out;
@@ -410,8 +416,10 @@ std::vector<std::set<Words>> kept_by_step(const Chain& chain, Id name, size_t be
       return chain.so_far(name, a) > chain.so_far(name, b);
     });
     out.emplace_back();
-    for (const Words& words : all) {
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      const Words& words = all[rank];
       if (next.size() == beam) break;
+      if (words.back() == kEnd && rank >= beam) continue;
       out.back().insert(words);
       if (words.back() != kEnd) next.push_back(words);
     }
@@ -475,6 +483,43 @@ TEST(Search, RecordsWhatTheBeamKept) {
       }
     }
   }
+}
+
+TEST(Search, EndsWithAsManyHypothesesAsItHasPatienceFor) {
+  int64_t shorter = 0, better = 0;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE(seed);
+    const Chain chain(seed);
+    const auto recorded = [&](double patience) {
+      SearchOptions o;
+      o.beam = 4, o.patience = patience, o.want_tree = true, o.max_ratio = 0, o.max_extra = 12;
+      Engine engine(chain);
+      return engine.decode({{.source = {4, 4, 4}, .options = o}})[0];
+    };
+    const auto ended = [](const Engine::Result& r) {
+      return std::ranges::count_if(r.tree, &SearchNode::finished);
+    };
+    const Engine::Result exact = recorded(INFINITY);
+    std::ptrdiff_t nodes = 0, before = 0;
+    for (const double patience : {0.25, 0.5, 1.0, 2.0}) {
+      const Engine::Result found = recorded(patience);
+      // The last step may bring several ends at once; and a search that cannot find better ends.
+      const std::ptrdiff_t wanted = std::lround(4 * patience);
+      EXPECT_LT(ended(found), wanted + 4);
+      if (ended(found) < wanted) {
+        EXPECT_EQ(found.tree.size(), exact.tree.size());
+      }
+      EXPECT_GE(ended(found), before) << "patience " << patience;
+      EXPECT_GE(std::ssize(found.tree), nodes);
+      EXPECT_LE(found.tree.size(), exact.tree.size());
+      EXPECT_LE(found.hypotheses[0].score, exact.hypotheses[0].score);
+      before = ended(found), nodes = std::ssize(found.tree);
+      shorter += found.tree.size() < exact.tree.size();
+      better += found.hypotheses[0].score < exact.hypotheses[0].score;
+    }
+  }
+  EXPECT_GT(shorter, 20) << "patience saved nothing";
+  EXPECT_GT(better, 0) << "and cost nothing, where it must";
 }
 
 // ---- sampling

@@ -507,7 +507,7 @@ head -30 v.fr >short.fr
 expect 1 "surplus cut (--cut)" train $files --valid-source v.en --valid-target short.fr --model cut --tokens words --steps 1
 expect 0 "done after 1 steps" train $files --valid-source v.en --valid-target short.fr --model cut2 --tokens words --size 16 \
   --steps 1 --cut
-for bad in "--max-ratio nan" "--max-ratio 1e30" "--normalize -5" "--coverage nan" "--no-repeat -1" "--top-p 2" "--temperature 0"; do
+for bad in "--max-ratio nan" "--max-ratio 1e30" "--normalize -5" "--coverage nan" "--no-repeat -1" "--top-p 2" "--temperature 0" "--patience 0" "--patience nan"; do
   refuse 2 "wants a number" translate --model m --input text $bad
 done
 refuse 2 "does not hold a sentence of 256 pieces (--max-length)" train $files --model y --batch-tokens 5

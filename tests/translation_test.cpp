@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "heed/base/parallel.h"
 #include "heed/files/checksum.h"
@@ -265,6 +266,7 @@ TEST(Translator, TokensAtATimeBoundMemoryAndChangeNothing) {
     const Translator translator(folder.path());
     TranslateOptions o;
     o.search.beam = 3, o.search.want_weights = true, o.batch_tokens = tokens;
+    o.search.patience = INFINITY;  // searches are as long as they may be
     Arena& arena = translator.loaded().engine().context().arena(Device::cpu);
     const int64_t before = arena.used();
     arena.reset_peak();

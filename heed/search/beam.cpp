@@ -66,6 +66,7 @@ std::vector<Id> Beam::last() const {
 
 void Beam::finish(int64_t leaf, double log_probability, std::vector<float> last_weights) {
   const SearchOptions& o = options_;
+  ++ended_;
   Hypothesis h{.ids = tokens(leaf), .log_probability = log_probability};
   for (int64_t n = leaf; n >= 0; n = nodes_[static_cast<size_t>(n)].parent)
     h.weights.push_back(nodes_[static_cast<size_t>(n)].weights);
@@ -82,11 +83,19 @@ void Beam::finish(int64_t leaf, double log_probability, std::vector<float> last_
   if (static_cast<int64_t>(finished_.size()) > std::max(o.beam, o.best)) finished_.pop_back();
 }
 
+// Have as many ended as the caller has patience for? In greedy search the first: its end was the
+// likeliest.
+bool Beam::enough() const {
+  const SearchOptions& o = options_;
+  if (o.beam == 1) return ended_ > 0;
+  const double wanted = std::max(std::round(o.patience * double(o.beam)), double(o.best));
+  return double(ended_) >= wanted;
+}
+
 // Can no live hypothesis become better than the worst that is kept any more? Its probability can
 // only fall, while the division by its length can help it until the longest.
 bool Beam::hopeless() const {
   const SearchOptions& o = options_;
-  if (o.beam == 1 && !finished_.empty()) return true;  // greedy: the end was the likeliest
   if (static_cast<int64_t>(finished_.size()) < std::max(o.beam, o.best)) return false;
   double best = kNever;
   for (const int64_t leaf : leaves_) best = std::max(best, log_probability(leaf));
@@ -137,10 +146,13 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
   });
   const std::vector<int64_t> before = std::exchange(leaves_, {});
   std::vector<Id> from;
-  for (const Candidate& c : all) {
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const Candidate& c = all[rank];
     if (static_cast<int64_t>(leaves_.size()) == o.beam || c.log_probability == kNever) break;
     const int64_t parent = before[c.leaf];
     if (c.token == o.end) {
+      // Those that only fill the places of ended ones do not end: they would use up the patience.
+      if (static_cast<int64_t>(rank) >= o.beam) continue;
       if (o.want_tree) nodes_.push_back({c.token, parent, c.log_probability, {}, true});
       finish(parent, c.log_probability, weights[c.leaf]);
       continue;
@@ -152,7 +164,7 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
   over_ = leaves_.empty();
   leaves_.resize(static_cast<size_t>(o.beam), kDead);
   from.resize(static_cast<size_t>(o.beam), 0);
-  over_ = over_ || hopeless();
+  over_ = over_ || enough() || hopeless();
   return from;
 }
 

@@ -45,6 +45,7 @@ class Beam {
   double log_probability(int64_t leaf) const;
   std::vector<Id> tokens(int64_t leaf) const;
   void finish(int64_t leaf, double log_probability, std::vector<float> last_weights);
+  bool enough() const;
   bool hopeless() const;
 
   SearchOptions options_;
@@ -54,7 +55,8 @@ class Beam {
   bool over_ = false;
   std::vector<Node> nodes_;
   std::vector<int64_t> leaves_;
-  std::vector<Hypothesis> finished_;
+  std::vector<Hypothesis> finished_;  // the best of them
+  int64_t ended_ = 0;                 // all of them
 };
 
 // log p / length^normalize, the end counted.

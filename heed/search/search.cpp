@@ -22,6 +22,7 @@ void check(const SearchOptions& o) {
             " wants a number from ", least, " to ", most, ", given ", value);
   };
   within("normalize", o.normalize, 0, 100), within("coverage", o.coverage, 0, 1e6);
+  require(o.patience > 0, "search: patience wants a number above 0, or inf, given ", o.patience);
   within("min_length", o.min_length, 0, 1e6), within("max_length", o.max_length, 0, 1e6);
   within("max_ratio", o.max_ratio, 0, 1000), within("max_extra", o.max_extra, 0, 1e6);
   within("no_repeat", o.no_repeat, 0, 1e6), within("top_k", o.top_k, 0, 1e18);
