@@ -145,8 +145,8 @@ void choose_head(const Options& o, const Translator& translator, const Pairs& pa
                (translator.model().path / "config.json").string().c_str());
 }
 
-Translator aligning_translator(const std::string& folder) {
-  Translator translator(folder);
+Translator aligning_translator(const std::string& folder, const Inference& machine) {
+  Translator translator(opened(folder, machine));
   require(has_attention(translator.model().config), folder,
           ": a model without attention; it cannot align");
   return translator;
@@ -195,7 +195,7 @@ std::vector<Links> links_of(const std::vector<Translation>& found) {
 
 void align_by_model(Options& o) {
   o.translate.search.want_weights = true;
-  const Translator translator = aligning_translator(o.folder);
+  const Translator translator = aligning_translator(o.folder, o.machine);
   const Pairs pairs = read_pairs(o);
   if (!o.gold.empty()) return choose_head(o, translator, pairs);
   const std::vector<Translation> found = scored(o, translator, pairs.source, pairs.target);
@@ -203,7 +203,7 @@ void align_by_model(Options& o) {
     for (const Translation& t : found) print(o, translator.model(), t);
     return;
   }
-  const Translator reverse = aligning_translator(o.reverse_folder);
+  const Translator reverse = aligning_translator(o.reverse_folder, o.machine);
   const std::vector<Links> forward = links_of(found),
                            backward = links_of(scored(o, reverse, pairs.target, pairs.source));
   for (size_t i = 0; i < forward.size(); ++i)

@@ -10,6 +10,7 @@ void add_commands(CLI::App& app) {
   add_view(app);
   add_lm(app);
   add_embed(app);
+  add_quantize(app);
   add_score(app);
   add_study(app);
   add_bench(app);

@@ -11,6 +11,7 @@ void add_commands(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_embed(CLI::App& app);
 void add_lm(CLI::App& app);
+void add_quantize(CLI::App& app);
 void add_score(CLI::App& app);
 void add_train(CLI::App& app);
 void add_translate(CLI::App& app);

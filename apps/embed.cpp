@@ -5,6 +5,7 @@
 #include "apps/bad_lines.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/inference.h"
 #include "heed/base/check.h"
 #include "heed/files/atomic_file.h"
 #include "heed/files/lines.h"
@@ -19,7 +20,7 @@ struct Options {
   std::string folder, input = "-", layer, output, word, senses;
   std::vector<std::string> compare;
   BadLines bad;
-  Machine machine;
+  Inference machine;
 };
 
 // All vectors as one matrix, word after word, and where each comes from.
@@ -91,7 +92,7 @@ void embed(Options o) {
   if (!o.layer.empty()) chosen = as_usage([&] { return layer_from(o.layer); });
   want_writable(o.output);
   use(o.machine);
-  const Embedder embedder{std::filesystem::path(o.folder)};
+  const Embedder embedder(opened(o.folder, o.machine));
   const Layer layer = chosen.value_or(embedder.usual());
   if (!o.senses.empty()) return print_senses(o, embedder, layer);
   if (!o.compare.empty()) {
@@ -133,7 +134,7 @@ void add_embed(CLI::App& app) {
       "--senses", o->senses,
       "a file of words in several senses: how often is the nearest one of the same?");
   o->bad.add_flag(*command);
-  add_machine_flags(*command, o->machine);
+  add_inference_flags(*command, o->machine);
   command->callback([o] { embed(*o); });
 }
 

@@ -7,6 +7,7 @@
 #include "apps/bad_lines.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/inference.h"
 #include "apps/training.h"
 #include "heed/base/check.h"
 #include "heed/base/unicode.h"
@@ -257,7 +258,7 @@ struct ScoreCommand {
   bool json = false, by_piece = false;
   ScoreOptions score;
   BadLines bad;
-  Machine machine;
+  Inference machine;
 };
 
 nlohmann::ordered_json to_json(const TextScore& s) {
@@ -311,7 +312,7 @@ void score(ScoreCommand o) {
   want(o.last == 0 || o.text != "-", "--last wants --text, a file");
   want(o.last == 0 || !o.by_piece, "--by-piece reads all lines; leave --last out");
   use(o.machine);
-  const LanguageModel model{std::filesystem::path(o.folder)};
+  const LanguageModel model(opened(o.folder, o.machine));
   o.score.bad = o.bad.told();
   if (o.by_piece) {
     score_by_piece(model, o.text, o.score.bad);
@@ -366,7 +367,7 @@ void add_lm_score(CLI::App& lm) {
                     "a JSON object a line of text: each piece's log-probability, and the weights "
                     "over the past by layer and head");
   o->bad.add_flag(*command);
-  add_machine_flags(*command, o->machine);
+  add_inference_flags(*command, o->machine);
   command->callback([o] { score(*o); });
 }
 
@@ -377,7 +378,7 @@ struct GenerateCommand {
   GenerateOptions generate;
   bool scores = false;
   int64_t beam = 0;
-  Machine machine;
+  Inference machine;
 };
 
 void generate(GenerateCommand o) {
@@ -389,7 +390,7 @@ void generate(GenerateCommand o) {
   want(s.sample || o.generate.count <= s.beam, "--count cannot be more than --beam");
   as_usage([&] { check(s); });
   use(o.machine);
-  const LanguageModel model{std::filesystem::path(o.folder)};
+  const LanguageModel model(opened(o.folder, o.machine));
   if (const int64_t n = unknown_pieces(model.tokenizer(), o.prompt))
     std::fprintf(stderr, "heed: the prompt has %lld piece%s that the model does not know\n",
                  static_cast<long long>(n), n > 1 ? "s" : "");
@@ -430,7 +431,7 @@ void add_lm_generate(CLI::App& lm) {
                    "no n-gram of this length twice in what the model still reads; 0: as it comes")
       ->check(not_negative());
   command->add_flag("--scores", o->scores, "the log-probability before a tab");
-  add_machine_flags(*command, o->machine);
+  add_inference_flags(*command, o->machine);
   command->callback([o] { generate(*o); });
 }
 

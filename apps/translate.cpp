@@ -56,7 +56,7 @@ std::string place_of(const LineReader& reader) {
 void translate(Options o) {
   want(!o.folder.empty(), "--model is required, a folder that 'heed train' made");
   prepare(o);
-  const Translator translator(o.folder);
+  const Translator translator(opened(o.folder, o.machine));
   if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
     o.translate.search.want_weights = true;
   o.chunk = std::max(o.chunk, 32 * translator.batch(o.translate));

@@ -92,7 +92,7 @@ void add_translator_flags(CLI::App& command, const std::shared_ptr<TranslatorFla
       ->check(above_zero());
   command.add_flag("--json", o->json, "a JSON object a line: pieces, weights, scores");
   command.add_flag("--scores", o->scores, "the log-probability behind a tab");
-  add_machine_flags(command, o->machine);
+  add_inference_flags(command, o->machine);
 }
 
 }  // namespace heed::apps

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/flags.h"
+#include "apps/inference.h"
 #include "heed/translation/translator.h"
 
 namespace heed::apps {
@@ -16,7 +17,7 @@ struct TranslatorFlags {
   std::string folder, alignment;  // "", "pharaoh" or "soft"
   TranslateOptions translate;
   bool json = false, scores = false;
-  Machine machine;
+  Inference machine;
 };
 
 void add_translator_flags(CLI::App& command, const std::shared_ptr<TranslatorFlags>& flags);

@@ -6,6 +6,7 @@
 #include "apps/bad_lines.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/inference.h"
 #include "heed/base/check.h"
 #include "heed/files/atomic_file.h"
 #include "heed/files/lines.h"
@@ -24,7 +25,7 @@ struct Options {
   std::string color = "auto", html, svg, png;
   int width = 0;
   BadLines bad;
-  Machine machine;
+  Inference machine;
 };
 
 Ink ink_of(const Options& o) {
@@ -139,7 +140,7 @@ void view(Options o) {
   want(o.png.empty() || !o.translate.search.want_tree, "--png draws weights; a tree goes to --svg");
   for (const std::string& path : {o.html, o.svg, o.png}) want_writable(path);
   use(o.machine);
-  const auto loaded = LoadedModel::open(o.folder);
+  const auto loaded = opened(o.folder, o.machine);
   const ModelFolder& model = loaded->folder();
   require(has_attention(model.config) || !is_language_model(model.config), o.folder,
           ": a language model without attention; there is nothing to show");
@@ -212,7 +213,7 @@ void add_view(CLI::App& app) {
   command->add_option("--width", o->width, "columns of the terminal; 0: as many as it takes")
       ->check(not_negative());
   o->bad.add_flag(*command);
-  add_machine_flags(*command, o->machine);
+  add_inference_flags(*command, o->machine);
   command->callback([o] { view(*o); });
 }
 

@@ -233,6 +233,18 @@ END
 same first second "samples"
 "$heed" translate --model m --sample --seed 4 <text >second
 cmp -s first second && wrong "another seed, the same samples"
+# Eight bits: quantized while it is loaded, or for good.
+expect 0 "m8: weights of int8" quantize --model m --out m8
+"$heed" translate --model m8 --batch 1 <text >first || wrong "translate: int8"
+"$heed" translate --model m --compute int8 --batch 64 --threads 2 <text >second || wrong "--compute int8"
+same first second "int8, from a folder and made while it is loaded"
+refuse 1 "m8: is there already" quantize --model m --out m8
+refuse 1 "m8: its weights are int8 already" quantize --model m8 --out m9
+[ -e m9 ] && wrong "quantize left a folder"
+refuse 1 "its weights are int8" translate --model m8 --compute f32 --input text
+refuse 2 "unknown compute 'int4'" translate --model m --compute int4 --input text
+refuse 2 "bf16 has no products for inference" translate --model m --compute bf16 --input text
+refuse 2 "--model and --out are required" quantize --model m
 cut -d' ' -f1 corpus/test.fr | head -75 >prefix
 "$heed" translate --model m --beam 1 --prefix prefix <text >begun || wrong "--prefix"
 expect 0 "" translate --model t --beam 1 --input text

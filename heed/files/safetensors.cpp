@@ -303,7 +303,7 @@ const TensorEntry& SafetensorsFile::at(std::string_view name) const {
 }
 
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorEntry> tensors,
-                       const std::map<std::string, std::string>& metadata) {
+                       const std::map<std::string, std::string>& metadata, std::size_t align) {
   std::vector<const TensorEntry*> sorted;
   for (const TensorEntry& tensor : tensors) sorted.push_back(&tensor);
   std::sort(sorted.begin(), sorted.end(), [](const TensorEntry* a, const TensorEntry* b) {
@@ -313,7 +313,8 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
   std::map<std::string, std::string> written = metadata;
   const auto sum = written.find(kChecksumEntry);
   if (sum != written.end()) sum->second = std::string(kBlocksDigits, '0');
-  const std::string header = header_for(sorted, written);
+  std::string header = header_for(sorted, written);
+  while ((kLengthBytes + header.size()) % align != 0) header += ' ';
   require(header.size() <= kMaxHeaderBytes, path.string(), ": the header would be ", header.size(),
           " bytes; the most allowed is ", kMaxHeaderBytes);
 

@@ -132,8 +132,11 @@ class SafetensorsFile {
 // first, then by name, with the header padded to a multiple of 8, so that every array is aligned
 // for its type. Metadata goes in order of its keys; kChecksumEntry's value, whatever it was, is the
 // checksum. The file is written whole or not at all
-// (AtomicFile), and may be the one that `tensors` are mapped from.
+// (AtomicFile), and may be the one that `tensors` are mapped from. `align`, of 8 or a multiple, is
+// what the header is padded to, with spaces, which readers pass over: where arrays are multiples of
+// it, all of them begin at one.
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorEntry> tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+                       const std::map<std::string, std::string>& metadata = {},
+                       std::size_t align = 8);
 
 }  // namespace heed

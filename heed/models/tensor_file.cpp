@@ -1,5 +1,8 @@
 #include "heed/models/tensor_file.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -7,6 +10,7 @@
 
 #include "heed/base/parallel.h"
 #include "heed/files/safetensors.h"
+#include "heed/ops/int8.h"
 
 namespace heed {
 namespace {
@@ -17,6 +21,7 @@ StoredDtype stored(Type type) {
     case Type::f64: return StoredDtype::F64;
     case Type::bf16: return StoredDtype::BF16;
     case Type::i32: return StoredDtype::I32;
+    case Type::i8: return StoredDtype::I8;
   }
   fail("checkpoint: a type that has no place in a file");
 }
@@ -42,8 +47,19 @@ bool all_finite(std::span<const std::byte> bytes) {
   return finite;
 }
 
+// Blocks, scales and sums of a weight of k by n in eight bits.
+Shape blocks_shape(int64_t k, int64_t n) {
+  return {(n + 15) / 16, kernels::int8_depth(k) / 4, 16, 4};
+}
+Shape padded_shape(int64_t n) { return {(n + 15) / 16 * 16}; }
+std::string scales_of(const std::string& name) { return name + ".scales"; }
+std::string sums_of(const std::string& name) { return name + ".sums"; }
+
 void check_entry(const std::string& path, const TensorEntry& entry, const Shape& wanted,
                  Type type) {
+  require(
+      entry.dtype != StoredDtype::I8 || type == Type::i8, path, ": tensor '", entry.name,
+      "' has eight bits (heed quantize made it); it can be used, not trained or computed in f32");
   const Shape shape(entry.shape);
   require(shape == wanted && entry.dtype == stored(type), path, ": tensor '", entry.name, "' is ",
           to_string(entry.dtype), " ", shape, ", the model wants ", name(type), " ", wanted);
@@ -102,6 +118,43 @@ Tensor MappedTensors::at(const std::string& name, const Shape& shape, Type type)
   return uploaded(entry.bytes, shape, type);
 }
 
+bool MappedTensors::holds_int8(const std::string& name) const {
+  const TensorEntry* const entry = file_->find(name);
+  return entry && entry->dtype == StoredDtype::I8;
+}
+
+Tensor MappedTensors::int8_at(const std::string& name, const Shape& shape, int outputs) const {
+  const UseArena lasting(*arena_);
+  if (!holds_int8(name)) {
+    const Tensor w = at(name, shape, Type::f32), out = int8_weight(w, outputs);
+    // Of what is in the file nobody needs a copy in memory any more: whole pages of it.
+    const std::span<const std::byte> bytes = file_->at(name).bytes;
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto first = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page,
+               last = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / page * page;
+    if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    return out;
+  }
+  const int64_t k = shape[1 - outputs], n = shape[outputs];
+  struct Memory {
+    std::shared_ptr<const SafetensorsFile> file;
+    Tensor blocks, scales, sums;
+  };
+  auto memory = std::make_shared<Memory>(Memory{file_, at(name, blocks_shape(k, n), Type::i8),
+                                                at(scales_of(name), padded_shape(n), Type::f32),
+                                                at(sums_of(name), padded_shape(n), Type::i32)});
+  // Vectors are read whole: another writer may have put them elsewhere.
+  if (reinterpret_cast<uintptr_t>(memory->blocks.raw()) % 64 != 0)
+    memory->blocks = uploaded(file_->at(name).bytes, blocks_shape(k, n), Type::i8);
+  return int8_weight({.weights = {.k = k,
+                                  .n = n,
+                                  .blocks = memory->blocks.data<int8_t>(),
+                                  .scales = memory->scales.data<float>(),
+                                  .sums = memory->sums.data<Id>()},
+                      .outputs = outputs,
+                      .owner = memory});
+}
+
 void MappedTensors::require_only(size_t count) const {
   require(file_->entries().size() == count, path_, ": has ", file_->entries().size(),
           " tensors, the model wants ", count);
@@ -120,6 +173,29 @@ TensorsByName by_name(const Params& params) {
 void save_parameters(const Params& params, const std::filesystem::path& path,
                      const std::map<std::string, std::string>& metadata) {
   save_tensors(by_name(params), path, metadata);
+}
+
+void save_int8_parameters(const Params& params, const std::filesystem::path& path,
+                          const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorEntry> entries;
+  const auto add = [&](const std::string& name, StoredDtype dtype, const Shape& shape,
+                       std::span<const std::byte> bytes) {
+    entries.push_back({name, dtype, {shape.begin(), shape.end()}, bytes});
+  };
+  for (const Parameter& p : params.all()) {
+    if (p.value.type() != Type::i8) {
+      add(p.name, stored(p.value.type()), p.value.shape(), bytes_of(p.value));
+      continue;
+    }
+    const kernels::Int8Weights& w = p.value.storage()->int8->weights;
+    const Int8Parts parts = int8_parts(p.value);
+    add(p.name, StoredDtype::I8, blocks_shape(w.k, w.n), parts.blocks);
+    add(scales_of(p.name), StoredDtype::F32, padded_shape(w.n), parts.scales);
+    add(sums_of(p.name), StoredDtype::I32, padded_shape(w.n), parts.sums);
+  }
+  std::map<std::string, std::string> with_checksum = metadata;
+  with_checksum[kChecksumEntry] = "";
+  write_safetensors(path, entries, with_checksum, 64);
 }
 
 void load_parameters(const Params& params, const std::filesystem::path& path,

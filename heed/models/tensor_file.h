@@ -34,6 +34,10 @@ class MappedTensors {
   explicit MappedTensors(const std::filesystem::path& path, SafetensorsOptions options = {});
   // Throws Error if it is missing, has another shape or type, or is not finite.
   Tensor at(const std::string& name, const Shape& shape, Type type) const;
+  // A weight of eight bits (ops/int8.h): as the file has it or, where the file has it in f32, made
+  // from that, whose memory is given back.
+  Tensor int8_at(const std::string& name, const Shape& shape, int outputs) const;
+  bool holds_int8(const std::string& name) const;
   // Throws Error if the file has more than so many.
   void require_only(size_t count) const;
 
@@ -42,6 +46,11 @@ class MappedTensors {
   std::shared_ptr<const SafetensorsFile> file_;
   std::shared_ptr<Arena> arena_;  // for what cannot be looked at
 };
+
+// Parameters of which some are weights of eight bits, each three tensors: its blocks under its own
+// name, `name`.scales and `name`.sums.
+void save_int8_parameters(const Params& params, const std::filesystem::path& path,
+                          const std::map<std::string, std::string>& metadata = {});
 
 // The same for a model's parameters.
 void save_parameters(const Params& params, const std::filesystem::path& path,

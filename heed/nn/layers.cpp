@@ -14,7 +14,7 @@
 namespace heed {
 
 Linear::Linear(const Params& params, int64_t in, int64_t out, Bias bias)
-    : weight_(params.add("weight", {in, out}, glorot())) {
+    : weight_(params.add("weight", {in, out}, glorot(), Params::Use::product)) {
   if (bias == Bias::yes) bias_ = params.add("bias", {out}, constant(0));
 }
 
@@ -28,7 +28,8 @@ std::optional<Tensor> Linear::bias() const {
 
 Embedding::Embedding(const Params& params, int64_t vocabulary, int64_t size)
     : table_(params.add("table", {vocabulary, size},
-                        normal_values(1 / std::sqrt(static_cast<double>(size))))) {}
+                        normal_values(1 / std::sqrt(static_cast<double>(size))),
+                        Params::Use::table)) {}
 
 LayerNorm::LayerNorm(const Params& params, int64_t size)
     : gain_(params.add("gain", {size}, constant(1))),

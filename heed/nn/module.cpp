@@ -82,15 +82,17 @@ Params Params::operator/(const std::string& part) const {
   return inner;
 }
 
-Tensor Params::add(const std::string& name, const Shape& shape, const Initializer& init) const {
+Tensor Params::add(const std::string& name, const Shape& shape, const Initializer& init,
+                   Use use) const {
   const std::string full_name = prefix_ + name;
   for (const Parameter& p : set_->parameters)
     require(p.name != full_name, "params: the name '", full_name, "' is taken");
   Random random(set_->seed ^ hash(full_name));
-  const Tensor value = set_->given                   ? set_->given(full_name, shape)
+  const Tensor value = set_->given                   ? set_->given(full_name, shape, use)
                        : set_->first == First::drawn ? init(shape, random, set_->type)
                                                      : Tensor(shape, set_->type);
-  require(value.shape() == shape && value.type() == set_->type && value.contiguous(),
+  const bool int8 = set_->given && use != Use::any && value.type() == Type::i8;
+  require(value.shape() == shape && (value.type() == set_->type || int8) && value.contiguous(),
           "params: the initializer of '", full_name, "' gave ", value.shape(), ", wanted ", shape);
   set_->parameters.push_back({.name = full_name, .value = as_parameter(value)});
   return set_->parameters.back().value;

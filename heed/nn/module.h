@@ -36,8 +36,12 @@ class Params {
   // First values are drawn or, where all are going to be loaded, left as memory has them.
   enum class First { drawn, unset };
   explicit Params(uint64_t seed, Type type = Type::f32, First first = First::drawn);
+  // What a parameter is used for: anything; linear() alone multiplies by it; or embedding() looks
+  // up its rows, and linear() multiplies by its transpose. The last two can have eight bits
+  // (ops/int8.h).
+  enum class Use { any, product, table };
   // Of a loaded model: each is what `given` gives for its full name and shape, and never changes.
-  using Given = std::function<Tensor(const std::string& name, const Shape& shape)>;
+  using Given = std::function<Tensor(const std::string& name, const Shape& shape, Use use)>;
   explicit Params(Given given);
 
   // The part with this name.
@@ -45,7 +49,8 @@ class Params {
 
   // A new parameter. Throws Error if the name is taken. Its values depend on the seed and its full
   // name alone, so that a change elsewhere in a model does not change them.
-  Tensor add(const std::string& name, const Shape& shape, const Initializer& init) const;
+  Tensor add(const std::string& name, const Shape& shape, const Initializer& init,
+             Use use = Use::any) const;
 
   const std::vector<Parameter>& all() const { return set_->parameters; }
   // The parameter with this full name. Throws Error that names the nearest.

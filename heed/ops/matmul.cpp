@@ -2,6 +2,7 @@
 // views, so all three are the same kernel.
 #include <algorithm>
 
+#include "heed/ops/int8.h"
 #include "heed/ops/into.h"
 #include "heed/ops/ops.h"
 #include "heed/ops/weight.h"
@@ -231,6 +232,7 @@ Tensor linear_of(const Tensor& given, const Tensor& w, const std::optional<Tenso
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias, Activation f) {
+  if (w.type() == Type::i8) return int8_linear(x, w, bias, f);
   return linear_of(x, w, bias, f, {});
 }
 
@@ -253,7 +255,7 @@ std::vector<Tensor> linear_each(const Tensor& given, std::span<const Tensor> w,
           bias.size(), " biases");
   bool together = given.device() == Device::cuda && w.size() > 1 && given.count() > 0;
   for (size_t i = 0; i < w.size(); ++i) {
-    check_linear(given, w[i], bias[i]);
+    if (w[i].type() != Type::i8) check_linear(given, w[i], bias[i]);
     together = together && w[i].shape() == w[0].shape() && w[i].contiguous();
   }
   const std::optional<int64_t> step = together ? even_step(w) : std::nullopt,

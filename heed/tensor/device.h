@@ -12,8 +12,9 @@ namespace heed {
 
 enum class Device : uint8_t { cpu, cuda };
 
-// f32 for work, f64 for checks, bf16 for storage, i32 for ids.
-enum class Type : uint8_t { f32, f64, bf16, i32 };
+// f32 for work, f64 for checks, bf16 for storage, i32 for ids, i8 for weights that do not change
+// (ops/int8.h).
+enum class Type : uint8_t { f32, f64, bf16, i32, i8 };
 
 constexpr const char* name(Device d) { return d == Device::cpu ? "cpu" : "cuda"; }
 constexpr const char* name(Type t) {
@@ -22,11 +23,12 @@ constexpr const char* name(Type t) {
     case Type::f64: return "f64";
     case Type::bf16: return "bf16";
     case Type::i32: return "i32";
+    case Type::i8: return "i8";
   }
   return "?";
 }
 constexpr size_t size_of(Type t) {
-  constexpr size_t sizes[] = {4, 8, 2, 4};
+  constexpr size_t sizes[] = {4, 8, 2, 4, 1};
   return sizes[static_cast<size_t>(t)];
 }
 
@@ -50,6 +52,10 @@ constexpr Type type_of<bf16>() {
 template <>
 constexpr Type type_of<Id>() {
   return Type::i32;
+}
+template <>
+constexpr Type type_of<int8_t>() {
+  return Type::i8;
 }
 
 }  // namespace heed

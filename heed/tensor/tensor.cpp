@@ -184,6 +184,8 @@ std::vector<double> Tensor::values() const {
     case Type::f64: visit(data<double>()); break;
     case Type::bf16: visit(data<bf16>()); break;
     case Type::i32: visit(data<Id>()); break;
+    case Type::i8:
+      fail("tensor: weights of i8 lie in blocks (ops/int8.h); their values are not read");
   }
   return out;
 }

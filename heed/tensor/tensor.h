@@ -80,7 +80,8 @@ struct Storage {
   size_t bytes = 0;                             // that tensors may look at
   std::shared_ptr<const void> owner = nullptr;  // of foreign memory: kept alive
   Device device = Device::cpu;
-  uint64_t context = 0;  // 0: none, it never changes
+  uint64_t context = 0;                                     // 0: none, it never changes
+  std::shared_ptr<const struct Int8Matrix> int8 = nullptr;  // of weights of type i8: ops/int8.h
 };
 
 class Tensor {

@@ -76,7 +76,7 @@ void want_memory(const ModelConfig& config, const TokenizerPair& tokenizers) {
   const double memory = double(usable_memory());
   double count = 0;
   float nothing = 0;  // what is made of parameters here never looks at their values
-  const Params counted([&](const std::string&, const Shape& shape) {
+  const Params counted([&](const std::string&, const Shape& shape, Params::Use) {
     double elements = 1;
     for (int i = 0; i < shape.rank(); ++i) elements *= double(shape[i]);
     count += elements;

@@ -16,7 +16,7 @@ std::shared_ptr<const LoadedModel> LoadedModel::open(const std::filesystem::path
                                   .index = o.index,
                                   .threads = o.threads > 0 ? o.threads : threads()});
   const UseContext here(*made->context_);
-  made->own_ = std::make_unique<const ModelFolder>(load_model(folder));
+  made->own_ = std::make_unique<const ModelFolder>(load_model(folder, o.compute));
   made->folder_ = made->own_.get();
   made->packed_ = std::make_shared<PackedWeights>();
   made->engine_ = std::make_unique<Engine>(*made->folder_->model, made->context_,

@@ -23,6 +23,7 @@ class LoadedModel {
     std::optional<Device> device = {};  // none: the one in use
     int index = 0;                      // which GPU
     int threads = 0;                    // 0: as many as the context in use has
+    Compute compute = Compute::as_stored;
   };
   // Throws Error that says what is missing or does not fit.
   static std::shared_ptr<const LoadedModel> open(const std::filesystem::path& folder,

@@ -147,18 +147,62 @@ ModelFolder open_model(const std::filesystem::path& path, Parameters parameters)
   return folder;
 }
 
-ModelFolder load_model(const std::filesystem::path& path) {
+Compute compute_named(const std::string& name) {
+  if (name == "auto") return Compute::as_stored;
+  if (name == "f32") return Compute::f32;
+  if (name == "int8") return Compute::int8;
+  require(name != "bf16",
+          "compute: bf16 has no products for inference yet; take f32, int8 or auto");
+  throw Error(unknown_name("compute", name, {"auto", "f32", "int8"}));
+}
+
+ModelFolder load_model(const std::filesystem::path& path, Compute compute) {
   const Opened opened = open_all_else(path);
   const MappedTensors tensors(weights_of(path), opened.tensors);
-  ModelFolder folder = assembled(path, opened.config, opened.tokenizers,
-                                 Params([tensors](const std::string& name, const Shape& shape) {
-                                   return tensors.at(name, shape, Type::f32);
-                                 }));
-  tensors.require_only(folder.params.all().size());
+  const bool on_cpu = current_arena().device() == Device::cpu;
+  require(compute != Compute::int8 || on_cpu,
+          "compute: int8 is computed on a CPU; take f32 or auto on a GPU");
+  size_t stored = 0;  // tensors of the file
+  const auto given = [&](const std::string& name, const Shape& shape, Params::Use use) {
+    const bool int8 = use != Params::Use::any && tensors.holds_int8(name);
+    require(!int8 || (compute != Compute::f32 && on_cpu), path.string(),
+            ": its weights are int8, which are computed as such, on a CPU; take the model that it "
+            "was made from");
+    stored += int8 ? 3 : 1;
+    // Of few numbers none are saved.
+    const bool large = shape.rank() == 2 && shape[0] >= 16 && shape[1] >= 16;
+    if (int8 || (compute == Compute::int8 && use != Params::Use::any && large))
+      return tensors.int8_at(name, shape, use == Params::Use::product ? 1 : 0);
+    return tensors.at(name, shape, Type::f32);
+  };
+  ModelFolder folder = assembled(path, opened.config, opened.tokenizers, Params(given));
+  tensors.require_only(stored);
   if (current_arena().device() == Device::cuda)
     cuda_synchronize();  // other contexts read them, too
   folder.alignment = opened.alignment;
   return folder;
+}
+
+void quantize(const std::filesystem::path& from, const std::filesystem::path& to) {
+  auto json = read_config(from);
+  std::error_code error;
+  require(!std::filesystem::exists(to) || std::filesystem::is_empty(to, error), to.string(),
+          ": is there already; choose another folder for the model");
+  const UseDevice host(Device::cpu);
+  const NoTape off;
+  require(json.value("weights", "") != "int8", from.string(), ": its weights are int8 already");
+  const ModelFolder model = load_model(from, Compute::int8);
+  std::filesystem::create_directories(to, error);
+  require(!error, to.string(), ": the model's folder cannot be made: ", error.message());
+  for (const std::string& name : tokenizer_names())
+    if (const auto bytes = read_file(from / name)) write_file(to / name, *bytes);
+  save_int8_parameters(model.params, to / "model.safetensors");
+  json["heed"] = kFolderFormat;
+  json["weights"] = "int8";
+  json["checksums"] = nlohmann::ordered_json::object();
+  for (const std::string& name : tokenizer_names())
+    if (std::filesystem::exists(to / name)) json["checksums"][name] = checksum(to / name);
+  write_config(to, std::move(json));  // last: from here on it is a model
 }
 
 nlohmann::ordered_json to_json(const AlignmentHead& alignment) {

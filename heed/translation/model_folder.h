@@ -26,9 +26,19 @@ enum class Parameters { load, leave };  // from model.safetensors, or at their f
 // Throws Error that says what is missing or does not fit.
 ModelFolder open_model(const std::filesystem::path& path, Parameters parameters = Parameters::load);
 
+// In what numbers a loaded model multiplies: as its folder has them, f32 or, made by quantize(),
+// int8 (ops/int8.h); int8 also of a folder in f32, quantized while it is loaded. On a CPU.
+enum class Compute { as_stored, f32, int8 };
+// "auto", "f32", "int8". Throws Error for another.
+Compute compute_named(const std::string& name);
+
 // For inference alone, by translation/loaded_model.h: parameters never change, and are read in
 // every context of the device in use. On a CPU they are the mapped file itself.
-ModelFolder load_model(const std::filesystem::path& path);
+ModelFolder load_model(const std::filesystem::path& path, Compute compute = Compute::as_stored);
+
+// Writes the model in `from` to the new folder `to`, with weights of int8: about a quarter of the
+// size, mapped when it is loaded. Throws Error, and leaves nothing, if `to` is there and not empty.
+void quantize(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // From now on these weights of the model in `path` align, unless others are named: config.json
 // keeps it.

@@ -187,8 +187,11 @@ Panels<T> panels_of(int64_t k, int64_t n, const T* x, int64_t row, T* workspace)
 // Rows [0, count) of length k, transposed: panels of kPanel rows, packed into `workspace`.
 template <class T>
 Panels<T> transposed_panels(int64_t count, int64_t k, const T* x, int64_t row, T* workspace) {
-  for (int64_t j = 0; j < count; j += kPanel<T>)
-    pack_panel<T>(k, std::min(kPanel<T>, count - j), {x + j * row, 1, row}, workspace + j * k);
+  for (int64_t j = 0; j < count; j += kPanel<T>) {
+    const int64_t n = std::min(kPanel<T>, count - j);
+    // multiply() reads no more of a narrow one.
+    pack_panel<T>(k, n, {x + j * row, 1, row}, workspace + j * k, n > kNr<T> ? kPanel<T> : kNr<T>);
+  }
   return {workspace, k * kPanel<T>, kPanel<T>};
 }
 

@@ -127,9 +127,11 @@ void transpose(int64_t rows, int64_t columns, const T* x, int64_t x_row, T* y, i
     for (int64_t j = 0; j < columns; ++j) y[j * y_row + i] = x[i * x_row + j];
 }
 
-// b[k x n] to a panel, k rows long, filled up with zeros.
+// b[k x n] to a panel, k rows long, filled up with zeros: its whole width, or `width` of it where
+// no more is read.
 template <class T>
-void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out) {
+void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out,
+                int64_t width = kPanel<T>) {
   const Tag<T> d;
   constexpr int64_t lanes = HWY_LANES(T), nr = kPanel<T>;
   if (b.col == 1 && n == nr) {
@@ -153,8 +155,8 @@ void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out) {
       for (; j < n; ++j)
         for (int64_t p = p0; p < p1; ++p) out[p * nr + j] = b.data[j * b.col + p];
     }
-    if (n < nr)
-      for (int64_t p = 0; p < k; ++p) std::fill(out + p * nr + n, out + (p + 1) * nr, T(0));
+    if (n < width)
+      for (int64_t p = 0; p < k; ++p) std::fill(out + p * nr + n, out + p * nr + width, T(0));
   }
 }
 

@@ -1,0 +1,118 @@
+#include "heed/ops/int8.h"
+
+#include "heed/ops/tape.h"
+#include "heed/tensor/dispatch.h"
+
+namespace heed {
+namespace {
+
+const Int8Matrix& matrix_of(const char* op, const Tensor& w) {
+  const auto& matrix = w.storage()->int8;
+  require(matrix != nullptr, op, ": a weight of i8 that int8_weight() did not make");
+  return *matrix;
+}
+
+}  // namespace
+
+Tensor int8_weight(Int8Matrix matrix) {
+  const kernels::Int8Weights& w = matrix.weights;
+  const bool by_columns = matrix.outputs == 1;
+  Tensor out = look_at({.data = const_cast<int8_t*>(w.blocks),  // nobody writes to it
+                        .device = Device::cpu,
+                        .owner = matrix.owner,
+                        .constant = true},
+                       by_columns ? Shape{w.k, w.n} : Shape{w.n, w.k}, Type::i8);
+  out.storage()->int8 = std::make_shared<const Int8Matrix>(std::move(matrix));
+  return out;
+}
+
+Tensor int8_weight(const Tensor& given, int outputs) {
+  require(given.rank() == 2 && given.type() == Type::f32 && given.device() == Device::cpu,
+          "int8_weight: wants f32 [K, N] on a CPU, given ", name(given.type()), " ", given.shape());
+  require(outputs == 0 || outputs == 1, "int8_weight: outputs lie along axis 0 or 1, given ",
+          outputs);
+  const Tensor w = outputs == 1 ? given : transpose(given.detached(), 0, 1);  // [k, n]
+  const int64_t k = w.size(0), n = w.size(1);
+  struct Memory {
+    Tensor blocks, scales, sums;
+  };
+  // Scales and sums of whole blocks, so that in a file all parts stay aligned.
+  const int64_t padded = (n + 15) / 16 * 16;
+  auto memory = std::make_shared<Memory>(Memory{Tensor({kernels::int8_bytes(k, n)}, Type::i8),
+                                                zeros({padded}), Tensor({padded}, Type::i32)});
+  std::fill_n(memory->sums.data<Id>(), padded, 0);
+  kernels::run(kernels::Cpu{},
+               kernels::QuantizeWeights{.k = k,
+                                        .n = n,
+                                        .w = {w.data<float>(), w.stride(0), w.stride(1)},
+                                        .blocks = memory->blocks.data<int8_t>(),
+                                        .scales = memory->scales.data<float>(),
+                                        .sums = memory->sums.data<Id>()});
+  return int8_weight({.weights = {.k = k,
+                                  .n = n,
+                                  .blocks = memory->blocks.data<int8_t>(),
+                                  .scales = memory->scales.data<float>(),
+                                  .sums = memory->sums.data<Id>()},
+                      .outputs = outputs,
+                      .owner = memory});
+}
+
+Int8Parts int8_parts(const Tensor& tensor) {
+  const kernels::Int8Weights& w = matrix_of("int8_parts", tensor).weights;
+  const size_t padded = static_cast<size_t>((w.n + 15) / 16 * 16);
+  return {std::as_bytes(std::span(w.blocks, static_cast<size_t>(kernels::int8_bytes(w.k, w.n)))),
+          std::as_bytes(std::span(w.scales, padded)), std::as_bytes(std::span(w.sums, padded))};
+}
+
+Tensor int8_linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>& bias,
+                   Activation f) {
+  require(!Tape::current() || (!tracked(given) && !(bias && tracked(*bias))),
+          "linear: weights of int8 do not change, and nothing is learnt through them; train the "
+          "model that they were made from");
+  require(w.rank() == 2 && given.rank() >= 1 && given.size(-1) == w.size(0),
+          "linear: inner sizes differ: x is ", given.shape(), ", w is ", w.shape());
+  require(given.type() == Type::f32, "linear: weights of int8 want x in f32, given ",
+          name(given.type()));
+  require(!bias || (bias->shape() == Shape{w.size(1)} && bias->contiguous() &&
+                    bias->type() == Type::f32),
+          "linear: bias wants shape [", w.size(1), "] and type f32");
+  const Int8Matrix& m = matrix_of("linear", w);
+  // Which of the matrix' own axes is the last of this view?
+  require(w.stride(1) == 1 ? m.outputs == 1 : m.outputs == 0,
+          "linear: a weight of int8 whose outputs lie along the other axis; transpose it");
+  const Tensor x = contiguous(given.detached());
+  Shape shape = x.shape();
+  shape[x.rank() - 1] = w.size(1);
+  const Tensor y(shape, Type::f32);
+  const int64_t rows = x.count() / std::max<int64_t>(1, w.size(0));
+  kernels::run(kernels::Cpu{}, kernels::Int8Matmul{.m = rows,
+                                                   .x = x.data<float>(),
+                                                   .x_row = w.size(0),
+                                                   .w = m.weights,
+                                                   .bias = bias ? bias->data<float>() : nullptr,
+                                                   .relu = f == Activation::relu,
+                                                   .y = y.data<float>(),
+                                                   .y_row = w.size(1)});
+  switch (f) {
+    case Activation::none:
+    case Activation::relu: return y;
+    case Activation::gelu: return gelu(y);
+    case Activation::tanh: return tanh(y);
+    case Activation::sigmoid: return sigmoid(y);
+  }
+  return y;
+}
+
+Tensor int8_embedding(const Tensor& table, const Tensor& id, const Shape& shape) {
+  const Int8Matrix& m = matrix_of("embedding", table);
+  require(m.outputs == 0 && table.stride(1) == 1,
+          "embedding: a weight of int8 that is no table: its outputs lie along the other axis");
+  const Tensor y(shape, Type::f32);
+  kernels::run(
+      kernels::Cpu{},
+      kernels::Int8Columns{
+          .count = id.count(), .ids = id.data<Id>(), .w = m.weights, .y = y.data<float>()});
+  return y;
+}
+
+}  // namespace heed
