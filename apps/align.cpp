@@ -11,6 +11,7 @@
 #include "heed/alignment/aligner.h"
 #include "heed/alignment/symmetrize.h"
 #include "heed/base/check.h"
+#include "heed/base/words.h"
 #include "heed/data/alignment.h"
 #include "heed/files/atomic_file.h"
 #include "heed/files/lines.h"
@@ -21,6 +22,8 @@ namespace heed::apps {
 namespace {
 
 using Lines = std::vector<std::string>;
+
+constexpr const char* kAgreement = "agreement";  // --choose, in place of a file
 
 struct Options : TranslatorFlags {
   std::string source, target, reverse_folder, forward, backward, gold;
@@ -56,6 +59,29 @@ void print(const Options& o, const std::vector<Links>& all) {
   for (const Links& links : all) std::cout << written(o, links) << '\n';
 }
 
+// What can be known of links without a gold alignment: how far two directions agree, and how many
+// words have no link.
+void tell_quality(const Agreement& agreement, const Pairs& pairs, const std::vector<Links>& all) {
+  int64_t words[2] = {}, without[2] = {};
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::vector<bool> linked[2] = {std::vector<bool>(split_words(pairs.source[i]).size()),
+                                   std::vector<bool>(split_words(pairs.target[i]).size())};
+    for (const Link& link : all[i])
+      linked[0].at(static_cast<size_t>(link.source)) =
+          linked[1].at(static_cast<size_t>(link.target)) = true;
+    for (const int side : {0, 1}) {
+      words[side] += std::ssize(linked[side]);
+      without[side] += std::ranges::count(linked[side], false);
+    }
+  }
+  if (words[0] == 0 || words[1] == 0) return;
+  std::fprintf(stderr,
+               "the two directions agree on %.1f %% of their links; without a link are %.1f %% of "
+               "the source's words and %.1f %% of the target's\n",
+               100 * agreement.share(), 100.0 * double(without[0]) / double(words[0]),
+               100.0 * double(without[1]) / double(words[1]));
+}
+
 // ---- by statistics
 
 void write_lexicon(const std::string& path, const WordAligner& aligner) {
@@ -70,33 +96,48 @@ void write_lexicon(const std::string& path, const WordAligner& aligner) {
   file.commit();
 }
 
-void align_by_statistics(Options& o) {
-  StatusLine status;
-  o.aligner.lower_case = !o.keep_case;
-  o.aligner.progress = [&](const AlignerProgress& p) {
+void tell_too_long(const AlignedPairs& aligned) {
+  if (aligned.too_long > 0)
+    std::fprintf(stderr,
+                 "heed: %lld lines have more than 2,048 words and marks; they are left out\n",
+                 static_cast<long long>(aligned.too_long));
+}
+
+// As the flags want it, with progress on `status`.
+AlignerOptions aligner_options(const Options& o, StatusLine& status) {
+  AlignerOptions out = o.aligner;
+  out.lower_case = !o.keep_case;
+  out.threshold = o.translate.extract.threshold;
+  out.progress = [&](const AlignerProgress& p) {
     status.show(std::string(p.stage) + ": pass " + std::to_string(p.pass) + " of " +
                 std::to_string(p.passes) + ", " + std::to_string(p.done) + " of " +
                 std::to_string(p.pairs) + " pairs");
   };
+  return out;
+}
+
+void align_by_statistics(const Options& o) {
+  StatusLine status;
+  const AlignerOptions options = aligner_options(o, status);
   if (!o.use.empty()) {
     const WordAligner aligner = WordAligner::load(o.use);
     if (!o.lexicon.empty()) write_lexicon(o.lexicon, aligner);
     if (o.source.empty()) return;
     const Pairs pairs = read_pairs(o);
-    const std::vector<Links> links = aligner.align(pairs.source, pairs.target, o.aligner);
+    const AlignedPairs aligned = aligner.align(pairs.source, pairs.target, options);
     status.clear();
-    return print(o, links);
+    tell_too_long(aligned);
+    print(o, aligned.links);
+    return tell_quality(aligned.agreement, pairs, aligned.links);
   }
   const Pairs pairs = read_pairs(o);
-  const LearntAlignment learnt = WordAligner::learn(pairs.source, pairs.target, o.aligner);
+  const LearntAlignment learnt = WordAligner::learn(pairs.source, pairs.target, options);
   status.clear();
-  if (learnt.too_long > 0)
-    std::fprintf(stderr,
-                 "heed: %lld lines have more than 2,048 words and marks; they are left out\n",
-                 static_cast<long long>(learnt.too_long));
+  tell_too_long(learnt);
   if (!o.save.empty()) learnt.aligner.save(o.save);
   if (!o.lexicon.empty()) write_lexicon(o.lexicon, learnt.aligner);
   print(o, learnt.links);
+  tell_quality(learnt.agreement, pairs, learnt.links);
 }
 
 // ---- from files
@@ -122,21 +163,38 @@ void combine_files(const Options& o) {
 
 // ---- by a translator's weights
 
+// The links that heads are measured by: those of a file or, for --choose agreement, those that the
+// statistical aligner learns from the very pairs.
+Lines links_to_find(const Options& o, const Pairs& pairs) {
+  if (o.gold != kAgreement) {
+    Lines gold = read_lines(o.gold);
+    require(gold.size() == pairs.source.size(), o.source, " has ", pairs.source.size(), " lines, ",
+            o.gold, " has ", gold.size());
+    return zero_based_gold(std::move(gold), o.gold,
+                           {.from_one = o.one_based, .from_zero = o.zero_based});
+  }
+  StatusLine status;
+  Lines out;
+  for (const Links& links :
+       WordAligner::learn(pairs.source, pairs.target, aligner_options(o, status)).links)
+    out.push_back(to_pharaoh(links));
+  return out;
+}
+
 void choose_head(const Options& o, const Translator& translator, const Pairs& pairs) {
-  Lines gold = read_lines(o.gold);
-  require(gold.size() == pairs.source.size(), o.source, " has ", pairs.source.size(), " lines, ",
-          o.gold, " has ", gold.size());
-  gold = zero_based_gold(std::move(gold), o.gold,
-                         {.from_one = o.one_based, .from_zero = o.zero_based});
+  const Lines gold = links_to_find(o, pairs);
   const std::vector<HeadError> errors =
       head_errors(translator, pairs.source, pairs.target, gold, o.translate);
   const auto name = [](int64_t head) { return head < 0 ? "mean" : std::to_string(head); };
-  std::printf("layer  head  shift   AER\n");
+  // Of the aligner's links none is known to be right: what is measured is how far it disagrees.
+  std::printf("layer  head  shift   %s\n", o.gold == kAgreement ? "disagreement" : "AER");
   for (const HeadError& e : errors)
     std::printf("%5lld  %4s  %5lld %5.1f\n", static_cast<long long>(e.head.layer),
                 name(e.head.head).c_str(), static_cast<long long>(e.head.shift), e.aer);
   require(best_head(errors).aer < 100, o.gold,
-          ": no head finds any of its links; are they of these pairs? Nothing was kept");
+          o.gold == kAgreement
+              ? ": no head has any link of the statistical aligner's. Nothing was kept"
+              : ": no head finds any of its links; are they of these pairs? Nothing was kept");
   const AlignmentHead best = best_head(errors).head;
   keep_alignment(o.folder, best);
   std::fprintf(stderr, "layer %lld, head %s, shift %lld aligns best; %s keeps it\n",
@@ -166,16 +224,18 @@ std::vector<Translation> scored(Options& o, const Translator& translator, const 
 
 void print(const Options& o, const ModelFolder& model, const Translation& t) {
   if (o.json) {
-    std::printf("%s\n", to_json(model, t).dump().c_str());
+    std::printf("%s\n", to_json(model, t, o.translate.extract).dump().c_str());
     return;
   }
   // An empty line has no translation to score: no links, and probability 0.
   Translation::Candidate c;
   c.log_probability = -std::numeric_limits<double>::infinity();
   if (!t.candidates.empty()) c = t.candidates.front();
-  std::string line = o.alignment == "soft"
-                         ? soft(c.weights)
-                         : written(o, word_alignment(t.source, c.target, c.weights));
+  std::string line =
+      o.alignment == "soft"
+          ? soft(c.weights)
+          : written(o, word_alignment({model.tokenizers, t.source, c.target, c.weights},
+                                      o.translate.extract));
   if (o.scores) {
     char number[32];
     std::snprintf(number, sizeof number, "\t%.6f", c.log_probability);
@@ -184,13 +244,26 @@ void print(const Options& o, const ModelFolder& model, const Translation& t) {
   std::cout << line << '\n';
 }
 
-std::vector<Links> links_of(const std::vector<Translation>& found) {
-  std::vector<Links> out;
-  for (const Translation& t : found)
-    out.push_back(t.candidates.empty() ? Links{}
-                                       : word_alignment(t.source, t.candidates.front().target,
-                                                        t.candidates.front().weights));
-  return out;
+// Two models, one for each direction: their links combined.
+void align_by_two(Options& o, const Translator& translator, const Pairs& pairs,
+                  const std::vector<Translation>& found) {
+  const Translator reverse = aligning_translator(o.reverse_folder, o.machine);
+  const std::vector<Translation> turned = scored(o, reverse, pairs.target, pairs.source);
+  const auto links = [&](const Translator& by, const Translation& t) {
+    return word_alignment({by.model().tokenizers, t.source, t.best().target, t.best().weights},
+                          o.translate.extract);
+  };
+  Agreement agreement;
+  std::vector<Links> all;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const Links forward = links(translator, found[i]),
+                backward = reversed_links(links(reverse, turned[i]));
+    agreement.both += std::ssize(combine(forward, backward, Combine::intersection));
+    agreement.either += std::ssize(combine(forward, backward, Combine::unite));
+    all.push_back(combine(forward, backward, o.aligner.combine));
+  }
+  print(o, all);
+  tell_quality(agreement, pairs, all);
 }
 
 void align_by_model(Options& o) {
@@ -203,12 +276,7 @@ void align_by_model(Options& o) {
     for (const Translation& t : found) print(o, translator.model(), t);
     return;
   }
-  const Translator reverse = aligning_translator(o.reverse_folder, o.machine);
-  const std::vector<Links> forward = links_of(found),
-                           backward = links_of(scored(o, reverse, pairs.target, pairs.source));
-  for (size_t i = 0; i < forward.size(); ++i)
-    std::cout << written(o, combine(forward[i], reversed_links(backward[i]), o.aligner.combine))
-              << '\n';
+  align_by_two(o, translator, pairs, found);
 }
 
 // ---- the command
@@ -241,7 +309,9 @@ void check_usage(Options& o) {
   want(!(o.json || o.alignment == "soft") || !(o.reverse || o.one_based),
        "--reverse and --one-based are of links; --json and --alignment soft have none of them");
   want(o.gold.empty() || !o.reverse, "--choose prints no links to --reverse");
-  // Two directions' best links grow; an aligner that knows probabilities uses them.
+  want(o.gold != kAgreement || !(o.one_based || o.zero_based),
+       "--one-based and --zero-based are of a gold alignment; --choose agreement has none");
+  // Two directions' links grow; an aligner that knows probabilities uses them.
   if (o.combine.empty()) o.combine = o.by_two() ? "grow-diag" : "posterior";
   o.aligner.combine = as_usage([&] { return combine_named(o.combine); });
   want(o.aligner.combine != Combine::posterior || !o.by_two(),
@@ -263,10 +333,6 @@ void add_aligner_flags(CLI::App& command, const std::shared_ptr<Options>& o) {
   command.add_option("--use", o->use, "align by such a file, without learning");
   command.add_option("--lexicon", o->lexicon,
                      "write source word, target word and probability, tabs between, best first");
-  command
-      .add_option("--threshold", o->aligner.threshold,
-                  "--combine posterior: how probable a link must be; less gives more links")
-      ->check(CLI::Range(0.0, 1.0));
   command.add_flag("--keep-case", o->keep_case, "learn 'The' and 'the' as two words");
   command.add_option("--model1", o->aligner.model1, "passes of model 1")
       ->check(CLI::Range(0, 1000));
@@ -294,6 +360,7 @@ void add_align(CLI::App& app) {
       "  heed align --model m --source a.en --target a.de > links      by a translator's weights\n"
       "  heed align --model m --source a.en --target a.de --alignment soft\n"
       "  heed align --model m --source a.en --target a.de --choose gold.align\n"
+      "  heed align --model m --source a.en --target a.de --choose agreement    without gold\n"
       "  heed align --forward f.align --backward b.align --combine grow-diag-final-and\n");
   command->add_option("--source", o->source, "source sentences");
   command->add_option("--target", o->target, "their translations");
@@ -315,8 +382,9 @@ void add_align(CLI::App& app) {
                       "a translator of the other direction, whose links are combined");
   command->add_option("--alignment", o->alignment, "pharaoh or soft")->default_str("pharaoh");
   command->add_option("--choose", o->gold,
-                      "the pairs' true links: measure every layer and head by them, and keep the "
-                      "best in the model's folder");
+                      "the pairs' true links, a file: measure every layer and head by them, and "
+                      "keep the best in the model's folder; agreement: by the links that a "
+                      "statistical aligner learns from the pairs");
   add_translator_flags(*command, o);
   command->callback([o] { align(*o); });
 }

@@ -24,7 +24,7 @@ struct Options : TranslatorFlags {
 
 void print(const Options& o, const ModelFolder& model, const Translation& t) {
   if (o.json) {
-    std::printf("%s\n", to_json(model, t).dump().c_str());
+    std::printf("%s\n", to_json(model, t, o.translate.extract).dump().c_str());
     return;
   }
   // So many lines for every line, so that whoever reads them knows which they belong to: where
@@ -38,7 +38,8 @@ void print(const Options& o, const ModelFolder& model, const Translation& t) {
     // Pieces can be drawn that write a newline; a translation is a line.
     std::replace(line.begin(), line.end(), '\n', ' ');
     if (o.alignment == "pharaoh")
-      line += '\t' + to_pharaoh(word_alignment(t.source, c.target, c.weights));
+      line += '\t' + to_pharaoh(word_alignment({model.tokenizers, t.source, c.target, c.weights},
+                                               o.translate.extract));
     if (o.alignment == "soft") line += '\t' + soft(c.weights);
     if (o.scores) {
       char number[32];

@@ -25,7 +25,8 @@ std::string soft(const std::vector<std::vector<float>>& weights) {
   return out;
 }
 
-nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t) {
+nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t,
+                               const ExtractOptions& extract) {
   nlohmann::ordered_json out{{"source", t.source.text},
                              {"source_pieces", model.tokenizers.source->pieces(t.source.ids)}};
   for (const Translation::Candidate& c : t.candidates) {
@@ -35,7 +36,8 @@ nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t) {
                                {"score", c.score}};
     if (!c.weights.empty()) {
       one["weights"] = c.weights;
-      one["alignment"] = to_pharaoh(word_alignment(t.source, c.target, c.weights));
+      one["alignment"] =
+          to_pharaoh(word_alignment({model.tokenizers, t.source, c.target, c.weights}, extract));
     }
     out["translations"].push_back(one);
   }
@@ -50,6 +52,23 @@ void warn_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t 
           "heed: line %lld has more than %lld pieces; the rest was left out (--max-length)\n",
           static_cast<long long>(first + static_cast<int64_t>(i) + 1),
           static_cast<long long>(most));
+}
+
+void add_extract_flags(CLI::App& command, ExtractOptions& extract) {
+  command
+      .add_option_function<std::string>(
+          "--extract",
+          [&extract](const std::string& name) {
+            extract.how = as_usage([&] { return extract_named(name); });
+          },
+          "links of weights: best (each target word with the source word that it weighs most), "
+          "threshold (all that are likely both ways), or path (so, and words beside each other "
+          "look at words beside each other)")
+      ->default_str("path");
+  command
+      .add_option("--threshold", extract.threshold,
+                  "how likely a link must be; less gives more links")
+      ->check(CLI::Range(0.0, 1.0));
 }
 
 void prepare(const TranslatorFlags& o) {
@@ -88,6 +107,7 @@ void add_translator_flags(CLI::App& command, const std::shared_ptr<TranslatorFla
                   "with --layer or --head: a word's weights are those of the step that writes it "
                   "(0), or of the next, which reads it (1)")
       ->check(CLI::Range(0, 1));
+  add_extract_flags(command, o->translate.extract);
   command.add_option("--max-length", o->translate.max_length, "longer sources are cut (pieces)")
       ->check(above_zero());
   command.add_flag("--json", o->json, "a JSON object a line: pieces, weights, scores");

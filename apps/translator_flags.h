@@ -21,6 +21,8 @@ struct TranslatorFlags {
 };
 
 void add_translator_flags(CLI::App& command, const std::shared_ptr<TranslatorFlags>& flags);
+// --extract and --threshold: how links are made of weights.
+void add_extract_flags(CLI::App& command, ExtractOptions& extract);
 // Throws what is told as a mistake in the arguments; then uses the machine that is wanted.
 void prepare(const TranslatorFlags& flags);
 
@@ -28,7 +30,8 @@ void prepare(const TranslatorFlags& flags);
 // the end.
 std::string soft(const std::vector<std::vector<float>>& weights);
 
-nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t);
+nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t,
+                               const ExtractOptions& extract);
 
 // Says on stderr which lines were too long; `first` stands before the first of them.
 void warn_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t most);

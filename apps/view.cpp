@@ -2,15 +2,24 @@
 #include <cstdio>
 #include <functional>
 #include <iostream>
+#include <limits>
+#include <numeric>
+#include <utility>
 
 #include "apps/bad_lines.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/inference.h"
+#include "apps/translator_flags.h"
+#include "heed/alignment/aligner.h"
 #include "heed/base/check.h"
+#include "heed/base/words.h"
+#include "heed/data/alignment.h"
+#include "heed/data/word_weights.h"
 #include "heed/files/atomic_file.h"
 #include "heed/files/lines.h"
 #include "heed/language/language_model.h"
+#include "heed/metrics/metrics.h"
 #include "heed/translation/translator.h"
 #include "heed/view/heatmap.h"
 #include "heed/view/page.h"
@@ -21,11 +30,15 @@ namespace {
 
 struct Options {
   std::string folder, input = "-";
+  std::string source, target, gold, use, posterior = "joint";
   TranslateOptions translate;
-  std::string color = "auto", html, svg, png;
+  std::string color = "auto", html, svg, png, scale = "none";
+  bool words = false, hide_end = false, one_based = false, zero_based = false;
   int width = 0;
   BadLines bad;
   Inference machine;
+
+  bool scale_rows() const { return scale == "rows"; }
 };
 
 Ink ink_of(const Options& o) {
@@ -33,30 +46,165 @@ Ink ink_of(const Options& o) {
   return color ? Ink::color : Ink::plain;
 }
 
-Heatmap map_of(const ModelFolder& model, const Translation& t) {
-  const Translation::Candidate& c = t.best();
-  Heatmap map{model.tokenizers.target->pieces(c.target.ids),
-              model.tokenizers.source->pieces(t.source.ids),
-              {}};
-  for (size_t i = 0; i < map.rows.size(); ++i)
-    for (size_t j = 0; j < map.columns.size(); ++j) map.weights.push_back(double(c.weights[i][j]));
+// ---- what all that is drawn has in common
+
+// What is shown of a sentence, as text and as a picture.
+struct Drawing {
+  std::string terminal, legend = "";
+  std::function<std::string()> svg, png;
+};
+
+Drawing drawing_of(const Options& o, const Heatmap& map) {
+  return {draw_terminal(map, ink_of(o), o.width), terminal_legend(map, ink_of(o)),
+          [map] { return draw_svg(map); }, [map] { return draw_png(map); }};
+}
+
+// Prints every sentence; a picture is of one, the first, and the page has them all.
+class Gallery {
+ public:
+  explicit Gallery(const Options& o) : o_(o) {}
+
+  void show(const std::string& heading, const Drawing& drawing) {
+    std::cout << heading << '\n' << drawing.terminal << '\n';
+    if (first_ && !o_.svg.empty()) write_file(o_.svg, drawing.svg());
+    if (first_ && !o_.png.empty()) write_file(o_.png, drawing.png());
+    first_ = false;
+    legend_ = drawing.legend;
+  }
+  AttentionPage page{.title = "Attention", .sentences = {}};
+
+  void finish() {
+    require(!first_, "view: no sentence to show; ",
+            o_.source.empty() ? name_of_input(o_.input) : o_.source, " has no line with words");
+    std::cout << legend_;
+    page.start.scale_rows = o_.scale_rows();
+    page.start.hide_ends = o_.hide_end;
+    if (!o_.html.empty()) write_file(o_.html, draw_html(page));
+  }
+
+ private:
+  const Options& o_;
+  bool first_ = true;
+  std::string legend_;
+};
+
+struct Pairs {
+  std::vector<std::string> source, target;
+  std::vector<std::vector<GoldLink>> gold;  // or empty
+};
+
+Pairs read_pairs(Options& o) {
+  Pairs pairs{read_text(o.source, o.bad.told()), read_text(o.target, o.bad.told()), {}};
+  require(pairs.source.size() == pairs.target.size(), o.source, " has ", pairs.source.size(),
+          " lines, ", o.target, " has ", pairs.target.size());
+  if (o.gold.empty()) return pairs;
+  const std::vector<std::string> lines = zero_based_gold(
+      read_lines(o.gold), o.gold, {.from_one = o.one_based, .from_zero = o.zero_based});
+  require(lines.size() == pairs.source.size(), o.source, " has ", pairs.source.size(), " lines, ",
+          o.gold, " has ", lines.size());
+  for (const std::string& line : lines) pairs.gold.push_back(parse_gold_alignment(line));
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const size_t sources = split_words(pairs.source[i]).size();
+    const size_t targets = split_words(pairs.target[i]).size();
+    for (const GoldLink& g : pairs.gold[i])
+      require(std::cmp_less(g.link.source, sources) && std::cmp_less(g.link.target, targets),
+              o.gold, ": line ", i + 1, ": link ", g.link.source, "-", g.link.target,
+              " is outside a sentence of ", sources, " and one of ", targets, " words");
+  }
+  return pairs;
+}
+
+// Predicted links beside gold ones, all between words.
+Heatmap::Marks marks_of(Links predicted, const std::vector<GoldLink>& gold) {
+  Heatmap::Marks out{.predicted = std::move(predicted)};
+  for (const GoldLink& g : gold) (g.sure ? out.sure : out.possible).push_back(g.link);
+  return out;
+}
+
+// ---- translators
+
+// What the rows and columns of a translation's weights stand for, pieces or words, the ends last.
+struct Sides {
+  std::vector<std::string> source, target;        // their names
+  std::vector<int32_t> source_word, target_word;  // to which of them a piece, or the end, belongs
+};
+
+Sides sides_of(const ModelFolder& model, const Translation& t, bool words) {
+  const auto side = [&](const Tokenizer& tokenizer, const Sentence& s,
+                        std::vector<std::string>& names, std::vector<int32_t>& word) {
+    if (words) {
+      word = s.word;
+      const auto last = word.empty() ? 0 : static_cast<size_t>(word.back()) + 1;
+      for (const std::string_view w : split_words(s.text))
+        if (names.size() < last) names.emplace_back(w);
+      names.resize(last);  // of a text without words there is one, which has no name
+    } else {
+      names = tokenizer.pieces(s.ids);
+      word.resize(s.ids.size());
+      std::iota(word.begin(), word.end(), 0);
+    }
+    word.push_back(static_cast<int32_t>(names.size()));
+    names.push_back(tokenizer.piece(tokenizer.special().end));
+  };
+  Sides out;
+  side(*model.tokenizers.source, t.source, out.source, out.source_word);
+  side(*model.tokenizers.target, t.best().target, out.target, out.target_word);
+  return out;
+}
+
+std::vector<double> joined(const Sides& sides, const PieceWeights& weights) {
+  const WordWeights all = join_weights(weights, sides.source_word, sides.target_word);
+  std::vector<double> out(all.values.begin(), all.values.end());
+  // A translation that could not be has none.
+  out.resize(sides.source.size() * sides.target.size(), std::numeric_limits<double>::quiet_NaN());
+  return out;
+}
+
+void drop_ends(Heatmap& map) {
+  const size_t columns = map.columns.size(), rows = map.rows.size();
+  std::vector<double> kept;
+  for (size_t i = 0; i + 1 < rows; ++i)
+    for (size_t j = 0; j + 1 < columns; ++j) kept.push_back(map.weights[i * columns + j]);
+  map.weights = std::move(kept);
+  map.rows.pop_back();
+  map.columns.pop_back();
+}
+
+Heatmap map_of(const Options& o, const Translation& t, const Sides& sides,
+               const std::optional<Heatmap::Marks>& marks) {
+  Heatmap map{.rows = sides.target,
+              .columns = sides.source,
+              .weights = joined(sides, t.best().weights),
+              .marks = marks,
+              .scale_rows = o.scale_rows()};
+  if (o.hide_end) drop_ends(map);
   return map;
 }
 
-// Every layer's and head's weights [1, H, rows, columns], the first so many of each.
-std::vector<AttentionPage::Layer> page_layers(const std::vector<Weights>& weights, int64_t rows,
-                                              int64_t columns) {
+// Those whose words are still there where a sentence was cut.
+Links kept_links(const Links& links, const Sides& sides) {
+  Links out;
+  for (const Link& link : links)
+    if (std::cmp_less(link.source, sides.source.size() - 1) &&
+        std::cmp_less(link.target, sides.target.size() - 1))
+      out.push_back(link);
+  return out;
+}
+
+// Every layer's and head's weights [1, H, rows, columns], each as `draw` makes it of its rows.
+std::vector<AttentionPage::Layer> page_layers(
+    const std::vector<Weights>& weights,
+    const std::function<std::vector<double>(PieceWeights)>& draw) {
   std::vector<AttentionPage::Layer> out;
   for (const Weights& w : weights) {
     const std::vector<double> all = w.values.values();
-    const int64_t Tt = w.values.size(2), Ts = w.values.size(3);
+    const auto H = w.values.size(1), Tt = w.values.size(2), Ts = w.values.size(3);
     AttentionPage::Layer layer;
-    for (int64_t h = 0; h < w.values.size(1); ++h) {
-      std::vector<double> head;
-      for (int64_t i = 0; i < rows; ++i)
-        for (int64_t j = 0; j < columns; ++j)
-          head.push_back(all[static_cast<size_t>((h * Tt + i) * Ts + j)]);
-      layer.heads.push_back(std::move(head));
+    for (int64_t h = 0; h < H; ++h) {
+      PieceWeights rows;
+      for (int64_t i = 0; i < Tt; ++i)
+        rows.emplace_back(all.begin() + (h * Tt + i) * Ts, all.begin() + (h * Tt + i + 1) * Ts);
+      layer.heads.push_back(draw(std::move(rows)));
     }
     out.push_back(std::move(layer));
   }
@@ -74,72 +222,193 @@ SearchTree tree_of(const ModelFolder& model, const Translation& t) {
   return tree;
 }
 
-AttentionPage::Sentence page_sentence(const Translator& translator, const Translation& t) {
+// The head that aligns, unless another is named.
+AlignmentHead shown_head(const Options& o, const Translator& translator) {
+  const SearchOptions& asked = o.translate.search;
+  if (!asked.layer && !asked.head) return translator.model().alignment;
+  return {asked.layer.value_or(-1), asked.head.value_or(-1), asked.shift};
+}
+
+AttentionPage::Sentence page_sentence(const Options& o, const Translator& translator,
+                                      const Translation& t, const Sides& sides,
+                                      const std::optional<Heatmap::Marks>& marks) {
   const ModelFolder& model = translator.model();
-  AttentionPage::Sentence page{.source = model.tokenizers.source->pieces(t.source.ids),
-                               .target = model.tokenizers.target->pieces(t.best().target.ids),
+  AttentionPage::Sentence page{.source = sides.source,
+                               .target = sides.target,
                                .layers = {},
-                               .note = t.best().text};
+                               .note = t.best().text,
+                               .ends = true,
+                               .marks = marks};
   if (!t.tree.empty()) page.tree = tree_of(model, t);
+  // A step is a piece's: what is joined to words is taken from it before.
+  const int64_t shift = o.words ? shown_head(o, translator).shift : 0;
   if (has_attention(model.config))
-    page.layers = page_layers(translator.all_weights(t), static_cast<int64_t>(page.target.size()),
-                              static_cast<int64_t>(page.source.size()));  // without the ends
+    page.layers = page_layers(translator.all_weights(t), [&](PieceWeights rows) {
+      shift_weights(rows, shift);
+      return joined(sides, rows);
+    });
   return page;
 }
+
+// The page begins with the head that is shown, and at its own step: without that a head that is
+// read a step later would be a row off its links.
+AttentionPage::Start start_of(const Options& o, const Translator& translator,
+                              const AttentionPage& page) {
+  const AlignmentHead by = shown_head(o, translator);
+  const size_t layers = page.sentences.empty() ? 0 : page.sentences.front().layers.size();
+  if (layers == 0) return {};
+  AttentionPage::Start out{.layer = by.layer < 0 ? layers - 1 : static_cast<size_t>(by.layer)};
+  if (by.head >= 0) out.head = static_cast<size_t>(by.head);
+  if (!o.words) out.shift = static_cast<int>(by.shift);
+  return out;
+}
+
+void view_translations(const Options& o, const Translator& translator, const Pairs& pairs,
+                       const std::vector<Translation>& found) {
+  const ModelFolder& model = translator.model();
+  Gallery gallery(o);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const Translation& t = found[i];
+    if (t.cut)
+      std::fprintf(stderr, "heed: line %zu has more than %lld pieces; the rest was left out\n",
+                   i + 1, static_cast<long long>(translator.longest(o.translate)));
+    if (t.source.ids.empty()) continue;
+    const Sides sides = sides_of(model, t, o.words);
+    std::optional<Heatmap::Marks> marks;
+    if (!pairs.gold.empty()) {
+      marks =
+          marks_of(word_alignment({model.tokenizers, t.source, t.best().target, t.best().weights},
+                                  o.translate.extract),
+                   pairs.gold[i]);
+      if (!o.words || t.cut)
+        for (Links* links : {&marks->predicted, &marks->sure, &marks->possible})
+          *links = o.words ? kept_links(*links, sides)
+                           : to_pieces(*links, t.source.word, t.best().target.word);
+    }
+    const std::string heading = t.source.text + "\n-> " + t.best().text;
+    if (o.translate.search.want_tree) {
+      const SearchTree tree = tree_of(model, t);
+      gallery.show(heading, {.terminal = draw_terminal(tree, ink_of(o), o.width),
+                             .svg = [tree] { return draw_svg(tree); },
+                             .png = {}});
+    } else {
+      gallery.show(heading, drawing_of(o, map_of(o, t, sides, marks)));
+    }
+    if (!o.html.empty())
+      gallery.page.sentences.push_back(page_sentence(o, translator, t, sides, marks));
+  }
+  gallery.page.start = start_of(o, translator, gallery.page);
+  gallery.finish();
+}
+
+// ---- language models
 
 // What a language model attended to as it read each line: rows are the pieces it was to say,
 // columns those it had read.
 void view_language_model(const Options& o, const LanguageModel& model,
                          const std::vector<std::string>& lines) {
-  AttentionPage page{.title = "Attention", .sentences = {}};
-  bool first = true;
+  Gallery gallery(o);
   int64_t number = 0;
   for (const std::string& line : lines) {
     ++number;
     if (model.tokenizer().encode(line).ids.empty()) continue;
     const ReadText r = model.read(line, /*want_weights=*/true, number);
-    const auto T = static_cast<int64_t>(r.in.size());
     const UseDevice host(Device::cpu);  // where what was read is
     const Tensor chosen = chosen_weights(r.weights, o.translate.search.layer.value_or(-1),
                                          o.translate.search.head.value_or(-1));
-    const Heatmap map{model.tokenizer().pieces(r.out), model.tokenizer().pieces(r.in),
-                      chosen.values()};
-    std::cout << line << '\n' << draw_terminal(map, ink_of(o), o.width) << '\n';
-    if (first && !o.svg.empty()) write_file(o.svg, draw_svg(map));
-    if (first && !o.png.empty()) write_file(o.png, draw_png(map));
-    first = false;
+    const Heatmap map{.rows = model.tokenizer().pieces(r.out),
+                      .columns = model.tokenizer().pieces(r.in),
+                      .weights = chosen.values(),
+                      .scale_rows = o.scale_rows()};
+    gallery.show(line, drawing_of(o, map));
+    const auto first_columns = [&](const PieceWeights& rows) {
+      std::vector<double> out;
+      for (size_t i = 0; i < map.rows.size(); ++i)
+        out.insert(out.end(), rows[i].begin(), rows[i].begin() + std::ssize(map.columns));
+      return out;
+    };
     if (!o.html.empty())
-      page.sentences.push_back({.source = map.columns,
-                                .target = map.rows,
-                                .layers = page_layers(r.weights, T, T),
-                                .note = line});
+      gallery.page.sentences.push_back({.source = map.columns,
+                                        .target = map.rows,
+                                        .layers = page_layers(r.weights, first_columns),
+                                        .note = line});
   }
-  require(!first, "view: no sentence to show; ", name_of_input(o.input), " has no line with words");
-  if (!o.html.empty()) write_file(o.html, draw_html(page));
+  gallery.finish();
 }
 
-// What is shown of a translation, as text and as a picture.
-struct Drawing {
-  std::string terminal;
-  std::function<std::string()> svg, png;
-};
+// ---- aligners
 
-Drawing drawing_of(const Options& o, const ModelFolder& model, const Translation& t) {
-  const Ink ink = ink_of(o);
-  if (o.translate.search.want_tree) {
-    const SearchTree tree = tree_of(model, t);
-    return {draw_terminal(tree, ink, o.width), [tree] { return draw_svg(tree); }, {}};
+void view_aligner(Options& o) {
+  const WordAligner aligner = WordAligner::load(o.use);
+  const Pairs pairs = read_pairs(o);
+  const AlignedPairs found =
+      aligner.align(pairs.source, pairs.target, AlignerOptions{.want_posteriors = true});
+  Gallery gallery(o);
+  gallery.page.title = "Posteriors";
+  for (size_t i = 0; i < found.posteriors.size(); ++i) {
+    const Posteriors& p = found.posteriors[i];
+    if (p.sources == 0 || p.targets == 0) continue;
+    const auto names = [](const std::string& line) {
+      std::vector<std::string> out;
+      for (const std::string_view word : split_words(line)) out.emplace_back(word);
+      out.emplace_back("NULL");  // the empty word
+      return out;
+    };
+    const auto weights = [](const std::vector<float>& of) {
+      return std::vector<double>(of.begin(), of.end());
+    };
+    Heatmap map{.rows = names(pairs.target[i]),
+                .columns = names(pairs.source[i]),
+                .weights = weights(o.posterior == "forward"    ? p.forward
+                                   : o.posterior == "backward" ? p.backward
+                                                               : p.joint),
+                .scale_rows = o.scale_rows()};
+    if (!pairs.gold.empty()) map.marks = marks_of(found.links[i], pairs.gold[i]);
+    if (!o.html.empty())
+      gallery.page.sentences.push_back(
+          {.source = map.columns,
+           .target = map.rows,
+           .layers = {{.heads = {weights(p.forward)}, .name = "forward"},
+                      {.heads = {weights(p.backward)}, .name = "backward"},
+                      {.heads = {weights(p.joint)}, .name = "joint"}},
+           .note = pairs.target[i],
+           .ends = true,
+           .marks = map.marks});
+    if (o.hide_end) drop_ends(map);
+    gallery.show(pairs.source[i] + "\n-> " + pairs.target[i], drawing_of(o, map));
   }
-  const Heatmap map = map_of(model, t);
-  return {draw_terminal(map, ink, o.width), [map] { return draw_svg(map); },
-          [map] { return draw_png(map); }};
+  gallery.page.start.layer = o.posterior == "forward" ? 0 : o.posterior == "backward" ? 1 : 2;
+  gallery.finish();
+}
+
+// ---- the command
+
+void check_usage(const Options& o) {
+  want(o.folder.empty() || o.use.empty(), "a picture is of --model or of --use: one of these");
+  want(!o.folder.empty() || !o.use.empty(),
+       "--model is required, a folder that 'heed train' made; or --use, a file of 'heed align'");
+  want(o.source.empty() == o.target.empty(), "--source and --target go together: given pairs");
+  want(o.use.empty() || !o.source.empty(), "--use draws given pairs: --source and --target");
+  want(o.source.empty() || o.input == "-", "--source and --target are shown, or --input: not both");
+  want(o.gold.empty() || !o.source.empty(),
+       "--gold has the links of given pairs: --source and --target");
+  want(!o.one_based || !o.zero_based, "--one-based and --zero-based exclude each other");
+  want(!o.gold.empty() || !(o.one_based || o.zero_based),
+       "--one-based and --zero-based are of --gold");
+  want(o.posterior == "joint" || !o.use.empty(), "--posterior is of an aligner: --use");
+  const SearchOptions& s = o.translate.search;
+  want(!s.want_tree || (o.source.empty() && o.use.empty()),
+       "--tree shows how a translation was found; given pairs are not searched for");
+  want(o.png.empty() || !s.want_tree, "--png draws weights; a tree goes to --svg");
+  want(o.use.empty() || !(s.layer || s.head || s.shift),
+       "--layer, --head and --shift are of a model's weights");
 }
 
 void view(Options o) {
-  want(!o.folder.empty(), "--model is required, a folder that 'heed train' made");
-  want(o.png.empty() || !o.translate.search.want_tree, "--png draws weights; a tree goes to --svg");
+  check_usage(o);
   for (const std::string& path : {o.html, o.svg, o.png}) want_writable(path);
   use(o.machine);
+  if (!o.use.empty()) return view_aligner(o);
   const auto loaded = opened(o.folder, o.machine);
   const ModelFolder& model = loaded->folder();
   require(has_attention(model.config) || !is_language_model(model.config), o.folder,
@@ -147,31 +416,24 @@ void view(Options o) {
   require(has_attention(model.config) || o.translate.search.want_tree, o.folder,
           ": a model without attention; there is nothing to show but the search (--tree)");
   o.translate.search.want_weights = !o.translate.search.want_tree;
-  want(!o.translate.search.want_tree || !is_language_model(model.config),
-       "--tree shows how a translation was found; this is a language model");
+  if (is_language_model(model.config)) {
+    want(!o.translate.search.want_tree,
+         "--tree shows how a translation was found; this is a language model");
+    want(!o.words && !o.hide_end && o.source.empty(),
+         "--words, --hide-end, --source and --target are of translators; this is a language model");
+  }
+  if (!o.source.empty()) {
+    const Translator translator(loaded);
+    const Pairs pairs = read_pairs(o);
+    o.bad.sum_up();
+    return view_translations(o, translator, pairs,
+                             translator.score(pairs.source, pairs.target, o.translate));
+  }
   const std::vector<std::string> lines = read_text(o.input, o.bad.told());
   o.bad.sum_up();
   if (is_language_model(model.config)) return view_language_model(o, LanguageModel(loaded), lines);
   const Translator translator(loaded);
-  AttentionPage page{.title = "Attention", .sentences = {}};
-  bool first = true;
-  int64_t number = 0;
-  for (const Translation& t : translator.translate(lines, o.translate)) {
-    ++number;
-    if (t.cut)
-      std::fprintf(stderr, "heed: line %lld has more than %zu pieces; the rest was left out\n",
-                   static_cast<long long>(number), t.source.ids.size());
-    if (t.source.ids.empty()) continue;
-    const Drawing drawing = drawing_of(o, model, t);
-    std::cout << t.source.text << "\n-> " << t.best().text << '\n' << drawing.terminal << '\n';
-    // A picture is of one sentence, the first; the page has them all.
-    if (first && !o.svg.empty()) write_file(o.svg, drawing.svg());
-    if (first && !o.png.empty()) write_file(o.png, drawing.png());
-    first = false;
-    if (!o.html.empty()) page.sentences.push_back(page_sentence(translator, t));
-  }
-  require(!first, "view: no sentence to show; ", name_of_input(o.input), " has no line with words");
-  if (!o.html.empty()) write_file(o.html, draw_html(page));
+  view_translations(o, translator, {}, translator.translate(lines, o.translate));
 }
 
 }  // namespace
@@ -185,9 +447,30 @@ void add_view(CLI::App& app) {
       "  echo 'the black cat sleeps .' | heed view --model m\n"
       "  heed view --model m --html attention.html < text.en    a page with all layers and heads\n"
       "  echo 'a dog runs .' | heed view --model m --svg dog.svg --png dog.png\n"
-      "  echo 'a dog runs .' | heed view --model m --beam 3 --tree    what the search kept\n");
+      "  echo 'a dog runs .' | heed view --model m --beam 3 --tree    what the search kept\n"
+      "  heed view --model m --source a.en --target a.fr --gold gold.align --words   given pairs\n"
+      "  heed view --use en-fr.aligner --source a.en --target a.fr    an aligner's posteriors\n");
   command->add_option("--model", o->folder, "the model's folder");
+  command->add_option("--use", o->use,
+                      "instead: a file of 'heed align --save', whose posteriors are drawn");
   command->add_option("--input", o->input, "lines of text (plain or gzip); -: standard input");
+  command->add_option("--source", o->source, "given pairs instead: their source, and");
+  command->add_option("--target", o->target, "their target");
+  command->add_option("--gold", o->gold,
+                      "the pairs' true links (sure 0-0, possible 0p1), drawn beside those that are "
+                      "predicted");
+  command->add_flag("--one-based", o->one_based, "--gold counts words from 1");
+  command->add_flag("--zero-based", o->zero_based, "--gold counts from 0, although none has a 0");
+  command->add_flag("--words", o->words, "pieces joined to words");
+  command->add_option("--scale", o->scale, "rows: shades are of the row's largest weight; none")
+      ->check(CLI::IsMember({"none", "rows"}));
+  command->add_flag("--hide-end", o->hide_end,
+                    "without the last row and column, </s>; rows may then sum to less than one");
+  command
+      ->add_option("--posterior", o->posterior,
+                   "--use: forward (rows sum to one), backward (columns do) or joint, by which "
+                   "links are chosen")
+      ->check(CLI::IsMember({"forward", "backward", "joint"}));
   command->add_option("--beam", o->translate.search.beam, "hypotheses kept in search")
       ->check(CLI::Range(1, 1000));
   command
@@ -212,6 +495,7 @@ void add_view(CLI::App& app) {
   command->add_option("--png", o->png, "write the first sentence's picture");
   command->add_option("--width", o->width, "columns of the terminal; 0: as many as it takes")
       ->check(not_negative());
+  add_extract_flags(*command, o->translate.extract);
   o->bad.add_flag(*command);
   add_inference_flags(*command, o->machine);
   command->callback([o] { view(*o); });

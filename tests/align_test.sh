@@ -11,13 +11,18 @@ cat corpus/test.fr corpus/train.fr >a.fr
 expect 0 "" align --source a.en --target a.fr --threads 1 --save one --lexicon words
 cp out links
 [ "$(wc -l <links)" = "$(wc -l <a.en)" ] || wrong "align: $(wc -l <links) lines of $(wc -l <a.en)"
-[ -s err ] && wrong "align talks where no terminal is: $(cat err)"
+# What is told of them: one line, on any number of threads the same.
+[ "$(wc -l <err)" = 1 ] || wrong "align: more than a line of talk: $(cat err)"
+cp err told
+awk '/^the two directions agree on [0-9.]+ % of their links; without a link are/ { agreed = $6 } END { exit !(agreed > 60 && agreed < 99) }' err ||
+  wrong "align: quality: $(cat err)"
 head -1000 links >test.align
 "$heed" score -m aer -r corpus/test.align test.align -b >aer
 awk '$1 > 10.5 { exit 1 }' aer || wrong "align: AER $(cat aer) on the grammar"
 for threads in 2 4; do
   expect 0 "" align --source a.en --target a.fr --threads $threads --save many
   same out links "align on $threads threads"
+  same err told "what align tells on $threads threads"
   same many one "align --save on $threads threads"
 done
 awk -F'\t' '$1 == "water" { print $2; exit }' words | grep -qx eau || wrong "lexicon: $(grep ^water words)"
@@ -36,6 +41,22 @@ expect 1 "a.en" align --use a.en --source a.en --target a.fr
 expect 1 "nosuch" align --use nosuch --source a.en --target a.fr
 expect 1 "nosuch" align --source a.en --target a.fr --save nosuch/x
 
+# ---- its posteriors, drawn
+head -3 a.en >b.en
+head -3 a.fr >b.fr
+head -3 corpus/test.align >b.align
+expect 0 "" view --use one --source b.en --target b.fr --gold b.align --svg p.svg --png p.png --html p.html
+grep -q '\[.*\*.*\]' out || wrong "view --use: no link is in both: $(cat out)"
+grep -q '^NULL ' out || wrong "view --use: no empty word: $(cat out)"
+grep -q 'links: \[ \] gold, sure' out || wrong "view --use: no legend: $(cat out)"
+grep -q '"name":"backward"' p.html || wrong "view --use --html: no directions"
+[ -s p.png ] && grep -q 'class="gold"' p.svg || wrong "view --use: no pictures"
+expect 0 "" view --use one --source b.en --target b.fr --posterior forward --hide-end
+grep -q '^NULL ' out && wrong "view --hide-end: an empty word: $(cat out)"
+expect 2 "--use draws given pairs" view --use one
+expect 2 "--posterior is of an aligner" view --model m --posterior forward
+printf '0-0\n0-99\n\n' >far
+expect 1 "far: line 2: link 0-99 is outside" view --use one --source b.en --target b.fr --gold far
 # ---- two directions
 expect 0 "" align --source a.en --target a.fr --combine intersection
 cp out both

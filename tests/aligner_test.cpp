@@ -11,6 +11,7 @@
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
 #include "heed/base/random.h"
+#include "heed/base/words.h"
 #include "heed/files/atomic_file.h"
 #include "heed/files/safetensors.h"
 #include "heed/metrics/metrics.h"
@@ -226,15 +227,61 @@ TEST(Aligner, AlignsNewTextByWhatItHasLearnt) {
   const Lines source = part(corpus.source, 0, 500), target = part(corpus.target, 0, 500);
   const LearntAlignment learnt =
       WordAligner::learn(part(corpus.source, 500, 3500), part(corpus.target, 500, 3500));
-  const std::vector<Links> links = learnt.aligner.align(source, target);
+  const std::vector<Links> links = learnt.aligner.align(source, target).links;
   EXPECT_LT(aer(links, part(corpus.gold, 0, 500)), 11.5);
 
   Folder folder;
   learnt.aligner.save(folder / "tables");
-  EXPECT_EQ(pharaoh(WordAligner::load(folder / "tables").align(source, target)), pharaoh(links));
+  EXPECT_EQ(pharaoh(WordAligner::load(folder / "tables").align(source, target).links),
+            pharaoh(links));
   // Words it has never seen, one of them with a stem that it has.
   const Lines strange = {"the zyzzyva drinks waterish ."}, etrange = {"le zyzzyva boit d' eau ."};
-  EXPECT_NE(to_pharaoh(learnt.aligner.align(strange, etrange)[0]).find("2-2"), std::string::npos);
+  EXPECT_NE(to_pharaoh(learnt.aligner.align(strange, etrange).links[0]).find("2-2"),
+            std::string::npos);
+}
+
+TEST(Aligner, TellsItsPosteriorsAndHowFarDirectionsAgree) {
+  const Corpus corpus = grammar_corpus(600);
+  const LearntAlignment learnt = WordAligner::learn(corpus.source, corpus.target);
+  EXPECT_TRUE(learnt.posteriors.empty());
+  AlignerOptions options{.want_posteriors = true};
+  const AlignedPairs found = learnt.aligner.align(corpus.source, corpus.target, options);
+  ASSERT_EQ(found.posteriors.size(), corpus.source.size());
+  for (size_t i = 0; i < 50; ++i) {
+    const Posteriors& p = found.posteriors[i];
+    const size_t columns = p.sources + 1;
+    ASSERT_EQ(p.sources, split_words(corpus.source[i]).size());
+    ASSERT_EQ(p.targets, split_words(corpus.target[i]).size());
+    ASSERT_EQ(p.joint.size(), columns * (p.targets + 1));
+    Links likely;
+    for (size_t t = 0; t < p.targets; ++t) {
+      float row = 0;
+      for (size_t s = 0; s < columns; ++s) row += p.forward[t * columns + s];
+      EXPECT_NEAR(row, 1, 1e-3);
+      for (size_t s = 0; s < p.sources; ++s)
+        if (p.joint[t * columns + s] > options.threshold)
+          likely.push_back({static_cast<int32_t>(s), static_cast<int32_t>(t)});
+    }
+    for (size_t s = 0; s < p.sources; ++s) {
+      float column = 0;
+      for (size_t t = 0; t <= p.targets; ++t) column += p.backward[t * columns + s];
+      EXPECT_NEAR(column, 1, 1e-3);
+    }
+    EXPECT_EQ(sorted_links(likely), found.links[i]);
+  }
+  // The same count as of the two ways to join them.
+  const auto count = [&](Combine how) {
+    int64_t all = 0;
+    for (const Links& links :
+         learnt.aligner.align(corpus.source, corpus.target, {.combine = how}).links)
+      all += std::ssize(links);
+    return all;
+  };
+  EXPECT_EQ(found.agreement.both, count(Combine::intersection));
+  EXPECT_EQ(found.agreement.either, count(Combine::unite));
+  EXPECT_GT(found.agreement.share(), 0.5);
+  EXPECT_LT(found.agreement.share(), 1);
+  EXPECT_GT(learnt.agreement.share(), 0.5);
 }
 
 TEST(Aligner, OddTextHasDefinedLinks) {

@@ -17,5 +17,12 @@ TEST(Alignment, ALinkMayHaveAnotherMark) {
   EXPECT_FALSE(parse_link("3-4", 'p'));
 }
 
+TEST(Alignment, ALinkIsProbableIfBothThinkSoOrOneIsSure) {
+  EXPECT_FLOAT_EQ(joint_posterior(0.4f, 0.4f), 0.4f);
+  EXPECT_FLOAT_EQ(joint_posterior(0.8f, 0.2f), 0.45f);
+  EXPECT_FLOAT_EQ(joint_posterior(1, 0), 0.5f);
+  EXPECT_FLOAT_EQ(joint_posterior(0, 0.6f), 0.3f);
+}
+
 }  // namespace
 }  // namespace heed

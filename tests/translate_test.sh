@@ -258,21 +258,47 @@ expect 0 "line 1 has more than 100 pieces" translate --model m --max-length 100 
 # ---- align
 head -20 corpus/test.en >a.en
 head -20 corpus/test.fr >a.fr
-expect 0 "" align --model m --source a.en --target a.fr
+# A model of few steps has flat weights, of which the best can be told.
+expect 0 "" align --model m --source a.en --target a.fr --extract best
 cp out links
 [ "$(wc -l <links)" = 20 ] || wrong "align: $(wc -l <links) lines of 20"
 expect 0 "" score -m aer -r links links
-expect 0 "" align --model m --source a.en --target a.fr --batch 1 --threads 1
+expect 0 "" align --model m --source a.en --target a.fr --batch 1 --threads 1 --extract best
 same links out "align by one"
 expect 0 "" align --model m --source a.en --target a.fr --alignment soft --scores
 { echo; sed 1d a.en; } >gap.en
 expect 0 "" align --model m --source gap.en --target a.fr --scores
 awk -F'\t' 'NF != 2 { exit 1 }' out || wrong "align: an empty line lost its tab: $(head -2 out)"
 
-# The best head, kept in the folder.
+# Less gives more links; with a threshold of 1 there are none.
+expect 0 "" align --model m --source a.en --target a.fr --extract threshold --threshold 0.05
+[ "$(wc -w <out)" -gt "$(wc -w <links)" ] || wrong "--threshold 0.05: $(wc -w <out) links"
+for how in threshold path; do
+  expect 0 "" align --model m --source a.en --target a.fr --extract $how --threshold 1
+  [ "$(wc -w <out)" = 0 ] || wrong "--extract $how --threshold 1: $(cat out)"
+done
+"$heed" translate --model m --alignment pharaoh --extract best <a.en | cut -f2 >got
+"$heed" translate --model m --alignment pharaoh --extract path --threshold 1 <a.en | cut -f2 >none
+[ "$(wc -w <got)" -gt 0 ] && [ "$(wc -w <none)" = 0 ] || wrong "translate --extract: $(cat got none)"
+refuse 2 "did you mean 'best'" align --model m --source a.en --target a.fr --extract bets
+# Two models tell how far they agree.
+expect 0 "the two directions agree on 100.0 % of their links" align --model m --reverse-model m --source a.en --target a.en --threshold 1
+expect 0 "without a link are 100.0 % of the source's words" align --model m --reverse-model m --source a.en --target a.en --threshold 1
+
+# The best head, kept in the folder; without gold by the links that an aligner learns.
 head -20 corpus/test.align >a.align
+cp -r t u
+expect 0 "aligns best; u/config.json keeps it" align --model u --source a.en --target a.fr --choose agreement --extract best
+head -1 out | grep -q disagreement || wrong "--choose agreement: $(cat out)"
+"$heed" align --source a.en --target a.fr >a.learnt 2>/dev/null
+cp out by-agreement
+expect 0 "" align --model u --source a.en --target a.fr --choose a.learnt --extract best
+tail -n +2 out >got
+tail -n +2 by-agreement >wanted
+same got wanted "--choose agreement is by the aligner's links"
+refuse 2 "--choose agreement has none" align --model u --source a.en --target a.fr --choose agreement --one-based
 "$heed" align --model t --source a.en --target a.fr --layer -1 --head -1 >first
-expect 0 "aligns best; t/config.json keeps it" align --model t --source a.en --target a.fr --choose a.align
+expect 0 "aligns best; t/config.json keeps it" align --model t --source a.en --target a.fr --choose a.align --extract best
 [ "$(wc -l <out)" = 41 ] || wrong "align --choose: two lines for 4 layers of 4 heads and their mean: $(cat out)"
 python3 - out t/config.json <<'END' || wrong "align --choose: $(cat out t/config.json)"
 import json, sys
@@ -291,7 +317,41 @@ same got first "the last layer's mean"
 
 # ---- view
 "$heed" view --model m --color never <text >out 2>err || wrong "view: $(cat err)"
-grep -q '[░▒▓█]' out || wrong "view: no weights: $(head -5 out)"
+grep -v '^weight:' out | grep -q '[░▒▓█]' || wrong "view: no weights: $(head -5 out)"
+grep -q '^</s> ' out || wrong "view: no end: $(head -20 out)"
+[ "$(grep -c '^weight: ' out)" = 1 ] || wrong "view: not one legend: $(tail -3 out)"
+"$heed" view --model m --color never --hide-end <text >out
+grep -q '^</s> ' out && wrong "view --hide-end: an end"
+# Given pairs beside gold; subwords joined to words; the head that was taught at its own step.
+expect 0 "" view --model t --source a.en --target a.fr --gold a.align --words --scale rows --svg v.svg --html v.html
+[ "$(grep -c '^-> ' out)" = 20 ] || wrong "view of 20 pairs: $(grep -c '^-> ' out)"
+head -1 a.fr | tr ' ' '\n' | while read -r word; do grep -q "^$word " out || echo "$word"; done >missing
+[ -s missing ] && wrong "view --words: no rows for $(cat missing)"
+grep -q '\[' out || wrong "view --gold: no gold link: $(head -12 out)"
+grep -q "^share of the row's largest weight: .*gold, sure" out || wrong "view: legend: $(tail -1 out)"
+grep -q 'class="gold"' v.svg || wrong "view --gold --svg"
+grep -q '"shift":null,"scale_rows":true' v.html || wrong "view --words --html: $(grep -o '"start":[^}]*' v.html)"
+# The page shows the weights of the picture: pieces at the step that is chosen, words at that of their head.
+for how in "" --words; do
+  expect 0 "" view --model t --source a.en --target a.fr --layer 0 --head 1 --shift 1 --svg v.svg --html v.html $how
+  python3 - v.svg v.html $how <<'END' || wrong "view --html $how: not the weights of the picture"
+import json, re, sys
+drawn = [float(x) for x in re.findall(r"⁩: ([0-9.e-]+)</title>", open(sys.argv[1]).read())]
+data = json.loads(re.search(r'id="data">(.*?)</script>', open(sys.argv[2]).read(), re.S)[1])
+start, first = data["start"], data["sentences"][0]
+assert start["layer"] == 0 and start["head"] == 1 and start["shift"] == (None if "--words" in sys.argv else 1), start
+columns, rows = len(first["source"]), len(first["target"])
+head, shown = first["layers"][0]["heads"][1], []
+for i in range(rows):
+    row = min(i + (start["shift"] or 0), rows - 1)
+    shown += head[row * columns : (row + 1) * columns]
+assert len(shown) == len(drawn) and all(abs(a - b) < 1e-4 for a, b in zip(shown, drawn)), (shown, drawn)
+END
+done
+refuse 2 "--source and --target go together" view --model m --source a.en
+refuse 2 "--gold has the links of given pairs" view --model m --gold a.align
+head -10 a.fr >a10.fr
+refuse 1 "a.en has 20 lines, a10.fr has 10" view --model m --source a.en --target a10.fr
 head -1 text | "$heed" view --model m --beam 3 --tree --svg tree.svg --html tree.html >out 2>err || wrong "view --tree: $(cat err)"
 grep -q '[├└]─ .* -[0-9.]* end \*$' out || wrong "view --tree: no best end: $(cat out)"
 [ "$(grep -c ' end' out)" -ge 3 ] || wrong "view --tree: a beam of 3 has 3 ends: $(cat out)"

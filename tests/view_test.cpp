@@ -237,7 +237,79 @@ TEST(Heatmap, EmptySentencesAreDrawn) {
   EXPECT_TRUE(has(draw_svg(none), "</svg>"));
   EXPECT_TRUE(has(draw_svg(rows), ">b</text>"));
   EXPECT_TRUE(has(draw_png(none), "IEND"));
-  EXPECT_TRUE(has(draw_html({.title = "", .sentences = {}}), ">[]</script>"));
+  EXPECT_TRUE(has(draw_html({.title = "", .sentences = {}}), "\"sentences\":[]}</script>"));
+}
+
+Heatmap marked_map() {
+  Heatmap map = small_map();
+  map.marks =
+      Heatmap::Marks{.predicted = {{0, 0}, {1, 1}}, .sure = {{0, 0}, {1, 2}}, .possible = {{2, 1}}};
+  return map;
+}
+
+TEST(Heatmap, LinksStandInTheirCells) {
+  EXPECT_EQ(draw_terminal(marked_map(), Ink::plain),
+            "le chat noir\n"
+            "     the   black cat   \n"
+            "le   [█*█] ····· ····· \n"
+            "chat ····· ░░*░░ (▓▓▓) \n"
+            "noir ····· [███] ····· \n");
+  // Where words are written downwards there is still room for both marks.
+  const std::string narrow = draw_terminal(marked_map(), Ink::plain, 18);
+  EXPECT_TRUE(has(narrow, "le   [*] ··· ··· \n")) << narrow;
+  EXPECT_TRUE(has(narrow, "noir ··· [█] ··· \n")) << narrow;
+  EXPECT_EQ(count(draw_terminal(marked_map(), Ink::color), "*"), 2);
+  EXPECT_TRUE(has(terminal_legend(marked_map(), Ink::plain),
+                  "[ ] gold, sure  ( ) gold, possible  * predicted"));
+  EXPECT_FALSE(has(terminal_legend(small_map(), Ink::plain), "gold"));
+  const std::string svg = draw_svg(marked_map());
+  EXPECT_EQ(count(svg, "class=\"gold\""), 2 + 1);  // and the legend's
+  EXPECT_EQ(count(svg, "class=\"gold possible\""), 1 + 1);
+  EXPECT_EQ(count(svg, "class=\"predicted\""), 2 + 1);
+  EXPECT_TRUE(has(svg, ": 0.9; gold, sure; predicted</title>"));
+  EXPECT_TRUE(has(svg, ": 0.7; gold, possible</title>"));
+  EXPECT_TRUE(has(svg, ">gold, possible</text>"));
+  EXPECT_NE(draw_png(marked_map()), draw_png(small_map()));
+  Heatmap outside = marked_map();
+  outside.marks->sure.push_back({3, 0});
+  EXPECT_TRUE(has(message([&] { draw_svg(outside); }), "link 3-0 is outside 3 columns and 3 rows"));
+}
+
+TEST(Heatmap, RowsAreScaledIfAsked) {
+  Heatmap map{.rows = {"a", "b", "c"},
+              .columns = {"x", "y"},
+              .weights = {0.3, 0.1, 0, 0, NAN, 0.2},
+              .scale_rows = true};
+  EXPECT_EQ(draw_terminal(map, Ink::plain), "  x y \na █ ░ \nb · · \nc · █ \n");
+  EXPECT_TRUE(has(draw_svg(map), "fill-opacity=\"0.333\""));
+  EXPECT_TRUE(has(draw_svg(map), ": 0.3</title>"));  // numbers are as they are
+  EXPECT_TRUE(has(draw_svg(map), "share of the row&#39;s largest weight"));
+  EXPECT_TRUE(has(terminal_legend(map, Ink::plain), "share of the row's largest weight"));
+  map.scale_rows = false;
+  EXPECT_TRUE(has(draw_svg(map), "fill-opacity=\"0.3\""));
+  EXPECT_TRUE(has(draw_svg(map), ">1  weight</text>"));
+}
+
+TEST(Page, TellsLinksEndsAndWhereToBegin) {
+  AttentionPage one{
+      .title = "t",
+      .sentences = {{.source = {"a", "</s>"},
+                     .target = {"x", "</s>"},
+                     .layers = {{.heads = {{0.9, 0.1, 0.2, 0.8}}}},
+                     .ends = true,
+                     .marks =
+                         Heatmap::Marks{.predicted = {{0, 0}}, .sure = {{0, 1}}, .possible = {}}}},
+      .start = {.layer = 2, .head = 1, .shift = 1, .hide_ends = true}};
+  const std::string html = draw_html(one);
+  EXPECT_TRUE(has(html,
+                  "{\"start\":{\"layer\":2,\"head\":1,\"shift\":1,\"scale_rows\":false,"
+                  "\"hide_ends\":true},\"sentences\":["));
+  // Rows first.
+  EXPECT_TRUE(has(html, "\"marks\":{\"predicted\":[[0,0]],\"sure\":[[1,0]],\"possible\":[]}"));
+  EXPECT_TRUE(has(html, "\"ends\":true"));
+  EXPECT_TRUE(has(draw_html(page()), "\"head\":\"mean\",\"shift\":null"));
+  one.sentences[0].marks->sure = {{2, 0}};
+  EXPECT_TRUE(has(message([&] { draw_html(one); }), "link 2-0 is outside"));
 }
 
 // ---- pictures
@@ -265,7 +337,7 @@ TEST(Svg, WordsFromRightToLeftAreTurnedAndNothingElseIs) {
 }
 
 TEST(Svg, EveryCellOfALongSentenceIsThere) {
-  EXPECT_EQ(count(draw_svg(large_map(100)), "class=\"weight\""), 100 * 100);
+  EXPECT_EQ(count(draw_svg(large_map(100)), "class=\"weight\""), 100 * 100 + 5);  // the legend's
 }
 
 TEST(Png, TooManyWordsAreRefused) {
@@ -280,7 +352,7 @@ TEST(Page, DataCannotEndItsScript) {
   const std::string html = draw_html(page());
   const size_t begin = html.find("id=\"data\">"), end = html.find("</script>", begin);
   const std::string data = html.substr(begin + 10, end - begin - 10);
-  EXPECT_TRUE(data.ends_with("]"));  // it ends where the data does
+  EXPECT_TRUE(data.ends_with("]}"));  // it ends where the data does
   EXPECT_FALSE(has(data, "<"));
   EXPECT_FALSE(has(data, "\u2028"));
   EXPECT_TRUE(has(data, "\\u003c/script\\u003e\\u003cscript\\u003ealert(1)"));
@@ -370,6 +442,8 @@ TEST(View, WritesFilesForOtherReaders) {
   put("tree.svg", draw_svg(small_tree()));
   put("curves.svg", draw_svg(curves()));
   put("bars.svg", draw_svg(bars()));
+  put("marked.svg", draw_svg(marked_map()));
+  put("marked.png", draw_png(marked_map()));
   put("small.png", draw_png(small_map()));
   put("wild.png", draw_png(wild_map()));
   put("large.png", draw_png(large_map(100)));

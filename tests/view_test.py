@@ -45,7 +45,13 @@ def check_png(folder):
     # the title's 48.
     width, height, color = read_png(folder / "small.png")
     x0, y0 = 16 + 4 * 12 + 8, 16 + 48 + 5 * 12 + 8
-    assert height == y0 + 3 * 24 + 16 and width == 16 + 12 * 12 + 16, (width, height)
+    # The legend, 16 below: "0", five shades, "1 weight", 8 between.
+    wide = 12 + 8 + 5 * 24 + 8 + 8 * 12
+    assert height == y0 + 3 * 24 + 16 + 24 + 16 and width == 16 + wide + 16, (width, height)
+    for step in range(5):
+        got = color(16 + 12 + 8 + 24 * step + 11, y0 + 3 * 24 + 16 + 11)
+        wanted = [a + (b - a) * step / 4 for a, b in ((247, 8), (251, 48), (255, 107))]
+        assert max(abs(g - w) for g, w in zip(got, wanted)) < 1, (step, got, wanted)
     assert color(0, 0) == (255, 255, 255)
     for (row, column), weight in {(0, 0): 0.9, (0, 2): 0.04, (1, 2): 0.7, (2, 1): 0.85}.items():
         got = color(x0 + 24 * column + 11, y0 + 24 * row + 11)
@@ -53,6 +59,16 @@ def check_png(folder):
         assert max(abs(g - w) for g, w in zip(got, wanted)) < 1, (row, column, got, wanted)
     ink = sum(color(x, y) == (31, 35, 40) for x in range(width) for y in range(height))
     assert ink > 1000, ink
+    # Sure links have a frame, predicted ones a disc with a rim.
+    width, height, color = read_png(folder / "marked.png")
+    gold, ink, white = (209, 89, 10), (31, 35, 40), (255, 255, 255)
+    for row, column, sure, predicted in ((0, 0, True, True), (2, 1, True, False), (1, 1, False, True), (0, 1, False, False)):
+        x, y = x0 + 24 * column, y0 + 24 * row
+        edge = [color(x + i, y + 1) for i in range(23)]
+        assert all(c == gold for c in edge) == sure, (row, column)
+        assert (color(x + 11, y + 11) == white and color(x + 11, y + 16) == ink) == predicted, (row, column)
+    edge = [color(x0 + 48 + i, y0 + 24 + 1) == gold for i in range(23)]
+    assert any(edge) and not all(edge), "a possible link's frame is broken"
     width, height, _ = read_png(folder / "large.png")
     assert width > 2400 and height > 2400
     read_png(folder / "wild.png")
@@ -96,7 +112,9 @@ def check_page(folder):
     assert len(reader.scripts) == 2, len(reader.scripts)
     assert len(set(reader.ids)) == len(reader.ids)
     assert reader.title == "Attention of " + EVIL, reader.title
-    sentences = json.loads(reader.scripts[0][1])
+    data = json.loads(reader.scripts[0][1])
+    assert data["start"]["head"] == "mean" and data["start"]["shift"] is None
+    sentences = data["sentences"]
     assert [len(s["source"]) for s in sentences] == [3, 5, 100, 0]
     assert sentences[1]["target"][0] == EVIL and sentences[1]["note"] == EVIL
     assert sentences[0]["layers"][0]["heads"][0][0] == 0.9

@@ -77,6 +77,63 @@ Links to_words(const Bitext& text, size_t pair, const Links& pieces) {
   return sorted_links(std::move(words));
 }
 
+// Those of words, by the piece of each that is no punctuation at its end.
+Posteriors posteriors_of(const Bitext& text, size_t pair, const PairAligner& aligner) {
+  const auto pieces = [&](const BitextSide& side) {  // by word
+    std::vector<uint32_t> out;
+    for (uint32_t i = 0; i < side.length(pair); ++i)
+      if (!(side.words(pair)[i] & BitextSide::kAttached)) out.push_back(i);
+    return out;
+  };
+  const std::vector<uint32_t> source = pieces(text.source), target = pieces(text.target);
+  const size_t columns = source.size() + 1, size = (target.size() + 1) * columns;
+  Posteriors out{target.size(), source.size(), std::vector<float>(size), std::vector<float>(size),
+                 std::vector<float>(size)};
+  for (size_t t = 0; t < target.size(); ++t) {
+    for (size_t s = 0; s < source.size(); ++s) {
+      out.forward[t * columns + s] = aligner.forward(source[s], target[t]);
+      out.backward[t * columns + s] = aligner.backward(source[s], target[t]);
+      out.joint[t * columns + s] = aligner.both(source[s], target[t]);
+    }
+    const size_t last = t * columns + source.size();
+    out.forward[last] = out.joint[last] = aligner.empty_forward(target[t]);
+  }
+  for (size_t s = 0; s < source.size(); ++s) {
+    const size_t last = target.size() * columns + s;
+    out.backward[last] = out.joint[last] = aligner.empty_backward(source[s]);
+  }
+  return out;
+}
+
+// What is told of pairs: each fills its own places, in any order and on any thread.
+class Collected {
+ public:
+  Collected(AlignedPairs& out, const Bitext& text, const AlignerOptions& options)
+      : out_(out), text_(text), options_(options) {
+    out_.links.resize(text.pairs());
+    if (options.want_posteriors) out_.posteriors.resize(text.pairs());
+  }
+  // What `aligner` aligned last.
+  void add(size_t pair, const PairAligner& aligner) {
+    out_.links[pair] = to_words(text_, pair, aligner.links(options_.combine, options_.threshold));
+    if (options_.want_posteriors) out_.posteriors[pair] = posteriors_of(text_, pair, aligner);
+    const Links forward = to_words(text_, pair, aligner.best(true)),
+                backward = to_words(text_, pair, aligner.best(false));
+    count(agreement_[0], combine(forward, backward, Combine::intersection).size());
+    count(agreement_[1], combine(forward, backward, Combine::unite).size());
+  }
+  void finish() { out_.agreement = {.both = agreement_[0], .either = agreement_[1]}; }
+
+ private:
+  static void count(int64_t& sum, size_t more) {
+    std::atomic_ref<int64_t>(sum).fetch_add(static_cast<int64_t>(more), std::memory_order_relaxed);
+  }
+  AlignedPairs& out_;
+  const Bitext& text_;
+  const AlignerOptions& options_;
+  int64_t agreement_[2] = {};
+};
+
 // body(first pair, end) for blocks of all pairs, on all threads, with reports in between.
 template <class Body>
 void each_block(size_t pairs, const AlignerOptions& options, AlignerProgress progress, Body body) {
@@ -99,9 +156,9 @@ class Learning {
         options_(options),
         added_((text.pairs() + kBlock - 1) / kBlock) {}
 
-  // One pass: aligns every pair by what holds, and counts; `links` gets the links, if given.
+  // One pass: aligns every pair by what holds, and counts; `found` gets the links, if given.
   void pass(AlignmentStage stage, PairAligner::Fertilities fertilities, AlignerProgress progress,
-            std::vector<Links>* links) {
+            Collected* found) {
     JumpSums forward, backward;
     each_block(text_.pairs(), options_, progress, [&](size_t begin, size_t end) {
       PairAligner aligner(tables_, tables_.source_ids, tables_.target_ids);
@@ -116,9 +173,7 @@ class Learning {
             text_.source.pieces(pair), text_.target.pieces(pair),
             {.stage = stage, .own = own, .forward_jumps = jumps[0], .backward_jumps = jumps[1]});
         aligner.add(added, fertilities);
-        if (links)
-          (*links)[pair] =
-              to_words(text_, pair, aligner.links(options_.combine, options_.threshold));
+        if (found) found->add(pair, aligner);
       }
       added.shrink_to_fit();
       added_[begin / kBlock] = std::move(added);
@@ -156,7 +211,7 @@ LearntAlignment WordAligner::learn(std::span<const std::string> sources,
                                    std::span<const std::string> targets,
                                    const AlignerOptions& options) {
   check_sides(sources, targets);
-  LearntAlignment out{WordAligner(), std::vector<Links>(sources.size()), 0};
+  LearntAlignment out{{}, WordAligner()};
   out.aligner.lower_case_ = options.lower_case;
   AlignmentTables& tables = *out.aligner.tables_;
   const Bitext text = read_bitext(sources, targets, tables.source_ids, tables.target_ids,
@@ -177,6 +232,7 @@ LearntAlignment WordAligner::learn(std::span<const std::string> sources,
   }
   require(progress.passes > 0, "align: no pass of any model; wanted: at least one");
   Learning learning(tables, text, options);
+  Collected collected(out, text, options);
   for (const Stage& stage : stages) {
     progress.stage = stage.name;
     for (int i = 0; i < stage.passes; ++i) {
@@ -185,21 +241,22 @@ LearntAlignment WordAligner::learn(std::span<const std::string> sources,
       const bool used = last || progress.pass >= progress.passes - options.fertility;
       learning.pass(stage.stage,
                     used ? PairAligner::Fertilities::count : PairAligner::Fertilities::skip,
-                    progress, last ? &out.links : nullptr);
+                    progress, last ? &collected : nullptr);
     }
   }
+  collected.finish();
   return out;
 }
 
-std::vector<Links> WordAligner::align(std::span<const std::string> sources,
-                                      std::span<const std::string> targets,
-                                      const AlignerOptions& options) const {
+AlignedPairs WordAligner::align(std::span<const std::string> sources,
+                                std::span<const std::string> targets,
+                                const AlignerOptions& options) const {
   check_sides(sources, targets);
   PieceIds source_ids(&tables_->source_ids), target_ids(&tables_->target_ids);
-  int64_t too_long = 0;
+  AlignedPairs out;
   const Bitext text =
-      read_bitext(sources, targets, source_ids, target_ids, {lower_case_}, too_long);
-  std::vector<Links> links(text.pairs());
+      read_bitext(sources, targets, source_ids, target_ids, {lower_case_}, out.too_long);
+  Collected collected(out, text, options);
   const AlignerProgress progress{.stage = "aligning", .pass = 1, .passes = 1};
   each_block(text.pairs(), options, progress, [&](size_t begin, size_t end) {
     PairAligner aligner(*tables_, source_ids, target_ids);
@@ -207,10 +264,11 @@ std::vector<Links> WordAligner::align(std::span<const std::string> sources,
       if (text.has_words(pair)) {
         aligner.align(text.source.pieces(pair), text.target.pieces(pair),
                       {.stage = tables_->stage});
-        links[pair] = to_words(text, pair, aligner.links(options.combine, options.threshold));
+        collected.add(pair, aligner);
       }
   });
-  return links;
+  collected.finish();
+  return out;
 }
 
 std::vector<LexiconEntry> WordAligner::lexicon() const {

@@ -56,7 +56,32 @@ struct AlignerOptions {
   // Corpora where words meet more often than this (100,000 pairs of lines, say) leave out pairs of
   // words that are hardly translations.
   uint64_t exact_meetings = uint64_t{1} << 26;
+  bool want_posteriors = false;
   std::function<void(const AlignerProgress&)> progress = {};  // called by the calling thread
+};
+
+// How probable the links between a pair's words are, row by row [target words + 1, source words +
+// 1]. The last column and row are the empty word's: `forward` has in each row where a target word
+// comes from, `backward` in each column what a source word becomes, and either sums to one there
+// but for punctuation at words' ends, which has no row or column. `joint` is what links are chosen
+// by (Combine::posterior).
+struct Posteriors {
+  size_t targets = 0, sources = 0;  // words, the empty one not counted
+  std::vector<float> forward, backward, joint;
+};
+
+// How far the two directions agree, each of which gives a word its best partner: of the links that
+// either has, those that both have.
+struct Agreement {
+  int64_t both = 0, either = 0;
+  double share() const { return either > 0 ? double(both) / double(either) : 1; }
+};
+
+struct AlignedPairs {
+  std::vector<Links> links;
+  Agreement agreement = {};
+  int64_t too_long = 0;                     // pairs that were left out
+  std::vector<Posteriors> posteriors = {};  // if wanted
 };
 
 struct LexiconEntry {
@@ -76,9 +101,8 @@ class WordAligner {
                                const AlignerOptions& options = {});
 
   // By what was learnt, without learning more. Of the options those of learning mean nothing.
-  std::vector<Links> align(std::span<const std::string> sources,
-                           std::span<const std::string> targets,
-                           const AlignerOptions& options = {}) const;
+  AlignedPairs align(std::span<const std::string> sources, std::span<const std::string> targets,
+                     const AlignerOptions& options = {}) const;
 
   // What words are linked with, in lower case unless it was learnt otherwise: source words in the
   // order of the text, the most probable target word of each first; those of at least 0.1 %.
@@ -99,10 +123,8 @@ class WordAligner {
   bool lower_case_ = true;
 };
 
-struct LearntAlignment {
+struct LearntAlignment : AlignedPairs {
   WordAligner aligner;
-  std::vector<Links> links;
-  int64_t too_long = 0;  // pairs that were left out
 };
 
 }  // namespace heed

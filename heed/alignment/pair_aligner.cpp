@@ -18,16 +18,9 @@ T at_or(const std::vector<T>& values, uint32_t i, T otherwise) {
   return i < values.size() ? values[i] : otherwise;
 }
 
-// How probable both directions together think a link: the geometric mean for counting, which wants
-// both to agree.
+// For counting, the geometric mean, which wants both directions to agree; joint_posterior()
+// decides.
 float joint(float forward, float backward) { return std::sqrt(forward * backward); }
-
-// For deciding, the mean of that and the arithmetic one; or half of what one direction alone
-// thinks, since a word with two translations can choose only one of them.
-float joint_for_links(float forward, float backward) {
-  return std::max(0.5f * joint(forward, backward) + 0.25f * (forward + backward),
-                  0.5f * std::max(forward, backward));
-}
 
 }  // namespace
 
@@ -242,7 +235,10 @@ void PairAligner::add_fertilities() {
   for (uint32_t j = 0; j < J_; ++j) count(tables_.target, target_[j], fertilities_[I_ + j]);
 }
 
-// Of one direction: for each step the state that most probably made it, unless the empty word did.
+float PairAligner::both(uint32_t i, uint32_t j) const {
+  return joint_posterior(forward(i, j), backward(i, j));
+}
+
 Links PairAligner::best(bool of_targets) const {
   const ChainAligner& chain = of_targets ? forward_ : backward_;
   const uint32_t L = of_targets ? J_ : I_, K = of_targets ? I_ : J_;
@@ -262,7 +258,7 @@ Links PairAligner::links(Combine how, float threshold) const {
   Links links;
   for (uint32_t i = 0; i < I_; ++i)
     for (uint32_t j = 0; j < J_; ++j)
-      if (joint_for_links(forward(i, j), backward(i, j)) > threshold)
+      if (both(i, j) > threshold)
         links.push_back({static_cast<int32_t>(i), static_cast<int32_t>(j)});
   return links;
 }

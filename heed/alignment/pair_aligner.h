@@ -41,6 +41,17 @@ class PairAligner {
 
   // The links of what was aligned last, between pieces. `threshold` is for Combine::posterior.
   Links links(Combine how, float threshold) const;
+  // Of one direction: for each target (or source) the most probable partner, unless that is the
+  // empty word.
+  Links best(bool of_targets) const;
+
+  // The posteriors of what was aligned last, source i and target j, by either direction and by
+  // both; and those of the empty word.
+  float forward(uint32_t i, uint32_t j) const { return forward_.posterior()[j * I_ + i]; }
+  float backward(uint32_t i, uint32_t j) const { return backward_.posterior()[i * J_ + j]; }
+  float both(uint32_t i, uint32_t j) const;
+  float empty_forward(uint32_t j) const { return forward_.empty_posterior()[j]; }
+  float empty_backward(uint32_t i) const { return backward_.empty_posterior()[i]; }
 
  private:
   // The different pieces of a sentence, or the different stems of those.
@@ -61,9 +72,6 @@ class PairAligner {
   void take_off();
   void translations();
   void add_fertilities();
-  float forward(uint32_t i, uint32_t j) const { return forward_.posterior()[j * I_ + i]; }
-  float backward(uint32_t i, uint32_t j) const { return backward_.posterior()[i * J_ + j]; }
-  Links best(bool of_targets) const;
 
   AlignmentTables& tables_;  // changed by add() alone
   const PieceIds &source_ids_, &target_ids_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "heed/base/words.h"
@@ -43,6 +44,11 @@ std::optional<Links> parse_pharaoh(std::string_view line) {
     links.push_back(*link);
   }
   return sorted_links(std::move(links));
+}
+
+float joint_posterior(float forward, float backward) {
+  return std::max(0.5f * std::sqrt(forward * backward) + 0.25f * (forward + backward),
+                  0.5f * std::max(forward, backward));
 }
 
 std::string to_pharaoh(std::span<const Link> links) {

@@ -31,6 +31,11 @@ std::optional<Link> parse_link(std::string_view text, char between = '-');
 // The links of a line of a Pharaoh file; nothing if it is not one. An empty line has no links.
 std::optional<Links> parse_pharaoh(std::string_view line);
 
+// How probable both directions together think a link that one gives the probability `forward` and
+// the other `backward`: the mean of their geometric and their arithmetic mean; or half of what one
+// alone thinks, since a word with two translations can choose only one of them.
+float joint_posterior(float forward, float backward);
+
 std::string to_pharaoh(std::span<const Link> links);
 
 }  // namespace heed

@@ -142,8 +142,7 @@ CorpusFiles as_files(const Pairs& pairs, const std::filesystem::path& folder) {
 
 double bleu(const ModelFolder& model, const Pairs& test, const std::string& tokenizer) {
   std::vector<std::string> lines;
-  for (const Translation& t :
-       Translator(model).translate(test.source, {.search = {.beam = 1}}))
+  for (const Translation& t : Translator(model).translate(test.source, {.search = {.beam = 1}}))
     lines.push_back(t.best().text);
   const auto metric = make_bleu({.tokenizer = tokenizer});
   return metric->score(sum_statistics(statistics(*metric, lines, {test.target})));
@@ -151,9 +150,10 @@ double bleu(const ModelFolder& model, const Pairs& test, const std::string& toke
 
 double alignment_error(const ModelFolder& model, const Pairs& test) {
   std::vector<std::string> lines;
-  for (const Translation& t : Translator(model).score(
-           test.source, test.target, {.search = {.want_weights = true}}))
-    lines.push_back(to_pharaoh(word_alignment(t.source, t.best().target, t.best().weights)));
+  for (const Translation& t :
+       Translator(model).score(test.source, test.target, {.search = {.want_weights = true}}))
+    lines.push_back(to_pharaoh(word_alignment(
+        {model.tokenizers, t.source, t.best().target, t.best().weights}, {.how = Extract::best})));
   const auto metric = make_aer();
   return metric->score(sum_statistics(statistics(*metric, lines, {test.links})));
 }

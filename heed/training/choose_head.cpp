@@ -8,19 +8,17 @@
 namespace heed {
 namespace {
 
-using Rows = std::vector<std::vector<float>>;
-
 // Weights [1, H, Tt, Ts] of each head, and of their mean where there are several.
-std::vector<Rows> rows_by_head(const Tensor& weights) {
+std::vector<PieceWeights> rows_by_head(const Tensor& weights) {
   const UseDevice host(Device::cpu);  // where they are
   const int64_t H = weights.size(1), Tt = weights.size(2), Ts = weights.size(3);
   const auto rows = [&](const Tensor& one) {  // Tt * Ts values
     const std::vector<double> all = one.values();
-    Rows out;
+    PieceWeights out;
     for (int64_t t = 0; t < Tt; ++t) out.emplace_back(&all[0] + t * Ts, &all[0] + (t + 1) * Ts);
     return out;
   };
-  std::vector<Rows> out;
+  std::vector<PieceWeights> out;
   for (int64_t h = 0; h < H; ++h) out.push_back(rows(slice(weights, 1, h, h + 1)));
   if (H > 1) out.push_back(rows(mean(weights, 1)));
   return out;
@@ -39,6 +37,7 @@ std::vector<HeadError> head_errors(const Translator& translator,
           "alignment: a model without attention; it has no head to choose");
   // Scoring the pairs first cuts and checks them.
   const std::vector<Translation> pairs = translator.score(sources, targets, options);
+  const TokenizerPair& tokenizers = translator.model().tokenizers;
   std::vector<AlignmentHead> heads;
   std::vector<std::vector<std::string>> found;  // by head: a line of links for each pair
   for (size_t i = 0; i < pairs.size(); ++i) {
@@ -48,16 +47,17 @@ std::vector<HeadError> head_errors(const Translator& translator,
     size_t at = 0;
     for (size_t layer = 0; layer < layers.size(); ++layer) {
       const int64_t H = layers[layer].values.size(1);
-      const std::vector<Rows> by_head = rows_by_head(layers[layer].values);
+      const std::vector<PieceWeights> by_head = rows_by_head(layers[layer].values);
       for (int64_t h = 0; h < static_cast<int64_t>(by_head.size()); ++h)
         for (const int64_t shift : {0, 1}) {
           if (at == heads.size()) {
             heads.push_back({static_cast<int64_t>(layer), h == H ? -1 : h, shift});
             found.emplace_back(pairs.size());
           }
-          Rows rows = by_head[static_cast<size_t>(h)];
+          PieceWeights rows = by_head[static_cast<size_t>(h)];
           shift_weights(rows, shift);
-          found[at++][i] = to_pharaoh(word_alignment(pair.source, pair.best().target, rows));
+          found[at++][i] = to_pharaoh(
+              word_alignment({tokenizers, pair.source, pair.best().target, rows}, options.extract));
         }
     }
   }

@@ -7,7 +7,6 @@
 
 #include "heed/base/check.h"
 #include "heed/base/unicode.h"
-#include "heed/data/alignment.h"
 #include "heed/data/text.h"
 
 namespace heed {
@@ -96,20 +95,6 @@ void replace_unknown(const TokenizerPair& tokenizers, const Sentence& source,
 }
 
 }  // namespace
-
-Links word_alignment(const Sentence& source, const Sentence& target,
-                     const std::vector<std::vector<float>>& weights) {
-  Links links;
-  for (size_t t = 0; t < target.ids.size() && t < weights.size(); ++t) {
-    const auto& row = weights[t];
-    const auto most = std::max_element(row.begin(), row.end()) - row.begin();
-    // The source's end stands for no word.
-    if (most < static_cast<std::ptrdiff_t>(source.ids.size()))
-      links.push_back({static_cast<int32_t>(most), static_cast<int32_t>(t)});
-  }
-  std::sort(links.begin(), links.end());
-  return to_words(links, source.word, target.word);
-}
 
 Translator::Translator(std::shared_ptr<const LoadedModel> model) : model_(std::move(model)) {
   require(!is_language_model(this->model().config), this->model().path.string(),

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/base/alignment.h"
+#include "heed/data/word_weights.h"
 #include "heed/translation/loaded_model.h"
 
 namespace heed {
@@ -30,7 +30,8 @@ struct TranslateOptions {
   // weighs most. Throws Error for a model that has no attention, or other subwords than words and
   // characters.
   bool replace_unknown = false;
-  int64_t first_line = 1;  // the number of the first line: for messages and for sampling
+  ExtractOptions extract = {};  // how links are made of weights (word_alignment)
+  int64_t first_line = 1;       // the number of the first line: for messages and for sampling
   std::function<void(int64_t done)> progress = {};  // called on the calling thread
 };
 
@@ -42,17 +43,13 @@ struct Translation {
     std::string text;
     double log_probability = 0, score = 0;
     // For each target piece, then the end: weights on the source's pieces, then its end.
-    std::vector<std::vector<float>> weights = {};
+    PieceWeights weights = {};
   };
   std::vector<Candidate> candidates;  // best first; at least one
   std::vector<SearchNode> tree = {};  // if wanted: every word that the search kept
 
   const Candidate& best() const { return candidates.front(); }
 };
-
-// Each target piece with the source piece that it weighs most, joined to words.
-Links word_alignment(const Sentence& source, const Sentence& target,
-                     const std::vector<std::vector<float>>& weights);
 
 class Translator {
  public:

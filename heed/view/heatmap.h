@@ -6,9 +6,11 @@
 // Threads: all functions may be called from any number at once.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "heed/base/alignment.h"
 #include "heed/view/label.h"
 
 namespace heed {
@@ -19,7 +21,25 @@ struct Heatmap {
   std::vector<std::string> rows, columns;
   std::vector<double> weights;  // rows.size() * columns.size(), row by row
   std::string title = "";
+  // Links drawn over the weights, each from a column (its source) to a row (its target): those that
+  // were predicted as a dot, those of a gold alignment as outlines.
+  struct Marks {
+    Links predicted = {}, sure = {}, possible = {};
+  };
+  std::optional<Marks> marks = {};
+  bool scale_rows = false;  // shades are of the row's largest weight instead of 1
 };
+
+// What a cell shows beside its weight.
+struct CellMark {
+  bool predicted = false, sure = false, possible = false;
+};
+CellMark mark_at(const Heatmap& map, size_t row, size_t column);
+// How dark a cell is, of 0 to 1: its weight, or that of the row's largest. NaN where the weight is
+// non-finite.
+double shade_at(const Heatmap& map, size_t row, size_t column);
+// What the ends of the scale stand for: "weight", "share of the row's largest weight".
+const char* scale_name(const Heatmap& map);
 
 enum class Ink {
   color,  // 24-bit ANSI colours: the darker the cell, the larger the weight
@@ -30,8 +50,11 @@ enum class Ink {
 // terminal (0: as many as it takes), words are written downwards, and the map is cut into blocks of
 // columns, one below the other.
 std::string draw_terminal(const Heatmap& map, Ink ink, int width = 0);
+// A line that says what its shades and marks mean: one is enough for several maps.
+std::string terminal_legend(const Heatmap& map, Ink ink);
 
-// A picture that stands alone, with a tooltip on every cell; for light and dark pages.
+// A picture that stands alone, with a tooltip on every cell and a legend below; for light and dark
+// pages.
 std::string draw_svg(const Heatmap& map);
 
 // The bytes of a PNG file; always on white. The built-in font has the letters of Western and
@@ -40,7 +63,7 @@ std::string draw_svg(const Heatmap& map);
 // side.
 std::string draw_png(const Heatmap& map);
 
-// Throws Error if the sizes do not fit together, as every drawing does.
+// Throws Error if the sizes do not fit together or a mark is outside, as every drawing does.
 void check(const Heatmap& map);
 
 }  // namespace heed

@@ -54,6 +54,17 @@ void check(const AttentionPage::Sentence& sentence, size_t number) {
               ", head ", h, ": ", sentence.target.size(), " target and ", sentence.source.size(),
               " source words want ", wanted, " weights, given ", heads[h].size());
   }
+  if (sentence.marks)
+    check(Heatmap{.rows = sentence.target,
+                  .columns = sentence.source,
+                  .weights = std::vector<double>(wanted),
+                  .marks = sentence.marks});
+}
+
+std::string json_links(const Links& links) {
+  return json_list(links, [](const Link& link) {
+    return "[" + std::to_string(link.target) + "," + std::to_string(link.source) + "]";
+  });
 }
 
 std::string json_sentence(const AttentionPage::Sentence& sentence) {
@@ -63,10 +74,25 @@ std::string json_sentence(const AttentionPage::Sentence& sentence) {
     };
     return "{\"name\":" + json_string(l.name) + ",\"heads\":" + json_list(l.heads, head) + "}";
   };
+  const auto marks = [](const Heatmap::Marks& m) {
+    return ",\"marks\":{\"predicted\":" + json_links(m.predicted) +
+           ",\"sure\":" + json_links(m.sure) + ",\"possible\":" + json_links(m.possible) + "}";
+  };
   return "\n{\"source\":" + json_list(sentence.source, json_string) +
          ",\"target\":" + json_list(sentence.target, json_string) +
          ",\"note\":" + json_string(sentence.note) +
+         ",\"ends\":" + (sentence.ends ? "true" : "false") +
+         (sentence.marks ? marks(*sentence.marks) : "") +
          ",\"layers\":" + json_list(sentence.layers, layer) + "}";
+}
+
+std::string json_start(const AttentionPage::Start& start) {
+  const auto truth = [](bool value) { return value ? "true" : "false"; };
+  return "{\"layer\":" + std::to_string(start.layer) +
+         ",\"head\":" + (start.head ? std::to_string(*start.head) : "\"mean\"") +
+         ",\"shift\":" + (start.shift ? std::to_string(*start.shift) : "null") +
+         ",\"scale_rows\":" + truth(start.scale_rows) + ",\"hide_ends\":" + truth(start.hide_ends) +
+         "}";
 }
 
 // `text` with every "@NAME@" that `parts` knows replaced, in one pass: parts may hold what looks
@@ -102,7 +128,8 @@ std::string draw_html(const AttentionPage& page) {
                              {"STYLE", std::string(kPageCss)},
                              {"SCRIPT", std::string(kPageJs)},
                              {"TREES", trees},
-                             {"DATA", json_list(page.sentences, json_sentence)}});
+                             {"DATA", "{\"start\":" + json_start(page.start) + ",\"sentences\":" +
+                                          json_list(page.sentences, json_sentence) + "}"}});
 }
 
 }  // namespace heed

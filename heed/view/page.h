@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "heed/view/heatmap.h"
 #include "heed/view/tree.h"
 
 namespace heed {
@@ -23,9 +24,21 @@ struct AttentionPage {
     std::vector<Layer> layers;
     std::string note = "";  // a line of text below the choices
     std::optional<SearchTree> tree = {};
+    bool ends = false;                         // the last of either side is the end, "</s>"
+    std::optional<Heatmap::Marks> marks = {};  // links to compare
+  };
+  // What is shown until something else is chosen.
+  struct Start {
+    size_t layer = 0;
+    std::optional<size_t> head = {};  // not given: the mean of all
+    // A word's weights are those of the step that writes it (0) or of the next, which reads it (1);
+    // not given: there is no such choice.
+    std::optional<int> shift = {};
+    bool scale_rows = false, hide_ends = false;
   };
   std::string title;
   std::vector<Sentence> sentences;
+  Start start = {};
 };
 
 // The page. Weights are kept to six digits. Throws Error if sizes do not fit together.

@@ -1,6 +1,7 @@
 // Heat maps as PNG.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "heed/base/check.h"
 #include "heed/view/font.h"
@@ -15,7 +16,7 @@ constexpr int kLargest = 10'000;  // dots a side
 
 // The palette: shades of the weights, then the rest.
 constexpr int kShades = 201;
-constexpr uint8_t kInk = kShades, kFrame = kShades + 1, kPage = kShades + 2;
+constexpr uint8_t kInk = kShades, kFrame = kShades + 1, kPage = kShades + 2, kGold = kShades + 3;
 
 std::vector<Rgb> palette() {
   std::vector<Rgb> colors;
@@ -28,6 +29,7 @@ std::vector<Rgb> palette() {
   colors.push_back({31, 35, 40});
   colors.push_back({208, 215, 222});
   colors.push_back({255, 255, 255});
+  colors.push_back({209, 89, 10});
   return colors;
 }
 
@@ -52,16 +54,64 @@ void put_upwards(Picture& picture, const Picture& text, int left, int bottom) {
       if (text.at(x, y)) picture.at(left + y, bottom - 1 - x) = kInk;
 }
 
-void draw_cell(Picture& picture, int left, int top, double weight) {
-  if (std::isfinite(weight)) {
-    const auto shade = std::lround(std::clamp(weight, 0.0, 1.0) * (kShades - 1));
-    fill(picture, {left, top, kCell - 1, kCell - 1}, static_cast<uint8_t>(shade));
-    return;
-  }
+void draw_shade(Picture& picture, int left, int top, double shade) {
+  const auto color = std::lround(shade * (kShades - 1));
+  fill(picture, {left, top, kCell - 1, kCell - 1}, static_cast<uint8_t>(color));
+}
+
+// An outline for a gold link, broken for a possible one; a disc for a predicted one.
+void draw_mark(Picture& picture, int left, int top, const CellMark& mark) {
+  constexpr int kSize = kCell - 1, kThick = 3, kMiddle = kSize / 2;
+  for (int y = 0; y < kSize; ++y)
+    for (int x = 0; x < kSize; ++x) {
+      const bool edge = std::min({x, y, kSize - 1 - x, kSize - 1 - y}) < kThick;
+      if (edge && (mark.sure || (mark.possible && (x + y) % 8 < 5)))
+        picture.at(left + x, top + y) = kGold;
+      const int far = (x - kMiddle) * (x - kMiddle) + (y - kMiddle) * (y - kMiddle);
+      if (mark.predicted && far <= 30) picture.at(left + x, top + y) = far <= 14 ? kPage : kInk;
+    }
+}
+
+void draw_cell(Picture& picture, int left, int top, double shade) {
+  if (std::isfinite(shade)) return draw_shade(picture, left, top, shade);
   fill(picture, {left, top, kCell - 1, kCell - 1}, kPage);
   for (int i = 6; i < kCell - 7; ++i)
     picture.at(left + i, top + i) = picture.at(left + i, top + kCell - 2 - i) = kInk;
 }
+
+// The legend: the scale, and below it the marks if there are any.
+struct Legend {
+  static constexpr int kSteps = 5, kBetween = 12;
+  Picture zero = draw_text("0"), one;
+  std::vector<std::pair<CellMark, Picture>> marks;
+
+  explicit Legend(const Heatmap& map) : one(draw_text(std::string("1 ") + scale_name(map))) {
+    if (!map.marks) return;
+    marks.emplace_back(CellMark{.sure = true}, draw_text("gold, sure"));
+    marks.emplace_back(CellMark{.possible = true}, draw_text("gold, possible"));
+    marks.emplace_back(CellMark{.predicted = true}, draw_text("predicted"));
+  }
+  int scale_width() const { return zero.width + kSteps * kCell + one.width + 2 * kGap; }
+  int width() const {
+    int below = 0;
+    for (const auto& [mark, text] : marks) below += kCell + kGap + text.width + kBetween;
+    return std::max(scale_width(), below);
+  }
+  int height() const { return marks.empty() ? kCell : 2 * kCell + kGap; }
+  void draw(Picture& picture, int left, int top) const {
+    put_across(picture, zero, left, top);
+    int x = left + zero.width + kGap;
+    fill(picture, {x - 1, top - 1, kSteps * kCell + 1, kCell + 1}, kFrame);
+    for (int i = 0; i < kSteps; ++i, x += kCell) draw_shade(picture, x, top, i / (kSteps - 1.0));
+    put_across(picture, one, x + kGap, top);
+    x = left;
+    for (const auto& [mark, text] : marks) {
+      draw_mark(picture, x, top + kCell + kGap, mark);
+      put_across(picture, text, x + kCell + kGap, top + kCell + kGap);
+      x += kCell + kGap + text.width + kBetween;
+    }
+  }
+};
 
 struct Texts {
   std::vector<Picture> pictures;
@@ -92,7 +142,10 @@ std::string draw_png(const Heatmap& map) {
   const int x0 = kMargin + rows.widest + kGap;
   const int y0 = kMargin + (title.width > 0 ? 2 * kGlyphHeight : 0) + columns.widest + kGap;
 
-  Picture picture(std::max(x0 + width, kMargin + title.width) + kMargin, y0 + height + kMargin);
+  const Legend legend(map);
+  const int below = y0 + height + 2 * kGap;
+  Picture picture(std::max({x0 + width, kMargin + title.width, kMargin + legend.width()}) + kMargin,
+                  below + legend.height() + kMargin);
   fill(picture, {0, 0, picture.width, picture.height}, kPage);
   put_across(picture, title, kMargin, kMargin);
   if (count_x > 0 && count_y > 0) fill(picture, {x0 - 1, y0 - 1, width + 1, height + 1}, kFrame);
@@ -101,10 +154,13 @@ std::string draw_png(const Heatmap& map) {
   for (int i = 0; i < count_y; ++i) {
     const Picture& text = rows.pictures[static_cast<size_t>(i)];
     put_across(picture, text, x0 - kGap - text.width, y0 + i * kCell);
-    for (int j = 0; j < count_x; ++j)
-      draw_cell(picture, x0 + j * kCell, y0 + i * kCell,
-                map.weights[static_cast<size_t>(i) * map.columns.size() + static_cast<size_t>(j)]);
+    for (int j = 0; j < count_x; ++j) {
+      const auto row = static_cast<size_t>(i), column = static_cast<size_t>(j);
+      draw_cell(picture, x0 + j * kCell, y0 + i * kCell, shade_at(map, row, column));
+      draw_mark(picture, x0 + j * kCell, y0 + i * kCell, mark_at(map, row, column));
+    }
   }
+  legend.draw(picture, kMargin, below);
   return encode_png(picture, palette());
 }
 

@@ -25,22 +25,44 @@ std::string line(const std::string& text) {
   return (has_right_to_left(text) ? kMark + text : text) + "\n";
 }
 
-// From white to a deep blue.
-std::string cell(double weight, int width, Ink ink) {
-  const double w = std::isfinite(weight) ? std::clamp(weight, 0.0, 1.0) : 0;
-  if (ink == Ink::plain) {
-    static const char* const shades[] = {"·", "░", "▒", "▓", "█"};
-    const char* const shade = shades[std::min(4, static_cast<int>(w * 5))];
-    std::string out;
-    for (int i = 0; i < width - 1; ++i) out += shade;
-    return out + " ";
+constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
+
+int least_cell(const Heatmap& map) { return map.marks ? 4 : 2; }  // "[*] "
+
+// What stands in a cell without its last column: marks, and `ground` where there are none.
+std::string inside(const CellMark& mark, int width, const char* ground) {
+  const bool gold = mark.sure || mark.possible;
+  std::string out;
+  for (int i = 0; i < width; ++i) {
+    if (gold && i == 0)
+      out += mark.sure ? "[" : "(";
+    else if (gold && i + 1 == width)
+      out += mark.sure ? "]" : ")";
+    else if (mark.predicted && i == width / 2)
+      out += "*";
+    else
+      out += ground;
   }
-  if (!std::isfinite(weight)) return spaces(width);
+  return out;
+}
+
+// A non-finite shade is a gap.
+std::string cell(double shade, const CellMark& mark, int width, Ink ink) {
+  const double w = std::isfinite(shade) ? shade : 0;
+  if (ink == Ink::plain)
+    return inside(mark, width - 1, kShades[std::min(4, static_cast<int>(w * 5))]) + " ";
+  const std::string text = inside(mark, width - 1, " ") + " ";
+  if (!std::isfinite(shade)) return text;
+  // From white to a deep blue.
   const auto mix = [&](int from, int to) {
     return std::to_string(std::lround(from + (to - from) * w));
   };
-  return "\x1b[48;2;" + mix(247, 8) + ';' + mix(251, 48) + ';' + mix(255, 107) + 'm' +
-         spaces(width) + "\x1b[0m";
+  const bool marked = mark.predicted || mark.sure || mark.possible;
+  return "\x1b[48;2;" + mix(247, 8) + ';' + mix(251, 48) + ';' + mix(255, 107) +
+         (!marked   ? "m"
+          : w > 0.5 ? ";1;97m"
+                    : ";1;30m") +
+         text + "\x1b[0m";
 }
 
 struct Labels {
@@ -68,7 +90,7 @@ std::string draw_rows(const Heatmap& map, const Labels& rows, int left, Block bl
   for (size_t i = 0; i < rows.words.size(); ++i) {
     std::string text = padded(shortened(rows.words[i], left - 1), left);
     for (size_t j = block.first; j < block.last; ++j)
-      text += cell(map.weights[i * map.columns.size() + j], block.cell, ink);
+      text += cell(shade_at(map, i, j), mark_at(map, i, j), block.cell, ink);
     out += line(text);
   }
   return out;
@@ -105,22 +127,37 @@ std::string draw_terminal(const Heatmap& map, Ink ink, int width) {
   const Labels rows = labels(map.rows), columns = labels(map.columns);
   const size_t count = map.columns.size();
   std::string out = map.title.empty() ? "" : line(to_label(map.title));
-  const int wide = std::max(2, columns.widest + 1);
+  const int wide = std::max(least_cell(map), columns.widest + 1);
   if (width <= 0 || rows.widest + 1 + wide * static_cast<int64_t>(count) <= width) {
     const int left = rows.widest + 1;
     std::string words = spaces(left);
     for (const std::string& column : columns.words) words += padded(column, wide);
     return out + line(words) + draw_rows(map, rows, left, {0, count, wide}, ink);
   }
-  // Two columns a cell: wide characters fit. Words of rows get at most a third.
+  // Two columns a cell, with marks four: wide characters fit. Words of rows get at most a third.
+  const int each = least_cell(map);
   const int left = std::min(rows.widest, std::max(1, width / 3)) + 1;
-  const size_t at_once = static_cast<size_t>(std::max(1, (width - left) / 2));
+  const size_t at_once = static_cast<size_t>(std::max(1, (width - left) / each));
   for (size_t first = 0; first < count; first += at_once) {
-    const Block block{first, std::min(count, first + at_once), 2};
+    const Block block{first, std::min(count, first + at_once), each};
     if (first > 0) out += "\n";
     out += draw_downwards(columns, left, block) + draw_rows(map, rows, left, block, ink);
   }
   return out;
+}
+
+std::string terminal_legend(const Heatmap& map, Ink ink) {
+  std::string out = scale_name(map);
+  for (int i = 0; i < 5; ++i) {
+    const double from = i / 5.0;
+    out += (i == 0 ? ": " : "  ") +
+           (ink == Ink::plain ? std::string(kShades[i]) + " " : cell(i / 4.0, {}, 3, ink) + " ") +
+           (ink == Ink::color ? format_number(i / 4.0, 2)
+            : i == 0          ? "less than 0.2"
+                              : "from " + format_number(from, 1));
+  }
+  if (map.marks) out += "; links: [ ] gold, sure  ( ) gold, possible  * predicted";
+  return out + "\n";
 }
 
 }  // namespace heed
