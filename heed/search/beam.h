@@ -28,6 +28,7 @@ class Beam {
   // Goes on with what a step found for its slot. Which hypothesis each of the new ones grew from.
   std::vector<Id> grow(Slots& slots, int64_t slot);
   bool over() const { return over_; }
+  std::vector<Id> likeliest() const { return tokens(leaves_.front()); }  // of the live ones
 
   std::vector<Hypothesis> results() const;  // best first
   std::vector<SearchNode> tree() const;     // every token that was kept, if options.want_tree

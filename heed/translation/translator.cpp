@@ -199,6 +199,11 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
     r.slots = slots;
     r.tokens = o.batch_tokens;
     if (!o.search.prefixes.empty()) r.prefix = o.search.prefixes.at(i);
+    if (o.partial || o.wanted)
+      r.progress = [&, i](const std::vector<Id>& so_far) {
+        if (o.partial) o.partial(i, tokenizers.target->decode(so_far).text);
+        return !o.wanted || o.wanted();
+      };
   }
   int64_t done = 0;
   std::vector<Engine::Result> found = model_->engine().decode(std::move(requests), [&](size_t) {
