@@ -1,4 +1,5 @@
 // heed translate: lines in, translations out, in the same order.
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <limits>
@@ -19,6 +20,7 @@ struct Options : TranslatorFlags {
   std::string source, prefixes;
   // Lines read at a time, and no fewer than 32 batches: after the last of them slots run empty.
   int64_t chunk = 2000;
+  bool interactive = false;
   BadLines bad;
 };
 
@@ -59,7 +61,9 @@ void translate(Options o) {
   const Translator translator(o.folder);
   if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
     o.translate.search.want_weights = true;
-  o.chunk = std::max(o.chunk, 32 * translator.batch(o.translate));
+  o.chunk = o.interactive ? 1 : std::max(o.chunk, 32 * translator.batch(o.translate));
+  const bool prompt = o.interactive && stderr_is_terminal() && o.source.empty();
+  if (prompt) std::fprintf(stderr, "> ");
   LineReader reader(o.source.empty() ? "-" : o.source);
   std::optional<LineReader> prefixes;
   if (!o.prefixes.empty()) prefixes.emplace(o.prefixes);
@@ -69,7 +73,10 @@ void translate(Options o) {
   std::optional<Error> broken;  // by a line that is not to be translated; those before it are
   for (bool more = true; more;) {
     std::vector<std::string> lines;
-    while (static_cast<int64_t>(lines.size()) < o.chunk) try {
+    // Where the input pauses, somebody waits for an answer to what he has said so far.
+    constexpr std::chrono::milliseconds kPause{10};
+    while (static_cast<int64_t>(lines.size()) < o.chunk && (lines.empty() || reader.ready(kPause)))
+      try {
         std::optional<std::string> line = reader.next();
         more = line.has_value();
         if (!more) break;
@@ -103,8 +110,10 @@ void translate(Options o) {
     status.clear();
     warn_of_cuts(found, before, translator.longest(o.translate));
     for (const Translation& t : found) print(o, translator.model(), t);
+    std::cout.flush();
     std::fflush(stdout);
     before += static_cast<int64_t>(lines.size());
+    if (prompt) std::fprintf(stderr, more ? "> " : "\n");
   }
   o.bad.sum_up();
   if (broken) throw *broken;
@@ -123,8 +132,10 @@ void add_translate(CLI::App& app) {
       "  heed translate --model m < text.en > text.de\n"
       "  heed translate --model m --alignment pharaoh < text.en     with word links behind a tab\n"
       "  heed translate --model m --beam 10 --best 5 --scores < text.en\n"
-      "  heed translate --model m --sample --temperature 0.8 --top-k 20 < text.en\n");
+      "  heed translate --model m --sample --temperature 0.8 --top-k 20 < text.en\n"
+      "  heed translate --model m --interactive                     line by line, as you type\n");
   command->add_option("--input", o->source, "a file instead of standard input (plain or gzip)");
+  command->add_flag("--interactive", o->interactive, "answer each line before the next is read");
   SearchOptions& s = o->translate.search;
   command->add_option("--beam", s.beam, "hypotheses kept; 1 is greedy search")
       ->check(CLI::Range(1, 1000));

@@ -243,6 +243,22 @@ END
 expect 0 "line 1 has more than 100 pieces" translate --model m --max-length 100 --input long
 [ "$(wc -l <out)" = 2 ] || wrong "a long line: $(wc -l <out) lines"
 
+# As a co-process: a line is answered before the next is asked.
+python3 - "$heed" text plain <<'END' || wrong "a co-process"
+import subprocess, sys
+heed, texts, plain = sys.argv[1], open(sys.argv[2]).read().split("\n")[:-1], open(sys.argv[3]).read().split("\n")
+for flags in [], ["--interactive"]:
+    p = subprocess.Popen([heed, "translate", "--model", "m", *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    for text, wanted in list(zip(texts, plain))[:5]:
+        p.stdin.write(text + "\n")
+        p.stdin.flush()
+        got = p.stdout.readline()
+        assert got == wanted + "\n", (got, wanted)
+    p.stdin.close()
+    assert p.wait() == 0
+END
+[ "$(cat text | "$heed" translate --model m | cmp - plain)" = "" ] || wrong "by a pipe: another translation"
+
 # ---- align
 head -20 corpus/test.en >a.en
 head -20 corpus/test.fr >a.fr

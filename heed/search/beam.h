@@ -40,6 +40,7 @@ class Beam {
     double log_probability = 0;
     std::vector<float> weights = {};
     bool finished = false;  // the end of a hypothesis, where the search is recorded
+    std::vector<SearchNode::Candidate> candidates = {};  // there too
   };
   static constexpr int64_t kRoot = -1, kDead = -2;  // leaves that are no nodes
 

@@ -15,8 +15,8 @@ constexpr std::chrono::minutes kWindow{1};
 bool equal_in_constant_time(const std::string& a, const std::string& b) {
   unsigned different = a.size() == b.size() ? 0 : 1;
   for (size_t i = 0; i < a.size(); ++i)
-    different |= static_cast<unsigned char>(a[i]) ^
-                 static_cast<unsigned char>(i < b.size() ? b[i] : '\0');
+    different |=
+        static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(i < b.size() ? b[i] : '\0');
   return different == 0;
 }
 
@@ -27,7 +27,7 @@ std::map<std::string, Key> read_keys(const std::filesystem::path& file) {
   int64_t number = 0;
   for (const std::string& line : read_text(file.string())) {
     ++number;
-    const auto words = split_words(line.substr(0, line.find('#')));
+    const auto words = split_words(std::string_view(line).substr(0, line.find('#')));
     if (words.empty()) continue;
     const auto limit = [&](size_t i) -> std::optional<int64_t> {
       if (i >= words.size()) return std::nullopt;
@@ -39,8 +39,8 @@ std::map<std::string, Key> read_keys(const std::filesystem::path& file) {
               words[i], "'");
       return value;
     };
-    require(words.size() <= 3, file.string(), ": line ", number, ": wants at most three words, has ",
-            words.size());
+    require(words.size() <= 3, file.string(), ": line ", number,
+            ": wants at most three words, has ", words.size());
     out[std::string(words[0])] = {limit(1), limit(2)};
   }
   return out;

@@ -121,8 +121,7 @@ Fields fields_of(const Request& request) {
   const std::string_view header = request.header("content-type");
   const std::string type = lower_ascii(trimmed(header.substr(0, header.find(';'))));
   Fields out;
-  if (type == "application/json" ||
-      (type.starts_with("application/") && type.ends_with("+json"))) {
+  if (type == "application/json" || (type.starts_with("application/") && type.ends_with("+json"))) {
     out.json = true;
     out.values = nlohmann::json::parse(request.body, nullptr, /*allow_exceptions=*/false);
     if (out.values.is_discarded()) throw Refusal(400, kNotUnderstood);

@@ -190,10 +190,9 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
     }
     void deliver(std::string bytes, bool last) {
       Connection& c = *connection_;
-      asio::post(c.socket_.get_executor(), [self = connection_, bytes = std::move(bytes), last,
-                                            keep = keep_alive_]() mutable {
-        self->enqueue(std::move(bytes), last, keep);
-      });
+      asio::post(c.socket_.get_executor(),
+                 [self = connection_, bytes = std::move(bytes), last,
+                  keep = keep_alive_]() mutable { self->enqueue(std::move(bytes), last, keep); });
     }
 
     const std::shared_ptr<Connection> connection_;

@@ -34,8 +34,8 @@ struct Models::Entry {
   std::mutex loading;  // held by who loads it
   mutable std::mutex mutex;
   std::shared_ptr<const TextTranslator> translator;
-  std::string version;             // what is loaded
-  std::string seen;                // what was there when tend() last looked
+  std::string version;  // what is loaded
+  std::string seen;     // what was there when tend() last looked
   Clock::time_point used = Clock::now();
 };
 
@@ -44,12 +44,13 @@ LanguagePair parse_pair(const std::string& text) {
   const std::string languages = text.substr(0, equals);
   const char between = languages.find(':') != std::string::npos ? ':' : '-';
   const size_t at = languages.find(between);
-  require(equals != std::string::npos && equals + 1 < text.size() && at != std::string::npos &&
-              at > 0 && at + 1 < languages.size() &&
-              languages.find(between, at + 1) == std::string::npos,
-          "serve: a model is given as two languages and a folder, en-fr=FOLDER or zh-Hans:en=FOLDER;"
-          " given '",
-          text, "'");
+  require(
+      equals != std::string::npos && equals + 1 < text.size() && at != std::string::npos &&
+          at > 0 && at + 1 < languages.size() &&
+          languages.find(between, at + 1) == std::string::npos,
+      "serve: a model is given as two languages and a folder, en-fr=FOLDER or zh-Hans:en=FOLDER;"
+      " given '",
+      text, "'");
   return {language_code(languages.substr(0, at)), language_code(languages.substr(at + 1)),
           text.substr(equals + 1)};
 }
