@@ -199,6 +199,10 @@ class Reader {
       text += character;
       at += bytes;
     }
+    // Without white space around it, which would not be in a sentence.
+    std::u32string points = decode_utf8(text);
+    points.erase(points.begin(), std::find_if_not(points.begin(), points.end(), is_white_space));
+    text = encode_utf8(strip_right(points));
     segment_.text += text;
     segment_.source.insert(segment_.source.end(), text.size(), whole);
   }

@@ -37,7 +37,10 @@ struct Asked {
   size_t text = 0, part = 0, first = 0, count = 0;
 };
 
-std::string without_newlines(std::string text) {
+// What a model wrote, as a line of text: pieces can be drawn that write a newline, or bytes that
+// are no character.
+std::string as_line(const std::string& written) {
+  std::string text = repaired_utf8(written);
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
 }
@@ -104,7 +107,7 @@ std::vector<TranslatedText> TextTranslator::translate(const std::vector<std::str
       for (size_t k = 0; k < a.count; ++k) {
         const auto& all = found[a.first + k].candidates;
         candidates.push_back(&all[rank < all.size() ? rank : 0]);
-        own.push_back(without_newlines(candidates.back()->text));
+        own.push_back(as_line(candidates.back()->text));
       }
       line = documents[a.text].choose(a.part, {own.begin(), own.end()});
       const Translation::Candidate& c = *candidates[line];
