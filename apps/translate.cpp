@@ -1,4 +1,4 @@
-// heed translate: lines in, translations out, in the same order.
+// heed translate: lines in, translations out, in the same order; or a whole text.
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -11,6 +11,7 @@
 #include "heed/base/check.h"
 #include "heed/data/alignment.h"
 #include "heed/files/lines.h"
+#include "heed/translation/text_translator.h"
 #include "heed/translation/translator.h"
 
 namespace heed::apps {
@@ -22,6 +23,9 @@ struct Options : TranslatorFlags {
   int64_t chunk = 2000;
   bool interactive = false;
   BadLines bad;
+  bool whole = false;  // --text
+  std::string format = "text";
+  TextOptions text;
 };
 
 void print(const Options& o, const ModelFolder& model, const Translation& t) {
@@ -55,8 +59,46 @@ std::string place_of(const LineReader& reader) {
   return reader.name() + ": line " + std::to_string(reader.position().line);
 }
 
+// All of the input, with its line ends, which are what LineReader read more than it gave.
+std::string read_whole(LineReader& reader, const BadLine& bad) {
+  std::string all;
+  for (uint64_t before = reader.position().byte; auto line = reader.next();
+       before = reader.position().byte) {
+    const uint64_t end = reader.position().byte - before - line->size();
+    all += as_text(std::move(*line), place_of(reader), bad);
+    all += end == 2 ? "\r\n" : end == 1 ? "\n" : "";
+  }
+  return all;
+}
+
+void translate_text(Options o) {
+  want(o.prefixes.empty() && o.alignment.empty() && !o.json && !o.scores &&
+           o.translate.search.best == 1 && !o.interactive,
+       "--text gives one text; --prefix, --alignment, --json, --scores, --best and --interactive "
+       "are "
+       "for lines");
+  want(o.format == "text" || o.format == "html",
+       "--format is 'text' or 'html', given '" + o.format + "'");
+  prepare(o);
+  const TextTranslator translator{Translator(o.folder)};
+  if (o.format == "html") o.text.format = TextOptions::Format::html;
+  StatusLine status;
+  o.translate.progress = [&](int64_t done) {
+    status.show(std::to_string(done) + " sentences translated");
+  };
+  o.text.translate = o.translate;
+  LineReader reader(o.source.empty() ? "-" : o.source);
+  const TranslatedText found = translator.translate({read_whole(reader, o.bad.told())}, o.text)[0];
+  status.clear();
+  std::cout << found.text << std::flush;
+  o.bad.sum_up();
+}
+
 void translate(Options o) {
   want(!o.folder.empty(), "--model is required, a folder that 'heed train' made");
+  if (o.whole) return translate_text(std::move(o));
+  want(o.format == "text" && o.text.source_language.empty(),
+       "--format and --language are for whole texts; add --text");
   prepare(o);
   const Translator translator(o.folder);
   if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
@@ -127,13 +169,16 @@ void add_translate(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "translate",
-      "translate text, line by line\n"
+      "translate text, line by line, or whole texts\n"
       "Examples:\n"
       "  heed translate --model m < text.en > text.de\n"
       "  heed translate --model m --alignment pharaoh < text.en     with word links behind a tab\n"
       "  heed translate --model m --beam 10 --best 5 --scores < text.en\n"
       "  heed translate --model m --sample --temperature 0.8 --top-k 20 < text.en\n"
-      "  heed translate --model m --interactive                     line by line, as you type\n");
+      "  heed translate --model m --interactive                         as you type\n"
+      "  heed translate --model m --text --language en < letter.txt     sentences are found\n"
+      "  heed translate --model m --text --format html < page.html      tags go with their "
+      "words\n");
   command->add_option("--input", o->source, "a file instead of standard input (plain or gzip)");
   command->add_flag("--interactive", o->interactive, "answer each line before the next is read");
   SearchOptions& s = o->translate.search;
@@ -157,6 +202,16 @@ void add_translate(CLI::App& app) {
   command->add_option("--top-k", s.top_k, "sampling: only the likeliest so many words");
   command->add_option("--top-p", s.top_p, "sampling: only words that make up this probability");
   command->add_option("--seed", s.seed, "of sampling");
+  command->add_flag("--text", o->whole,
+                    "the input is one text: it is cut into sentences and put together again, and "
+                    "addresses, placeholders, emoji and numbers come through as they are");
+  command->add_option("--format", o->format, "of --text: text, or html, whose tags are kept");
+  command->add_option("--language", o->text.source_language,
+                      "of --text: the source's (en, de, fr, ...), for its abbreviations");
+  command
+      ->add_option("--longest-part", o->text.longest_part,
+                   "of --text: a sentence of more pieces is translated in parts")
+      ->check(above_zero());
   o->bad.add_flag(*command);
   add_translator_flags(*command, o);
   command->callback([o] { translate(*o); });

@@ -87,10 +87,10 @@ def train(folder, steps, seed):
                    check=True, stderr=subprocess.DEVNULL)
 
 
-def translated(folder, texts):
-    """What `heed translate` gives, a line a text."""
-    return subprocess.run([HEED, "translate", "--model", folder], input="\n".join(texts).encode(), check=True,
-                          stdout=subprocess.PIPE).stdout.decode().split("\n")[:-1]
+def translated(folder, texts, language="en"):
+    """What `heed translate --text` gives, one text at a time."""
+    return [subprocess.run([HEED, "translate", "--text", "--language", language, "--model", folder], input=t.encode(), check=True,
+                           stdout=subprocess.PIPE).stdout.decode() for t in texts]
 
 
 def routes(server, texts, wanted):
@@ -447,7 +447,7 @@ def main():
     # By a third language, with another prefix, dropped when it is not used.
     os.rename("n", "fr-de")
     server = Server("--model", "fr-de=fr-de", "--pivot", "fr", "--url-prefix", "/x", "--unload-after", "0.5")
-    by_two = translated("fr-de", wanted[:2])
+    by_two = translated("fr-de", wanted[:2], "fr")
     same(server.json("/x/translate", {"q": texts[:2], "source": "en", "target": "de"})["translatedText"], by_two, "--pivot")
     same(json.loads(server.get("/x/languages"))[0]["targets"], ["de", "en", "fr"], "targets by a pivot")
     server.get("/languages", 404)

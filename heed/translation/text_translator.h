@@ -18,13 +18,16 @@
 namespace heed {
 
 struct TextOptions {
-  // Its lines are sentences: progress counts them. `max_length` is what a part of a sentence may
-  // have; nothing is cut off.
+  // As for lines; there is no prefix. Progress counts what the model reads, which is more than the
+  // parts where something is to be kept (text/document.h).
   TranslateOptions translate = {};
   enum class Format { text, html } format = Format::text;
   // Further whole translations, at most so many: number k has the (k+1)-best of every sentence.
   int64_t alternatives = 0;
   std::string source_language = {};  // "en", "pt-BR": whose abbreviations; empty: general rules
+  // Pieces: a sentence that has more, or more than the model takes, is translated in parts. Models
+  // are seldom good beyond what they were trained on.
+  int64_t longest_part = 200;
 };
 
 struct TranslatedText {
