@@ -8,6 +8,7 @@ void add_commands(CLI::App& app) {
   add_translate(app);
   add_align(app);
   add_view(app);
+  add_serve(app);
   add_lm(app);
   add_embed(app);
   add_quantize(app);

@@ -9,10 +9,14 @@ void add_inference_flags(CLI::App& app, Inference& inference) {
                  "the model's folder has it");
 }
 
+LoadedModel::Options load_options(const Inference& inference) {
+  return {.device = current_arena().device(),
+          .threads = inference.threads,
+          .compute = as_usage([&] { return compute_named(inference.compute); })};
+}
+
 std::shared_ptr<const LoadedModel> opened(const std::string& folder, const Inference& inference) {
-  LoadedModel::Options options;
-  options.compute = as_usage([&] { return compute_named(inference.compute); });
-  return LoadedModel::open(folder, options);
+  return LoadedModel::open(folder, load_options(inference));
 }
 
 }  // namespace heed::apps

@@ -14,8 +14,9 @@ struct Inference : Machine {
   std::string compute = "auto";
 };
 void add_inference_flags(CLI::App& app, Inference& inference);
-// The model in a folder, on the device in use. Throws what is told as a mistake in the arguments if
-// it cannot be computed so.
+// How models are loaded, on the device in use. Throws what is told as a mistake in the arguments.
+LoadedModel::Options load_options(const Inference& inference);
+// The model in a folder, on the device in use.
 std::shared_ptr<const LoadedModel> opened(const std::string& folder, const Inference& inference);
 
 }  // namespace heed::apps

@@ -163,10 +163,10 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
     check(training);
     want_draws(model.config, training);
   }
-  const TextOptions text{.lines = model.config.reads == "lines",
-                         .context = *longest_sentence(model.config),
-                         .with_sources = is_bidirectional_language_model(model.config),
-                         .seed = training.seed};
+  const TextCorpusOptions text{.lines = model.config.reads == "lines",
+                               .context = *longest_sentence(model.config),
+                               .with_sources = is_bidirectional_language_model(model.config),
+                               .seed = training.seed};
   const auto corpus = std::make_shared<TextCorpus>(parts.train, model.tokenizers.target, text);
   std::fprintf(stderr, "%s", corpus->summary().c_str());
   std::vector<Batch> valid;

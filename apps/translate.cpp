@@ -1,4 +1,5 @@
-// heed translate: lines in, translations out, in the same order.
+// heed translate: lines in, translations out, in the same order; or a whole text.
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <limits>
@@ -10,6 +11,7 @@
 #include "heed/base/check.h"
 #include "heed/data/alignment.h"
 #include "heed/files/lines.h"
+#include "heed/translation/text_translator.h"
 #include "heed/translation/translator.h"
 
 namespace heed::apps {
@@ -19,7 +21,11 @@ struct Options : TranslatorFlags {
   std::string source, prefixes;
   // Lines read at a time, and no fewer than 32 batches: after the last of them slots run empty.
   int64_t chunk = 2000;
+  bool interactive = false;
   BadLines bad;
+  bool whole = false;  // --text
+  std::string format = "text";
+  TextOptions text;
 };
 
 void print(const Options& o, const ModelFolder& model, const Translation& t) {
@@ -54,13 +60,53 @@ std::string place_of(const LineReader& reader) {
   return reader.name() + ": line " + std::to_string(reader.position().line);
 }
 
+// All of the input, with its line ends, which are what LineReader read more than it gave.
+std::string read_whole(LineReader& reader, const BadLine& bad) {
+  std::string all;
+  for (uint64_t before = reader.position().byte; auto line = reader.next();
+       before = reader.position().byte) {
+    const uint64_t end = reader.position().byte - before - line->size();
+    all += as_text(std::move(*line), place_of(reader), bad);
+    all += end == 2 ? "\r\n" : end == 1 ? "\n" : "";
+  }
+  return all;
+}
+
+void translate_text(Options o) {
+  want(o.prefixes.empty() && o.alignment.empty() && !o.json && !o.scores &&
+           o.translate.search.best == 1 && !o.interactive,
+       "--text gives one text; --prefix, --alignment, --json, --scores, --best and --interactive "
+       "are "
+       "for lines");
+  want(o.format == "text" || o.format == "html",
+       "--format is 'text' or 'html', given '" + o.format + "'");
+  prepare(o);
+  const TextTranslator translator{Translator(o.folder)};
+  if (o.format == "html") o.text.format = TextOptions::Format::html;
+  StatusLine status;
+  o.translate.progress = [&](int64_t done) {
+    status.show(std::to_string(done) + " sentences translated");
+  };
+  o.text.translate = o.translate;
+  LineReader reader(o.source.empty() ? "-" : o.source);
+  const TranslatedText found = translator.translate({read_whole(reader, o.bad.told())}, o.text)[0];
+  status.clear();
+  std::cout << found.text << std::flush;
+  o.bad.sum_up();
+}
+
 void translate(Options o) {
   want(!o.folder.empty(), "--model is required, a folder that 'heed train' made");
+  if (o.whole) return translate_text(std::move(o));
+  want(o.format == "text" && o.text.source_language.empty(),
+       "--format and --language are for whole texts; add --text");
   prepare(o);
   const Translator translator(opened(o.folder, o.machine));
   if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
     o.translate.search.want_weights = true;
-  o.chunk = std::max(o.chunk, 32 * translator.batch(o.translate));
+  o.chunk = o.interactive ? 1 : std::max(o.chunk, 32 * translator.batch(o.translate));
+  const bool prompt = o.interactive && stderr_is_terminal() && o.source.empty();
+  if (prompt) std::fprintf(stderr, "> ");
   LineReader reader(o.source.empty() ? "-" : o.source);
   std::optional<LineReader> prefixes;
   if (!o.prefixes.empty()) prefixes.emplace(o.prefixes);
@@ -70,7 +116,10 @@ void translate(Options o) {
   std::optional<Error> broken;  // by a line that is not to be translated; those before it are
   for (bool more = true; more;) {
     std::vector<std::string> lines;
-    while (static_cast<int64_t>(lines.size()) < o.chunk) try {
+    // Where the input pauses, somebody waits for an answer to what he has said so far.
+    constexpr std::chrono::milliseconds kPause{10};
+    while (static_cast<int64_t>(lines.size()) < o.chunk && (lines.empty() || reader.ready(kPause)))
+      try {
         std::optional<std::string> line = reader.next();
         more = line.has_value();
         if (!more) break;
@@ -104,8 +153,10 @@ void translate(Options o) {
     status.clear();
     warn_of_cuts(found, before, translator.longest(o.translate));
     for (const Translation& t : found) print(o, translator.model(), t);
+    std::cout.flush();
     std::fflush(stdout);
     before += static_cast<int64_t>(lines.size());
+    if (prompt) std::fprintf(stderr, more ? "> " : "\n");
   }
   o.bad.sum_up();
   if (broken) throw *broken;
@@ -119,13 +170,18 @@ void add_translate(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "translate",
-      "translate text, line by line\n"
+      "translate text, line by line, or whole texts\n"
       "Examples:\n"
       "  heed translate --model m < text.en > text.de\n"
       "  heed translate --model m --alignment pharaoh < text.en     with word links behind a tab\n"
       "  heed translate --model m --beam 10 --best 5 --scores < text.en\n"
-      "  heed translate --model m --sample --temperature 0.8 --top-k 20 < text.en\n");
+      "  heed translate --model m --sample --temperature 0.8 --top-k 20 < text.en\n"
+      "  heed translate --model m --interactive                         as you type\n"
+      "  heed translate --model m --text --language en < letter.txt     sentences are found\n"
+      "  heed translate --model m --text --format html < page.html      tags go with their "
+      "words\n");
   command->add_option("--input", o->source, "a file instead of standard input (plain or gzip)");
+  command->add_flag("--interactive", o->interactive, "answer each line before the next is read");
   SearchOptions& s = o->translate.search;
   command->add_option("--beam", s.beam, "hypotheses kept; 1 is greedy search")
       ->check(CLI::Range(1, 1000));
@@ -150,6 +206,16 @@ void add_translate(CLI::App& app) {
   command->add_option("--top-k", s.top_k, "sampling: only the likeliest so many words");
   command->add_option("--top-p", s.top_p, "sampling: only words that make up this probability");
   command->add_option("--seed", s.seed, "of sampling");
+  command->add_flag("--text", o->whole,
+                    "the input is one text: it is cut into sentences and put together again, and "
+                    "addresses, placeholders, emoji and numbers come through as they are");
+  command->add_option("--format", o->format, "of --text: text, or html, whose tags are kept");
+  command->add_option("--language", o->text.source_language,
+                      "of --text: the source's (en, de, fr, ...), for its abbreviations");
+  command
+      ->add_option("--longest-part", o->text.longest_part,
+                   "of --text: a sentence of more pieces is translated in parts")
+      ->check(above_zero());
   o->bad.add_flag(*command);
   add_translator_flags(*command, o);
   command->callback([o] { translate(*o); });

@@ -44,6 +44,7 @@
 #include "heed/training/choose_head.h"
 #include "heed/training/optimizer.h"
 #include "heed/training/schedule.h"
+#include "heed/translation/text_translator.h"
 #include "heed/translation/translator.h"
 #include "heed/version.h"
 #include "heed/view/heatmap.h"

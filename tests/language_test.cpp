@@ -169,9 +169,9 @@ ModelFolder train(const std::string& folder, const TextPart& part, const ModelCo
   ModelFolder model = create_model(folder, config, training, {t, t});
   const auto corpus = std::make_shared<TextCorpus>(
       part, t,
-      TextOptions{.lines = !stream,
-                  .context = *longest_sentence(config),
-                  .with_sources = is_bidirectional_language_model(config)});
+      TextCorpusOptions{.lines = !stream,
+                        .context = *longest_sentence(config),
+                        .with_sources = is_bidirectional_language_model(config)});
   Trainer trainer(*model.model, model.params, corpus, training, folder);
   trainer.run({});
   return open_model(folder);
@@ -347,9 +347,9 @@ TEST(LanguageModel, StoppingATrainingChangesNothing) {
         ModelFolder model = create_model(folder / where, config, training, {t, t});
         const auto corpus = std::make_shared<TextCorpus>(
             TextPart{path}, t,
-            TextOptions{.lines = !stream,
-                        .context = *longest_sentence(config),
-                        .with_sources = is_bidirectional_language_model(config)});
+            TextCorpusOptions{.lines = !stream,
+                              .context = *longest_sentence(config),
+                              .with_sources = is_bidirectional_language_model(config)});
         Trainer trainer(*model.model, model.params, corpus, training, model.path);
         trainer.resume();
         trainer.run({});

@@ -6,12 +6,13 @@ BELOW = {
     "nn": "base kernels tensor ops", "attention": "base kernels tensor ops nn",
     "models": "base files kernels tensor ops nn attention",
     "search": "base kernels tensor ops nn attention models",
-    "translation": "base data files kernels tensor ops nn attention models search",
+    "translation": "base data files text kernels tensor ops nn attention models search",
     "language": "base data files kernels tensor ops nn attention models search translation",
     "training": "base data files kernels tensor ops nn attention models search translation metrics",
     "studies": "base data files kernels tensor ops nn attention models search training translation "
                "language metrics view",
-    "files": "base", "alignment": "base files", "data": "base files", "metrics": "base", "view": "base files",
+    "serve": "base data files text kernels tensor ops nn attention models search translation language",
+    "files": "base", "text": "base", "alignment": "base files", "data": "base files", "metrics": "base", "view": "base files",
 }
 root = pathlib.Path(__file__).parent.parent / "heed"
 bad = []

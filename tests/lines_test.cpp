@@ -135,6 +135,69 @@ TEST(Lines, ComeFromStandardInputToo) {
             "standard input: cannot be read from byte 14 on; save it to a file");
 }
 
+// A pipe whose other end is this test.
+class Pipe {
+ public:
+  Pipe() {
+    if (::pipe(ends_) != 0) fail("no pipe");
+  }
+  ~Pipe() {
+    ::close(ends_[0]);
+    close();
+  }
+  std::string path() const { return "/dev/fd/" + std::to_string(ends_[0]); }
+  void put(const std::string& bytes) const {
+    EXPECT_EQ(::write(ends_[1], bytes.data(), bytes.size()), std::ssize(bytes));
+  }
+  void close() {
+    if (ends_[1] >= 0) ::close(ends_[1]);
+    ends_[1] = -1;
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
+TEST(Lines, OfAPipeComeBeforeItsEnd) {
+  Pipe pipe;
+  pipe.put("\xEF\xBB\xBFone\ntwo\nthr");
+  LineReader reader(pipe.path());
+  EXPECT_EQ(reader.next(), "one");
+  EXPECT_TRUE(reader.ready(std::chrono::milliseconds(0)));
+  EXPECT_EQ(reader.next(), "two");
+  EXPECT_FALSE(reader.ready(std::chrono::milliseconds(1)));  // a part of a line
+  pipe.put("ee\n");
+  EXPECT_TRUE(reader.ready(std::chrono::milliseconds(1)));
+  EXPECT_EQ(reader.next(), "three");
+  EXPECT_FALSE(reader.ready(std::chrono::milliseconds(1)));
+  pipe.put("last");
+  pipe.close();
+  EXPECT_EQ(reader.next(), "last");
+  EXPECT_TRUE(reader.ready(std::chrono::milliseconds(1)));
+  EXPECT_EQ(reader.next(), std::nullopt);
+}
+
+TEST(Lines, OfAPipeMayBePacked) {
+  const Folder folder;
+  const std::string packed = read(folder.put_gzip("a.gz", joined(numbered(1000))));
+  const auto through = [](const std::string& bytes) {
+    Pipe pipe;
+    pipe.put(bytes);
+    pipe.close();
+    return read_lines(pipe.path());
+  };
+  Strings twice = numbered(1000);
+  twice.insert(twice.end(), twice.begin(), twice.begin() + 1000);
+  EXPECT_EQ(through(packed + packed), twice);  // members one after the other, as gzip has it
+  EXPECT_EQ(through(packed + "garbage"), numbered(1000));
+  EXPECT_EQ(through("\x1f"), Strings{"\x1f"});
+  EXPECT_EQ(through(""), Strings{});
+  EXPECT_TRUE(has(message([&] { through(packed.substr(0, packed.size() / 2)); }), "too early"));
+  std::string damaged = packed;
+  damaged[damaged.size() / 2] ^= 0x40;
+  EXPECT_TRUE(has(message([&] { through(damaged); }), "damaged gzip file"));
+}
+
 TEST(Lines, BadFilesAreNamed) {
   const Folder folder;
   const std::string directory = folder.path().string();

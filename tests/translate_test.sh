@@ -255,6 +255,22 @@ END
 expect 0 "line 1 has more than 100 pieces" translate --model m --max-length 100 --input long
 [ "$(wc -l <out)" = 2 ] || wrong "a long line: $(wc -l <out) lines"
 
+# As a co-process: a line is answered before the next is asked.
+python3 - "$heed" text plain <<'END' || wrong "a co-process"
+import subprocess, sys
+heed, texts, plain = sys.argv[1], open(sys.argv[2]).read().split("\n")[:-1], open(sys.argv[3]).read().split("\n")
+for flags in [], ["--interactive"]:
+    p = subprocess.Popen([heed, "translate", "--model", "m", *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    for text, wanted in list(zip(texts, plain))[:5]:
+        p.stdin.write(text + "\n")
+        p.stdin.flush()
+        got = p.stdout.readline()
+        assert got == wanted + "\n", (got, wanted)
+    p.stdin.close()
+    assert p.wait() == 0
+END
+[ "$(cat text | "$heed" translate --model m | cmp - plain)" = "" ] || wrong "by a pipe: another translation"
+
 # ---- align
 head -20 corpus/test.en >a.en
 head -20 corpus/test.fr >a.fr
@@ -411,6 +427,26 @@ expect 0 "" train $files --model few --tokens words --vocabulary 8 --steps 3 --s
 grep -q '<unk>' got || wrong "a vocabulary of four words, and none is unknown: $(head -3 got)"
 "$heed" translate --model few --max-ratio 1 --replace-unk <text >got 2>err || wrong "--replace-unk: $(cat err)"
 grep -q '<unk>' got && wrong "--replace-unk: $(grep '<unk>' got)"
+
+# ---- whole texts
+printf 'the cat sleeps . the dog drinks {x} .\r\n\n  see https://a.org/b?c=d \xf0\x9f\x98\x80\n' >letter
+"$heed" translate --model m --text --language en <letter >got 2>err || wrong "--text: $(cat err)"
+[ "$(wc -l <got)" = 3 ] || wrong "--text: $(wc -l <got) lines of 3"
+[ "$(tr -cd '\r' <got | wc -c)" = 1 ] || wrong "--text: the end of a line of Windows"
+for kept in '{x}' 'https://a.org/b?c=d' '😀'; do
+  [ "$(grep -cF "$kept" got)" = 1 ] || wrong "--text: no $kept in $(cat got)"
+done
+grep -q '^  ' got || wrong "--text: spaces before a line"
+printf 'the cat' | "$heed" translate --model m --text >got
+[ "$(tail -c 1 got | wc -l)" = 0 ] || wrong "--text: a line end that was not there"
+printf '<p>the <b>small cat</b> sleeps .</p>\n<pre>the cat</pre>' |
+  "$heed" translate --model m --text --format html >got || wrong "--format html"
+grep -q '^<p>.*<b>.*</b>.*</p>$' got || wrong "--format html: $(cat got)"
+grep -q '^<pre>the cat</pre>$' got || wrong "--format html: $(cat got)"
+expect 2 "--format is 'text' or 'html'" translate --model m --text --format xml --input letter
+expect 2 "add --text" translate --model m --format html --input letter
+expect 2 "--text gives one text" translate --model m --text --alignment pharaoh --input letter
+
 expect 1 "its target has 'bpe' for pieces" translate --model t --replace-unk --input text
 # A source that is normalized stays so.
 expect 0 "done" train $files --model folded --tokens bpe --vocabulary 120 --steps 2 --size 8 --source-normalization nfkc

@@ -54,7 +54,7 @@ TextStream texts(const TextPart& part) {
 }
 
 TextCorpus::TextCorpus(TextPart part, std::shared_ptr<const Tokenizer> tokenizer,
-                       TextOptions options)
+                       TextCorpusOptions options)
     : part_(std::move(part)), tokenizers_{tokenizer, tokenizer}, options_(options) {
   require(tokenizer != nullptr, part_.path, ": no tokenizer was given");
   require(options_.context > 0 && options_.window > 0, part_.path, ": context (", options_.context,

@@ -32,7 +32,7 @@ std::pair<TextPart, TextPart> split_text(const std::string& path, double share);
 // The lines of a part, for learn_tokenizer().
 TextStream texts(const TextPart& part);
 
-struct TextOptions {
+struct TextCorpusOptions {
   bool lines = false;          // each line is a text of its own
   int64_t context = 128;       // pieces a row; with `lines`, longer ones are left out
   bool with_sources = false;   // rows are sources too: for models that read both ways
@@ -43,7 +43,7 @@ struct TextOptions {
 class TextCorpus final : public Examples {
  public:
   // Reads the file through once to count its lines. Throws Error if nothing is left of it.
-  TextCorpus(TextPart part, std::shared_ptr<const Tokenizer> tokenizer, TextOptions options);
+  TextCorpus(TextPart part, std::shared_ptr<const Tokenizer> tokenizer, TextCorpusOptions options);
 
   int64_t windows() const override;
   std::shared_ptr<const CorpusWindow> window_of(int64_t epoch, int64_t n,
@@ -69,7 +69,7 @@ class TextCorpus final : public Examples {
 
   const TextPart part_;
   const TokenizerPair tokenizers_;
-  const TextOptions options_;
+  const TextCorpusOptions options_;
   int64_t lines_ = 0;
 
   std::shared_ptr<const Encoded> only_;  // where there is one window

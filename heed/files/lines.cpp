@@ -34,15 +34,19 @@ LineReader::LineReader(const std::string& path)
   const int descriptor = path == kStandardInput ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
                                                 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) fail(name_, ": cannot be read: ", system_words(errno));
-  file_.reset(gzdopen(descriptor, "rb"));
-  if (!file_) {
+  struct stat status = {};
+  const bool known = ::fstat(descriptor, &status) == 0;
+  if (known && !S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode))
+    pipe_ = std::make_unique<PipeInput>(descriptor);
+  else
+    file_.reset(gzdopen(descriptor, "rb"));
+  if (!file_ && !pipe_) {
     ::close(descriptor);
     fail(name_, ": cannot be read: ", system_words(ENOMEM));
   }
-  struct stat status = {};
-  require(::fstat(descriptor, &status) != 0 || !S_ISDIR(status.st_mode), name_,
+  require(!known || !S_ISDIR(status.st_mode), name_,
           ": is a directory; the name of a text file was wanted");
-  gzbuffer(static_cast<gzFile>(file_.get()), static_cast<unsigned>(kBufferBytes));
+  if (file_) gzbuffer(static_cast<gzFile>(file_.get()), static_cast<unsigned>(kBufferBytes));
   constexpr size_t kMarkBytes = sizeof kByteOrderMark - 1;
   if (fill() && end_ >= kMarkBytes && !std::memcmp(buffer_.data(), kByteOrderMark, kMarkBytes)) {
     begin_ = kMarkBytes;
@@ -67,6 +71,17 @@ LineReader::LineReader(const std::string& path, Position position) : LineReader(
 
 // Reads into the used-up buffer. False at the end of the file.
 bool LineReader::fill() {
+  if (pipe_) {
+    try {
+      begin_ = 0;
+      end_ = pipe_->read(buffer_.data(), buffer_.size());
+    } catch (const Error& error) {
+      end_ = 0;
+      fail(name_, position_.line > 0 ? ": after line " + std::to_string(position_.line) : "",
+           error.what());
+    }
+    return end_ > 0;
+  }
   const auto file = static_cast<gzFile>(file_.get());
   errno = 0;
   const int count = gzread(file, buffer_.data(), static_cast<unsigned>(buffer_.size()));
@@ -117,6 +132,10 @@ std::optional<std::string> LineReader::next() {
     return std::nullopt;
   if (line.ends_with('\r')) line.pop_back();
   return line;
+}
+
+bool LineReader::ready(std::chrono::milliseconds wait) const {
+  return !pipe_ || std::memchr(buffer_.data() + begin_, '\n', end_ - begin_) || pipe_->ready(wait);
 }
 
 uint64_t LineReader::skip(uint64_t count) {

@@ -9,12 +9,15 @@
 // Threads: an object serves one at a time; different ones are independent.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "heed/files/pipe_input.h"
 
 namespace heed {
 
@@ -37,6 +40,10 @@ class LineReader {
   // line of more than a GiB, which no text has.
   std::optional<std::string> next();
 
+  // Whether something can be read within this time, or it is the end. A pipe or a terminal may make
+  // next() wait, a file never does.
+  bool ready(std::chrono::milliseconds wait) const;
+
   // Passes over up to `count` lines and says how many there were.
   uint64_t skip(uint64_t count);
 
@@ -55,6 +62,7 @@ class LineReader {
 
   std::string name_;
   std::unique_ptr<void, Close> file_;  // zlib's
+  std::unique_ptr<PipeInput> pipe_;    // instead of it, of what is no file
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;  // what of the buffer is still unread
   Position position_;

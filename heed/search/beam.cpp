@@ -107,6 +107,7 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
   const bool weights_needed = o.want_weights || o.coverage > 0;
   std::vector<Candidate> all;
   std::vector<std::vector<float>> weights(leaves_.size());
+  std::vector<std::vector<SearchNode::Candidate>> considered(leaves_.size());
   for (size_t k = 0; k < leaves_.size(); ++k) {
     const int64_t leaf = leaves_[k], hypothesis = static_cast<int64_t>(k);
     if (leaf == kDead) continue;
@@ -134,6 +135,8 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
     }
     for (const TokenScore& w : next)
       all.push_back({log_probability(leaf) + w.log_probability, k, w.token});
+    for (const TokenScore& w : next)
+      if (o.want_tree) considered[k].push_back({w.token, w.log_probability});
     if (weights_needed) {
       const std::span<const float> w = slots.weights(slot, hypothesis);
       weights[k].assign(w.begin(),
@@ -153,11 +156,13 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
     if (c.token == o.end) {
       // Those that only fill the places of ended ones do not end: they would use up the patience.
       if (static_cast<int64_t>(rank) >= o.beam) continue;
-      if (o.want_tree) nodes_.push_back({c.token, parent, c.log_probability, {}, true});
+      if (o.want_tree)
+        nodes_.push_back({c.token, parent, c.log_probability, {}, true, considered[c.leaf]});
       finish(parent, c.log_probability, weights[c.leaf]);
       continue;
     }
-    nodes_.push_back({c.token, parent, c.log_probability, weights[c.leaf]});
+    nodes_.push_back(
+        {c.token, parent, c.log_probability, weights[c.leaf], false, considered[c.leaf]});
     leaves_.push_back(std::ssize(nodes_) - 1);
     from.push_back(static_cast<Id>(c.leaf));
   }
@@ -178,7 +183,7 @@ std::vector<SearchNode> Beam::tree() const {
   std::vector<SearchNode> out;
   if (!options_.want_tree) return out;
   for (const Node& n : nodes_)
-    out.push_back({n.token, n.parent, n.log_probability, n.finished, false});
+    out.push_back({n.token, n.parent, n.log_probability, n.finished, false, n.candidates});
   for (size_t i = 0; i < out.size() && !finished_.empty(); ++i) {
     if (!out[i].finished || tokens(out[i].parent) != finished_.front().ids) continue;
     for (int64_t n = static_cast<int64_t>(i); n >= 0; n = out[static_cast<size_t>(n)].parent)

@@ -28,6 +28,7 @@ class Beam {
   // Goes on with what a step found for its slot. Which hypothesis each of the new ones grew from.
   std::vector<Id> grow(Slots& slots, int64_t slot);
   bool over() const { return over_; }
+  std::vector<Id> likeliest() const { return tokens(leaves_.front()); }  // of the live ones
 
   std::vector<Hypothesis> results() const;  // best first
   std::vector<SearchNode> tree() const;     // every token that was kept, if options.want_tree
@@ -39,6 +40,7 @@ class Beam {
     double log_probability = 0;
     std::vector<float> weights = {};
     bool finished = false;  // the end of a hypothesis, where the search is recorded
+    std::vector<SearchNode::Candidate> candidates = {};  // there too
   };
   static constexpr int64_t kRoot = -1, kDead = -2;  // leaves that are no nodes
 

@@ -69,6 +69,13 @@ int64_t Engine::replayed() const {
   return sum;
 }
 
+Engine::Load Engine::load() const {
+  Load out{.steps = steps_taken_, .sentences = sentences_in_steps_};
+  const std::lock_guard lock(mutex_);
+  for (const auto& [kind, waiting] : waiting_) out.waiting += std::ssize(waiting);
+  return out;
+}
+
 // ---- requests
 
 bool Engine::captures(const Request& r) const {
@@ -296,7 +303,7 @@ void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch&
       batch.running[static_cast<size_t>(slots[i])] = std::make_unique<Running>(Running{
           Beam(r.options,
                {.length = std::ssize(r.source), .prefix = std::move(r.prefix), .number = r.number}),
-          std::move(chosen[i].finished)});
+          std::move(chosen[i].finished), std::move(r.progress)});
       ++batch.live;
     }
   } catch (...) {
@@ -311,8 +318,18 @@ void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch&
   }
 }
 
+bool Engine::goes_on(const Running& one) {
+  try {
+    return !one.progress || one.progress(one.beam.likeliest());
+  } catch (...) {  // nobody else's sentences end by it
+    return false;
+  }
+}
+
 void Engine::advance(Batch& batch) {
   Slots& slots = *batch.slots;
+  ++steps_taken_;
+  sentences_in_steps_ += static_cast<uint64_t>(batch.live);
   try {
     std::vector<Id> last, from;
     std::vector<double> temperatures;  // of a hypothesis
@@ -335,6 +352,8 @@ void Engine::advance(Batch& batch) {
           end(batch, slot, explained(slots.beam(), batch.live));
         }
         if (batch.running[s] && beam.over()) end(batch, slot, nullptr);
+        if (batch.running[s] && !goes_on(*batch.running[s]))
+          end(batch, slot, std::make_exception_ptr(Error("search: not wanted any more")));
         if (!batch.running[s]) gone.push_back(slot);
       }
       from.insert(from.end(), grown.begin(), grown.end());

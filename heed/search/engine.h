@@ -10,6 +10,7 @@
 // one that holds the engine's context while others use the engine.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -47,6 +48,10 @@ class Engine {
     // And for so many tokens: sentences times their longest source times the beam. What a step
     // holds grows with it. 0: any number; where slots are fixed, on a GPU, it is not asked for.
     int64_t tokens = 0;
+    // Called by who takes the step, after each that the sentence was in, with the likeliest tokens
+    // so far (those of another hypothesis may be the next time). False: it is not wanted any more,
+    // and ends with an Error.
+    std::function<bool(const std::vector<Id>&)> progress = {};
   };
   struct Result {
     std::vector<Hypothesis> hypotheses = {};  // best first
@@ -67,6 +72,13 @@ class Engine {
   // nothing.
   bool step();
 
+  // Since the beginning: steps, and the sentences that were in them; and how many wait now.
+  struct Load {
+    uint64_t steps = 0, sentences = 0;
+    int64_t waiting = 0;
+  };
+  Load load() const;
+
   const Model& model() const { return model_; }
   Context& context() const { return *context_; }
   int64_t replayed() const;  // steps that were a captured graph
@@ -79,6 +91,7 @@ class Engine {
   struct Running {
     Beam beam;
     Finished finished;
+    std::function<bool(const std::vector<Id>&)> progress;
   };
   struct Batch {
     std::unique_ptr<Slots> slots;
@@ -92,6 +105,7 @@ class Engine {
   std::vector<Pending> choose(const Slots::Kind& kind, std::deque<Pending>& waiting,
                               const Batch& batch);
   void advance(Batch& batch);
+  static bool goes_on(const Running& one);
   static void end(Batch& batch, int64_t slot, std::exception_ptr error);
   static void tell(const Finished& finished, Result result, std::exception_ptr error);
   void check_request(const Request& request) const;
@@ -102,10 +116,11 @@ class Engine {
   const Steps steps_;
   const std::shared_ptr<PackedWeights> packed_;
 
-  std::mutex mutex_;  // of what waits
+  mutable std::mutex mutex_;  // of what waits
   std::map<Slots::Kind, std::deque<Pending>> waiting_;
   std::condition_variable changed_;
   std::thread::id driver_;  // who takes steps, if somebody does
+  std::atomic<uint64_t> steps_taken_ = 0, sentences_in_steps_ = 0;
 
   mutable std::mutex driving_;  // of all that follows: who takes a step
   std::map<Slots::Kind, Batch> batches_;

@@ -20,6 +20,12 @@ struct SearchNode {
   double log_probability = 0;  // of all tokens up to this one
   bool finished = false;       // the end of a hypothesis
   bool best = false;           // on the way to the one that won
+  // The tokens that were considered here, likeliest first, with what each alone adds.
+  struct Candidate {
+    Id token = 0;
+    double log_probability = 0;
+  };
+  std::vector<Candidate> candidates = {};
 };
 
 struct SearchOptions {

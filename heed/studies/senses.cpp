@@ -95,7 +95,7 @@ ModelFolder train_embedder(const StudyOptions& o, const std::string& text,
   if (!made)
     lesson.training.rate = 1e-3, lesson.training.warmup = 500, lesson.training.batch_tokens = 2048;
   const ModelFolder model = create_model(folder, config, lesson.training, {tokenizer, tokenizer});
-  const TextOptions options{
+  const TextCorpusOptions options{
       .lines = true, .context = *longest_sentence(config), .with_sources = true, .seed = o.seed};
   Trainer trainer(*model.model, model.params,
                   std::make_shared<TextCorpus>(part, tokenizer, options), lesson.training, folder);

@@ -165,6 +165,8 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
   }
   require(o.search.prefixes.empty() || o.search.prefixes.size() == lines.size(),
           "translate: ", o.search.prefixes.size(), " prefixes for ", lines.size(), " lines");
+  require(o.search.numbers.empty() || o.search.numbers.size() == lines.size(),
+          "translate: ", o.search.numbers.size(), " numbers for ", lines.size(), " lines");
   SearchOptions search_options = of_model(o.search);
   if (o.replace_unknown) search_options.want_weights = true;
   search_options.numbers.clear(), search_options.prefixes.clear();
@@ -180,10 +182,16 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
     r.source = out[i].source.ids;
     r.source.push_back(tokenizers.source->special().end);
     r.options = search_options;
-    r.number = o.first_line + static_cast<int64_t>(i);
+    r.number =
+        o.search.numbers.empty() ? o.first_line + static_cast<int64_t>(i) : o.search.numbers[i];
     r.slots = slots;
     r.tokens = o.batch_tokens;
     if (!o.search.prefixes.empty()) r.prefix = o.search.prefixes.at(i);
+    if (o.partial || o.wanted)
+      r.progress = [&, i](const std::vector<Id>& so_far) {
+        if (o.partial) o.partial(i, tokenizers.target->decode(so_far).text);
+        return !o.wanted || o.wanted();
+      };
   }
   int64_t done = 0;
   std::vector<Engine::Result> found = model_->engine().decode(std::move(requests), [&](size_t) {

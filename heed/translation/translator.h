@@ -31,8 +31,13 @@ struct TranslateOptions {
   // characters.
   bool replace_unknown = false;
   ExtractOptions extract = {};  // how links are made of weights (word_alignment)
-  int64_t first_line = 1;       // the number of the first line: for messages and for sampling
+  // The number of the first line: for messages and, where search has no numbers, for sampling.
+  int64_t first_line = 1;
   std::function<void(int64_t done)> progress = {};  // called on the calling thread
+  // Called by whichever thread takes the steps, so they must be quick. `partial`: what line number
+  // so much (from 0) is so far, which may still change. `wanted`: false ends it with an Error.
+  std::function<void(size_t line, const std::string& text)> partial = {};
+  std::function<bool()> wanted = {};
 };
 
 struct Translation {

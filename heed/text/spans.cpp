@@ -1,0 +1,263 @@
+#include "heed/text/spans.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "heed/base/unicode.h"
+#include "heed/base/words.h"
+#include "heed/text/characters.h"
+
+namespace heed {
+namespace {
+
+bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_name(char c) { return is_alpha(c) || is_digit(c) || c == '_'; }
+bool is_beyond_ascii(char c) { return static_cast<unsigned char>(c) >= 0x80; }
+bool is_one_of(char c, std::string_view set) { return set.find(c) != std::string_view::npos; }
+
+constexpr std::array<std::string_view, 36> kDomains = {
+    "com", "org", "net", "edu", "gov", "int", "mil", "info", "biz", "io", "dev", "app",
+    "eu",  "de",  "fr",  "es",  "it",  "pt",  "nl",  "be",   "ch",  "at", "uk",  "us",
+    "ca",  "au",  "jp",  "cn",  "in",  "br",  "ru",  "pl",   "se",  "ai", "tv",  "me"};
+
+// Reads from a place of a text; what it finds there has a length, or 0.
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : text_(text) {}
+
+  size_t at(size_t i) const {
+    // What can stand inside a word is looked for at its beginning alone.
+    const bool inside = i > 0 && (is_name(text_[i - 1]) || is_beyond_ascii(text_[i - 1]));
+    switch (text_[i]) {
+      case '%': return percent(i, inside);
+      case '{': return braces(i, '{', '}');
+      case '[': return starts(i, "[[") ? braces(i, '[', ']') : 0;
+      case '$': return dollar(i);
+      case '#':
+        if (starts(i, "#{")) return longer(1, braces(i + 1, '{', '}'));
+        return inside ? 0 : tagged(i);
+      case '<': return tag(i);
+      case '&': return entity(i);
+      case '`': return code(i);
+      case ':': return inside ? 0 : colons(i);
+      case '@': return inside ? 0 : tagged(i);
+      case '~':
+      case '.':
+      case '/': return inside ? 0 : path(i);
+      default: break;
+    }
+    if (inside || !is_name(text_[i])) return 0;
+    if (const size_t mail = address(i)) return mail;
+    if (const size_t url = web(i)) return url;
+    return drive(i);
+  }
+
+ private:
+  char get(size_t i) const { return i < text_.size() ? text_[i] : '\0'; }
+  bool starts(size_t i, std::string_view with) const { return text_.substr(i).starts_with(with); }
+  static size_t longer(size_t by, size_t length) { return length == 0 ? 0 : by + length; }
+
+  // printf's, Python's, Qt's and Windows': %s %-5.2f %1$s %(name)s %{name} %1 %L1 %NAME% %%
+  size_t percent(size_t i, bool inside) const {
+    size_t k = i + 1;
+    if (get(k) == '%') return inside ? 0 : 2;
+    if (get(k) == '{') return longer(1, braces(k, '{', '}'));
+    if (get(k) == '(') {
+      const size_t close = text_.find(')', k);
+      if (close == std::string_view::npos || close - k > 60 || !is_alpha(get(close + 1))) return 0;
+      return close + 2 - i;
+    }
+    size_t name = k;
+    while (is_name(get(name))) ++name;
+    if (name > k + 1 && get(name) == '%' && is_alpha(get(k))) return name + 1 - i;
+    if (inside && !is_alpha(text_[i - 1])) return 0;  // 50%
+    if (get(k) == 'L' && is_digit(get(k + 1))) ++k;
+    const size_t digits = k;
+    while (is_digit(get(k))) ++k;
+    if (k > digits && get(k) == '$') ++k;
+    while (is_one_of(get(k), "-+#0")) ++k;
+    while (is_digit(get(k)) || get(k) == '*') ++k;
+    if (get(k) == '.' && (is_digit(get(k + 1)) || get(k + 1) == '*'))
+      for (++k; is_digit(get(k)) || get(k) == '*';) ++k;
+    const size_t plain = k;
+    while (k < plain + 2 && is_one_of(get(k), "hlLqjzt")) ++k;
+    if (is_one_of(get(k), "diouxXeEfFgGaAcspn@") && get(k) != 0 && !is_name(get(k + 1)))
+      return k + 1 - i;
+    return plain > digits && !is_name(get(plain)) && plain - digits <= 2 ? plain - i : 0;
+  }
+
+  // Balanced, on one line and not too long.
+  size_t braces(size_t i, char open, char close) const {
+    constexpr size_t kLongest = 200;
+    int64_t depth = 0;
+    for (size_t k = i; k < text_.size() && k - i < kLongest && text_[k] != '\n'; ++k) {
+      depth += text_[k] == open ? 1 : text_[k] == close ? -1 : 0;
+      if (depth == 0) return k + 1 - i;
+    }
+    return 0;
+  }
+
+  size_t dollar(size_t i) const {
+    if (get(i + 1) == '{') return longer(1, braces(i + 1, '{', '}'));
+    size_t k = i + 1;
+    if (!is_alpha(get(k)) && get(k) != '_') return 0;
+    while (is_name(get(k))) ++k;
+    return k - i;
+  }
+
+  size_t tag(size_t i) const {
+    const size_t name = i + 1 + (get(i + 1) == '/');
+    if (!is_name(get(name)) && !starts(i, "<!--")) return 0;
+    const size_t close = text_.find_first_of("<>\n", i + 1);
+    return close != std::string_view::npos && text_[close] == '>' ? close + 1 - i : 0;
+  }
+
+  size_t entity(size_t i) const {
+    size_t k = i + 1 + (get(i + 1) == '#');
+    const size_t name = k;
+    while (is_name(get(k)) && k - name < 32) ++k;
+    return k > name + 1 && get(k) == ';' ? k + 1 - i : 0;
+  }
+
+  size_t code(size_t i) const {
+    const size_t close = text_.find_first_of("`\n", i + 1);
+    const bool is_code = close != std::string_view::npos && text_[close] == '`' && close > i + 1;
+    return is_code ? close + 1 - i : 0;
+  }
+
+  size_t colons(size_t i) const {  // :smile:
+    size_t k = i + 1;
+    while (is_name(get(k)) || get(k) == '+' || get(k) == '-') ++k;
+    return k > i + 2 && get(k) == ':' && is_alpha(get(i + 1)) ? k + 1 - i : 0;
+  }
+
+  size_t tagged(size_t i) const {  // @name, #name
+    size_t k = i + 1;
+    while (is_name(get(k)) || is_beyond_ascii(get(k))) ++k;
+    return k > i + 2 && !is_digit(get(i + 1)) ? k - i : 0;
+  }
+
+  // Up to white space or what no address has, less the punctuation of the sentence around it.
+  size_t until_space(size_t i) const {
+    size_t k = i;
+    while (k < text_.size() && !is_space(text_[k]) && !is_one_of(text_[k], "<>\"{}|\\^`") &&
+           !is_beyond_ascii(text_[k]))
+      ++k;
+    for (bool trimmed = true; trimmed && k > i;) {
+      trimmed = is_one_of(text_[k - 1], ".,;:!?'");
+      for (const std::string_view pair : {"()", "[]"}) {
+        const auto all = text_.substr(i, k - i);
+        trimmed =
+            trimmed || (all.ends_with(pair[1]) && std::count(all.begin(), all.end(), pair[0]) <
+                                                      std::count(all.begin(), all.end(), pair[1]));
+      }
+      k -= trimmed;
+    }
+    return k - i;
+  }
+
+  size_t web(size_t i) const {
+    size_t k = i;
+    while (is_name(get(k)) || is_one_of(get(k), "+.-")) {
+      if (get(k) == 0) break;
+      ++k;
+    }
+    if (k > i + 1 && starts(k, "://") && is_alpha(get(i))) {
+      const size_t length = until_space(i);
+      return length > k + 3 - i ? length : 0;
+    }
+    if (starts(i, "mailto:")) return until_space(i);
+    if (starts(i, "www.") && is_name(get(i + 4))) return until_space(i);
+    // A name of a domain: labels, the last a known one.
+    size_t end = k;
+    while (end > i && is_one_of(text_[end - 1], "+.-")) --end;
+    const std::string_view host = text_.substr(i, end - i);
+    const size_t dot = host.rfind('.');
+    if (dot == std::string_view::npos || dot == 0 || host.find("..") != std::string_view::npos)
+      return 0;
+    const std::string_view last = host.substr(dot + 1);
+    if (std::find(kDomains.begin(), kDomains.end(), last) == kDomains.end()) return 0;
+    // "end.in" may be two words that lost a space; a short domain wants a path or a label more.
+    const bool sure = last.size() > 2 || host.find('.') != dot || get(end) == '/';
+    if (!sure && !is_one_of(last[0], "de")) return 0;
+    return get(end) == '/' || get(end) == ':' || get(end) == '?' ? until_space(i) : end - i;
+  }
+
+  size_t address(size_t i) const {
+    size_t k = i;
+    while (is_name(get(k)) || (get(k) != 0 && is_one_of(get(k), ".+-"))) ++k;
+    if (k == i || get(k) != '@') return 0;
+    size_t end = k + 1;
+    while (is_name(get(end)) || (get(end) != 0 && is_one_of(get(end), ".-"))) ++end;
+    while (end > k && is_one_of(text_[end - 1], ".-")) --end;
+    const std::string_view host = text_.substr(k + 1, end > k ? end - k - 1 : 0);
+    return host.find('.') != std::string_view::npos ? end - i : 0;
+  }
+
+  size_t path(size_t i) const {  // /usr/bin, ./a, ~/a, ../a
+    if (text_[i] != '/' && !starts(i, "./") && !starts(i, "../") && !starts(i, "~/")) return 0;
+    const size_t length = until_space(i);
+    const std::string_view all = text_.substr(i, length);
+    const bool deep = std::count(all.begin(), all.end(), '/') > (text_[i] == '/');
+    const bool named = std::any_of(all.begin(), all.end(), is_name);
+    return deep && named && !all.starts_with("//") ? length : 0;
+  }
+
+  size_t drive(size_t i) const {  // C:\folder
+    if (!is_alpha(get(i)) || get(i + 1) != ':' || get(i + 2) != '\\') return 0;
+    size_t k = i + 3;
+    while (k < text_.size() && !is_space(text_[k]) && !is_one_of(text_[k], "<>\"|?*,;")) ++k;
+    while (k > i + 3 && is_one_of(text_[k - 1], ".)!")) --k;
+    return k - i;
+  }
+
+  std::string_view text_;
+};
+
+}  // namespace
+
+std::vector<KeptSpan> find_kept(std::string_view text) {
+  std::vector<KeptSpan> out;
+  const Reader reader(text);
+  for (size_t i = 0; i < text.size();) {
+    if (!is_beyond_ascii(text[i]) && !is_digit(text[i]) && text[i] != '#' && text[i] != '*') {
+      const size_t length = reader.at(i);
+      if (length > 0) out.push_back({{i, i + length}, false});
+      i += std::max<size_t>(length, 1);
+      continue;
+    }
+    // An emoji is a few code points; the longest known have fewer than 20.
+    constexpr size_t kLongest = 80;
+    size_t to = std::min(text.size(), i + kLongest);
+    while (to < text.size() && (static_cast<unsigned char>(text[to]) & 0xC0) == 0x80) --to;
+    size_t length = 0;
+    if (const bool may_be = !is_digit(text[i]) || to > i + 3; may_be) {
+      const size_t ascii =
+          static_cast<size_t>(std::find_if(text.begin() + static_cast<ptrdiff_t>(i + 1),
+                                           text.begin() + static_cast<ptrdiff_t>(to),
+                                           [](char c) { return !is_beyond_ascii(c); }) -
+                              text.begin());
+      const std::u32string points = decode_utf8(text.substr(i, ascii - i));
+      if (const size_t count = emoji_at(points, 0))
+        length = encode_utf8(std::u32string_view(points).substr(0, count)).size();
+    }
+    if (length > 0) {
+      if (!out.empty() && out.back().emoji && out.back().span.end == i)
+        out.back().span.end += length;
+      else
+        out.push_back({{i, i + length}, true});
+      i += length;
+    } else if (is_beyond_ascii(text[i])) {
+      i += std::max<size_t>(character_bytes(text.substr(i)), 1);
+    } else {
+      const size_t ours = reader.at(i);
+      if (ours > 0) out.push_back({{i, i + ours}, false});
+      i += std::max<size_t>(ours, 1);
+    }
+  }
+  return out;
+}
+
+}  // namespace heed

@@ -1,0 +1,83 @@
+// HTML and plain text to translate: whatever is in them, tags and what is kept come back, each as
+// often as it was there.
+#include <algorithm>
+
+#include "heed/base/unicode.h"
+#include "heed/base/words.h"
+#include "heed/text/document.h"
+#include "tests/fuzz/fuzz.h"
+
+using namespace heed;
+
+namespace {
+
+// A translator that reverses the words, or writes nothing, or copies.
+std::string translated(const std::string& line, uint8_t how, Links& links) {
+  const auto words = split_words(line);
+  std::string out;
+  for (size_t t = 0; t < words.size() && how != 0; ++t) {
+    const size_t s = how == 1 ? words.size() - 1 - t : t;
+    out += (t > 0 ? " " : "") + std::string(words[s]);
+    links.push_back({static_cast<int32_t>(s), static_cast<int32_t>(t)});
+  }
+  std::sort(links.begin(), links.end());
+  return out;
+}
+
+// What a reader of HTML promises of its segments.
+void check_segments(const std::string& html) {
+  for (const TextSegment& s : read_html(html)) {
+    fuzz::demand(s.text.size() == s.source.size() && is_utf8(s.text));
+    for (const InlineTag& tag : s.tags) {
+      fuzz::demand(tag.source.end <= html.size() && tag.end <= s.text.size());
+      if (tag.kind == InlineTag::Kind::open || tag.kind == InlineTag::Kind::close)
+        fuzz::demand(s.tags.at(tag.partner).partner == static_cast<size_t>(&tag - s.tags.data()));
+    }
+  }
+}
+
+void run(const std::string& text, bool html, uint8_t how, size_t longest) {
+  const Document document(
+      text, {.html = html, .language = "en", .longest = longest, .count_pieces = {}, .knows = {}});
+  std::vector<std::string> parts;
+  size_t at = 0;
+  for (size_t p = 0; p < document.parts().size(); ++p) {
+    const Document::Part& part = document.parts()[p];
+    fuzz::demand(part.source.begin >= at && part.source.end <= text.size());
+    at = part.source.end;
+    std::string& out = parts.emplace_back();
+    std::vector<std::string> targets;
+    std::vector<Links> links;
+    for (const std::string& line : part.lines) {
+      fuzz::demand(is_utf8(line));
+      targets.push_back(translated(line, how, links.emplace_back()));
+    }
+    if (targets.empty()) continue;
+    const size_t line = document.choose(p, {targets.begin(), targets.end()});
+    out = document.write(p, line, targets[line], links[line]);
+    fuzz::demand(is_utf8(out));
+  }
+  const Document::Joined joined = document.join(parts);
+  fuzz::demand(joined.places.size() == parts.size() && is_utf8(joined.text));
+  if (!html) return;
+  check_segments(text);
+  // No tag is lost.
+  for (const TextSegment& s : read_html(text))
+    for (const InlineTag& tag : s.tags) {
+      const std::string wanted = text.substr(tag.source.begin, tag.source.size());
+      fuzz::demand(joined.text.find(wanted) != std::string::npos);
+    }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 2 || size > 4096) return 0;
+  const std::string text(fuzz::text_of(data + 2, size - 2));
+  if (!is_utf8(text)) {
+    fuzz::demand(!fuzz::takes([&] { Document(text, {}); }));
+    return 0;
+  }
+  run(text, data[0] & 1, data[1] % 3, 8 + data[0]);
+  return 0;
+}

@@ -1,0 +1,336 @@
+// The server's parts without a socket: bodies, codes, limits, files, routes.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "heed/models/tensor_file.h"
+#include "heed/serve/documents.h"
+#include "heed/serve/languages.h"
+#include "heed/serve/service.h"
+#include "heed/training/run_folder.h"
+#include "tests/folder.h"
+#include "tests/toy.h"
+
+namespace heed::serve {
+namespace {
+
+using nlohmann::json;
+
+Request post(const std::string& path, const std::string& type, const std::string& body) {
+  Request r{.method = "POST"};
+  set_target(r, path);
+  r.headers["Content-Type"] = type;
+  r.body = body;
+  return r;
+}
+
+// What is answered, kept.
+class Kept : public Reply {
+ public:
+  void send(Response r) override { response = std::move(r), ended = true; }
+  void begin(Response head) override { response = std::move(head); }
+  void write(std::string part) override { response.body += part; }
+  void end() override { ended = true; }
+  bool wanted() const override { return still_wanted; }
+
+  Response response;
+  bool ended = false, still_wanted = true;
+};
+
+TEST(ServeMessage, TargetsAndHeaders) {
+  Request r;
+  EXPECT_TRUE(set_target(r, "/a%20b/c?q=1+2%26&x"));
+  EXPECT_EQ(r.path, "/a b/c");
+  EXPECT_EQ(r.query, "q=1+2%26&x");
+  EXPECT_TRUE(set_target(r, "http://host:80/x?y"));
+  EXPECT_EQ(r.path, "/x");
+  for (const char* bad : {"", "x", "/%", "/%1", "/%zz", "?q"})
+    EXPECT_FALSE(set_target(r, bad)) << bad;
+  r.headers["Content-Type"] = "a";
+  EXPECT_EQ(r.header("content-type"), "a");
+  EXPECT_EQ(r.header("content-typ"), "");
+  EXPECT_EQ(percent_decoded("%4", true), "%4");
+}
+
+TEST(ServeFields, OfEveryKindOfBody) {
+  const json wanted{{"q", "é +&="}, {"source", "en"}};
+  const std::string form = "q=%C3%A9+%2B%26%3D&source=en";
+  EXPECT_EQ(fields_of(post("/t?" + form, "", "")).values, wanted);
+  EXPECT_EQ(fields_of(post("/t", "application/x-www-form-urlencoded", form + "&q=2")).values,
+            wanted);
+  EXPECT_EQ(fields_of(post("/t?q=no", "APPLICATION/JSON; charset=utf-8", wanted.dump())).values,
+            wanted);
+  EXPECT_EQ(fields_of(post("/t", "application/vnd.x+json", wanted.dump())).values, wanted);
+  const std::string parts =
+      "--b\r\nContent-Disposition: form-data; name=\"q\"\r\n\r\né +&=\r\n--b\r\n"
+      "content-disposition: form-data; name=source\r\nX: y\r\n\r\nen\r\n--b\r\n"
+      "Content-Disposition: form-data; name=\"file\"; filename=\"a \\\"b\\\".txt\"\r\n\r\n"
+      "one\r\n--bb\r\ntwo\r\n--b--\r\n";
+  const Fields f = fields_of(post("/t", "multipart/form-data; boundary=\"b\"", parts));
+  EXPECT_EQ(f.values, wanted);
+  EXPECT_FALSE(f.json);
+  EXPECT_EQ(f.files.at("file").name, "a \"b\".txt");
+  EXPECT_EQ(fields_of(post("/t", "text/plain", "q=1")).values, json::object());
+  EXPECT_TRUE(f["nothing"].is_null());
+}
+
+TEST(ServeFields, BadBodiesAreRefused) {
+  for (const auto& [type, body] : std::vector<std::pair<std::string, std::string>>{
+           {"application/json", "{"},
+           {"application/json", ""},
+           {"application/json", "{\"a\":\"\xff\"}"},
+           {"application/json", "[]"},
+           {"multipart/form-data", "--b--"},
+           {"multipart/form-data; boundary=", "----"},
+           {"multipart/form-data; boundary=b", ""},
+           {"multipart/form-data; boundary=b", "--b"},
+           {"multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=q"},
+           {"multipart/form-data; boundary=b", "--b\r\n\r\nno end"}})
+    EXPECT_THROW(fields_of(post("/t", type, body)), Refusal) << type << " " << body;
+}
+
+TEST(ServeFields, LineEndsOfForms) {
+  EXPECT_EQ(with_plain_line_ends("a\r\nb\rc\nd\n"), "a\nb\nc\nd");
+  EXPECT_EQ(with_plain_line_ends("a\n\n"), "a\n");
+  EXPECT_EQ(with_plain_line_ends(""), "");
+  EXPECT_EQ(json_line({{"b", "é\xff"}, {"a", 1}}), "{\"a\":1,\"b\":\"é\xEF\xBF\xBD\"}\n");
+}
+
+TEST(ServeLanguages, CodesAndNames) {
+  for (const char* code : {"zh", "zh-CN", "zh_Hans", "zh-hans"})
+    EXPECT_EQ(language_code(code), "zh-Hans");
+  for (const char* code : {"pb", "pt-br", "pt_BR"}) EXPECT_EQ(language_code(code), "pt-BR");
+  EXPECT_EQ(language_code("EN"), "en");
+  EXPECT_EQ(language_name("de"), "German");
+  EXPECT_EQ(language_name("tlh"), "tlh");
+}
+
+TEST(ServeLanguages, AreDetectedAmongThoseThatAreServed) {
+  const std::string german = "Das ist ein Satz, der auf Deutsch geschrieben wurde.";
+  EXPECT_EQ(detect_languages(german, {"en", "de"}).at(0).language, "de");
+  EXPECT_TRUE(detect_languages(german, {"en", "fr"}).empty());
+  EXPECT_EQ(detect_languages("这是一个用中文写的句子。", {"zh-Hant", "en"}).at(0).language,
+            "zh-Hant");
+  EXPECT_TRUE(has_no_words("😀 \n🎉"));
+  EXPECT_FALSE(has_no_words("😀 a"));
+}
+
+TEST(ServeAccess, KeysAndTheirLimits) {
+  const Folder folder;
+  const auto keys = read_keys(folder.put("keys", "# all\n\na\nb 5\nc 5 100  # c's\n"));
+  EXPECT_EQ(keys.size(), 3U);
+  EXPECT_EQ(keys.at("c").characters, 100);
+  EXPECT_FALSE(keys.at("a").requests);
+  EXPECT_TRUE(has(message([&] { read_keys(folder.put("bad", "a\nb x\n")); }), "bad: line 2"));
+  Keys known;
+  known.set(keys);
+  EXPECT_TRUE(known.find("b"));
+  for (const char* other : {"", "bb", "B", "ab"}) EXPECT_FALSE(known.find(other)) << other;
+}
+
+TEST(ServeAccess, AMinuteThatMoves) {
+  RateLimit rates;
+  const auto begin = RateLimit::Clock::now();
+  const auto at = [&](int seconds) { return begin + std::chrono::seconds(seconds); };
+  EXPECT_TRUE(rates.take("a", 2, 3, at(0)));
+  EXPECT_TRUE(rates.take("a", 1, 3, at(30)));
+  EXPECT_FALSE(rates.take("a", 1, 3, at(59)));
+  EXPECT_TRUE(rates.take("b", 3, 3, at(59)));
+  EXPECT_TRUE(rates.take("a", 2, 3, at(60)));
+  EXPECT_FALSE(rates.take("a", 1, 3, at(89)));
+  EXPECT_TRUE(rates.take("a", 1, 3, at(90)));
+  EXPECT_FALSE(rates.take("a", 1, 0, at(1000)));
+}
+
+TEST(ServePairs, AreReadFromTheCommandLine) {
+  const LanguagePair p = parse_pair("en-fr=a/b=c");
+  EXPECT_EQ(p.source + p.target + p.folder.string(), "enfra/b=c");
+  EXPECT_EQ(parse_pair("zh-CN:pb=m").source, "zh-Hans");
+  for (const char* bad : {"", "en-fr", "en-fr=", "enfr=m", "-fr=m", "en-=m", "zh-CN-en=m"})
+    EXPECT_TRUE(has(message([&] { parse_pair(bad); }), "en-fr=FOLDER")) << bad;
+}
+
+TEST(ServeDocuments, WhatIsNoTextStays) {
+  const TranslateTexts upper = [](const std::vector<std::string>& texts, TextOptions::Format) {
+    std::vector<std::string> out = texts;
+    for (std::string& t : out)
+      for (char& c : t) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+    return out;
+  };
+  EXPECT_EQ(translate_document(".txt", "a\r\nb", upper), "A\r\nB");
+  EXPECT_EQ(translate_document(".srt",
+                               "1\n00:00:01,000 --> 00:00:02,000\none two\nthree four\n\n\n2\n"
+                               "00:00:03,000 --> 00:00:04,000\nlast",
+                               upper),
+            "1\n00:00:01,000 --> 00:00:02,000\nONE TWO\nTHREE FOUR\n\n\n2\n"
+            "00:00:03,000 --> 00:00:04,000\nLAST");
+  EXPECT_EQ(translate_document(".srt", "no subtitles", upper), "no subtitles");
+  EXPECT_EQ(
+      translate_document(".po",
+                         "msgid \"\"\nmsgstr \"\"\n\"X: y\\n\"\n\n"
+                         "msgid \"a \\\"b\\\"\\n\"\n\"c\\n\"\nmsgstr \"\"\n#~ msgid \"old\"\n"
+                         "#~ msgstr \"\"\n\n#, fuzzy\nmsgid \"d\"\nmsgstr \"e\"",
+                         upper),
+      "msgid \"\"\nmsgstr \"\"\n\"X: y\\n\"\n\n"
+      "#, fuzzy\nmsgid \"a \\\"b\\\"\\n\"\n\"c\\n\"\nmsgstr \"\"\n\"A \\\"B\\\"\\n\"\n\"C\\n\"\n"
+      "#~ msgid \"old\"\n#~ msgstr \"\"\n\n#, fuzzy\nmsgid \"d\"\nmsgstr \"e\"");
+  EXPECT_TRUE(has(message([&] { translate_document(".pdf", "", upper); }), "kind of file"));
+}
+
+TEST(ServeDownloads, AreFoundByAllOfTheirName) {
+  Downloads files;
+  const std::string key = files.keep({"a.txt", "b"});
+  EXPECT_TRUE(key.ends_with(".a.txt"));
+  EXPECT_EQ(files.find(key)->content, "b");
+  EXPECT_FALSE(files.find("a.txt"));
+  EXPECT_NE(files.keep({"a.txt", "b"}), key);
+}
+
+TEST(ServeCounters, AsPrometheusReadsThem) {
+  Counters c;
+  c.answered("/translate", 200, 0.02);
+  c.answered("/translate", 200, 100);
+  const std::string text = c.text({{"heed_x", "X.", 2.5}});
+  EXPECT_TRUE(has(text, "heed_http_requests_total{code=\"200\",route=\"/translate\"} 2\n"));
+  EXPECT_TRUE(has(text, "_bucket{route=\"/translate\",le=\"0.025\"} 1\n"));
+  EXPECT_TRUE(has(text, "_bucket{route=\"/translate\",le=\"+Inf\"} 2\n"));
+  EXPECT_TRUE(has(text, "# TYPE heed_x gauge\nheed_x 2.5\n"));
+}
+
+class ServeRoutes : public testing::Test {
+ protected:
+  ServeRoutes() {
+    ModelConfig c;
+    c.family = "rnn", c.size = 16, c.inner = 24, c.heads = 2, c.score = "additive";
+    TrainConfig training;
+    training.steps = 1;
+    const ModelFolder made =
+        create_model(folder / "m", c, training, toy_corpus(folder)->tokenizers());
+    save_parameters(made.params, made.path / "model.safetensors");
+    models = std::make_unique<Models>(std::vector<LanguagePair>{{"en", "fr", folder / "m"}},
+                                      Models::Options{});
+  }
+  json ask(const ServiceOptions& options, const std::string& path, const json& body,
+           int status = 200) {
+    Service service(*models, options);
+    Kept reply;
+    service.answer(post(path, "application/json", body.dump()), reply);
+    EXPECT_EQ(reply.response.status, status) << reply.response.body;
+    EXPECT_TRUE(reply.ended);
+    return json::parse(reply.response.body);
+  }
+
+  const Folder folder;
+  std::unique_ptr<Models> models;
+};
+
+TEST_F(ServeRoutes, TranslateAsTheTranslatorDoes) {
+  const TextTranslator own{Translator(folder / "m")};
+  const json got = ask({}, "/translate", {{"q", {"a b", "c"}}, {"source", "en"}, {"target", "fr"}});
+  EXPECT_EQ(got["translatedText"][0], own.translate({"a b"})[0].text);
+  EXPECT_EQ(got["translatedText"][1], own.translate({"c"})[0].text);
+}
+
+TEST_F(ServeRoutes, ExplainWhereWordsComeFrom) {
+  const json body{{"text", "a b c"}, {"source", "en"}, {"target", "fr"}};
+  json more = body;
+  more.update({{"weights", "all"}, {"tree", true}, {"candidates", true}, {"best", 3}, {"beam", 4}});
+  const json got = ask({}, "/v1/translate", more);
+  const json& one = got["translations"][0]["sentences"][0];
+  const size_t pieces = one["target"]["pieces"].size();
+  EXPECT_EQ(one["weights"].size(), pieces + 1);
+  EXPECT_EQ(one["weights"][0].size(), 4U);
+  EXPECT_EQ(one["layers"][0]["heads"][0].size(), pieces + 1);
+  EXPECT_EQ(one["best"].size(), 3U);
+  EXPECT_EQ(one["source"]["words"][2], json({{"text", "c"}, {"begin", 4}, {"end", 5}}));
+  // Along the tree's best way stand the pieces, and the most likely of what was considered.
+  EXPECT_EQ(one["candidates"].size(), pieces + 1);
+  for (size_t i = 0; i < pieces; ++i)
+    EXPECT_EQ(one["candidates"][i]["piece"], one["target"]["pieces"][i]);
+  double before = 1;
+  for (const json& c : one["candidates"][0]["candidates"]) {
+    EXPECT_LE(c["probability"].get<double>(), before);
+    before = c["probability"];
+  }
+  int64_t best = 0;
+  for (const json& n : one["tree"]) best += n["best"].get<bool>() ? 1 : 0;
+  EXPECT_EQ(best, static_cast<int64_t>(pieces) + 1);
+
+  // A given target has the score that the search gave it.
+  json forced = body;
+  forced["forced"] = one["target"]["text"];
+  const json scored = ask({}, "/v1/translate", forced)["translations"][0]["sentences"][0];
+  EXPECT_NEAR(scored["log_probability"], one["log_probability"], 1e-4);
+  json prefix = body;
+  prefix["prefix"] = "x";
+  const std::string begun = ask({}, "/v1/translate", prefix)["translations"][0]["text"];
+  EXPECT_TRUE(begun == "x" || begun.starts_with("x ")) << begun;
+}
+
+TEST_F(ServeRoutes, StreamWordsAsTheyAppear) {
+  Service service(*models, {});
+  Kept reply;
+  const json body{{"text", "a b c"}, {"source", "en"}, {"target", "fr"}, {"stream", true}};
+  service.answer(post("/v1/translate", "application/json", body.dump()), reply);
+  EXPECT_EQ(reply.response.type, "text/event-stream");
+  EXPECT_TRUE(reply.response.body.starts_with("event: partial\ndata: {\"sentence\":0,\"text\":"));
+  const size_t last = reply.response.body.rfind("event: translation\ndata: ");
+  ASSERT_NE(last, std::string::npos);
+  EXPECT_TRUE(reply.ended);
+}
+
+TEST_F(ServeRoutes, RefuseWhatCannotBe) {
+  const json good{{"text", "a"}, {"source", "en"}, {"target", "fr"}};
+  for (const auto& [change, words] : std::vector<std::pair<json, std::string>>{
+           {{{"beam", 0}}, "beam wants 1 to 20"},
+           {{{"beam", "x"}}, "beam wants a whole number"},
+           {{{"best", 6}}, "best wants 1 to 5"},
+           {{{"beem", 1}}, "did you mean 'beam'?"},
+           {{{"weights", "al"}}, "did you mean 'all'?"},
+           {{{"prefix", "x"}, {"forced", "x"}}, "not both"},
+           {{{"stream", true}, {"text", {"a"}}}, "stream wants one text"},
+           {{{"temperature", 0}}, "temperature wants"}}) {
+    json body = good;
+    body.update(change);
+    const std::string error = ask({}, "/v1/translate", body, 400)["error"];
+    EXPECT_TRUE(has(error, words)) << error;
+  }
+}
+
+TEST_F(ServeRoutes, EndWhatNobodyWants) {
+  Service service(*models, {.time_limit = std::chrono::milliseconds(0)});
+  Kept reply;
+  const Request r = post("/translate?q=a&source=en&target=fr", "", "");
+  service.answer(r, reply);
+  EXPECT_EQ(reply.response.status, 503) << reply.response.body;
+  EXPECT_TRUE(has(reply.response.body, "longer than the server lets it"));
+}
+
+TEST_F(ServeRoutes, ReplaceAModelThatHasChanged) {
+  const auto before = models->use(0);
+  models->tend();
+  EXPECT_EQ(models->loaded(0), before);
+  std::filesystem::last_write_time(
+      folder.path() / "m" / "model.safetensors",
+      std::filesystem::file_time_type::clock::now() + std::chrono::seconds(5));
+  models->tend();  // has seen it
+  EXPECT_EQ(models->loaded(0), before);
+  models->tend();  // it has rested
+  EXPECT_NE(models->loaded(0), before);
+  // One that is broken leaves the one before.
+  const auto now = models->loaded(0);
+  folder.put("m/config.json", "{");
+  models->reload();
+  EXPECT_EQ(models->loaded(0), now);
+}
+
+TEST_F(ServeRoutes, LoadOnceForAllThatAskAtOnce) {
+  std::vector<std::shared_ptr<const TextTranslator>> got(8);
+  std::vector<std::thread> threads;
+  for (auto& g : got) threads.emplace_back([&] { g = models->use(0); });
+  for (std::thread& t : threads) t.join();
+  for (const auto& g : got) EXPECT_EQ(g, got[0]);
+}
+
+}  // namespace
+}  // namespace heed::serve
