@@ -341,8 +341,9 @@ void view_language_model(const Options& o, const LanguageModel& model,
 void view_aligner(Options& o) {
   const WordAligner aligner = WordAligner::load(o.use);
   const Pairs pairs = read_pairs(o);
-  const AlignedPairs found =
-      aligner.align(pairs.source, pairs.target, AlignerOptions{.want_posteriors = true});
+  const AlignedPairs found = aligner.align(
+      pairs.source, pairs.target,
+      AlignerOptions{.threshold = o.translate.extract.threshold, .want_posteriors = true});
   Gallery gallery(o);
   gallery.page.title = "Posteriors";
   for (size_t i = 0; i < found.posteriors.size(); ++i) {

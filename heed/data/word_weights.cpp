@@ -208,6 +208,7 @@ LinkedWords linked_words(const Tokenizer& tokenizer, const Sentence& sentence) {
 }
 
 Links word_alignment(const WeighedPair& pair, const ExtractOptions& options) {
+  if (pair.weights.empty()) return {};  // a translation that could not be has none
   LinkedWords sources = linked_words(*pair.tokenizers.source, pair.source);
   const LinkedWords targets = linked_words(*pair.tokenizers.target, pair.target);
   sources.word.push_back(static_cast<int32_t>(sources.mark.size()));  // the end

@@ -70,13 +70,14 @@ struct ExtractOptions {
   float threshold = 0.35f;
 };
 
-// A pair of sentences, and the weights that produced the target or would have.
+// A pair of sentences, and the weights that produced the target or would have. Borrows them all.
 struct WeighedPair {
   const TokenizerPair& tokenizers;
   const Sentence &source, &target;
   const PieceWeights& weights;
 };
 
+// The links between its words; none where there are no weights.
 Links word_alignment(const WeighedPair& pair, const ExtractOptions& options = {});
 
 }  // namespace heed
