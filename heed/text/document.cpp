@@ -380,10 +380,8 @@ class Document::Planner {
 
 Document::Document(std::string_view text, const DocumentOptions& options)
     : text_(text), html_(options.html) {
-  if (html_)
-    for (const TextSegment& segment : read_html(text_)) Planner(*this, options, segment).run();
-  else
-    Planner(*this, options, plain_segment(text_)).run();
+  for (const TextSegment& segment : html_ ? read_html(text_) : read_plain(text_))
+    Planner(*this, options, segment).run();
 }
 
 size_t Document::choose(size_t part, const std::vector<std::string_view>& targets) const {
