@@ -156,11 +156,12 @@ TEST(Kept, PlaceholdersOfAllKinds) {
 
 TEST(Kept, EmojiAreOneWithTheirModifiers) {
   using V = std::vector<std::string>;
-  EXPECT_EQ(kept("👨‍👩‍👧 ok 😀😀! 1️⃣ © ☺ ❤️ 🇩🇪 👍🏽 12 #tag @user "
-                 ":smile: "
-                 "12:30:45"),
-            (V{"👨‍👩‍👧", "😀😀", "1️⃣", "❤️", "🇩🇪", "👍🏽", "#tag", "@user",
-               ":smile:"}));
+  EXPECT_EQ(
+      kept("👨‍👩‍👧 ok 😀😀! 1️⃣ © ☺ ❤️ 🇩🇪 👍🏽 12 #tag @user "
+           ":smile: "
+           "12:30:45"),
+      (V{"👨‍👩‍👧", "😀😀", "1️⃣", "❤️", "🇩🇪", "👍🏽", "#tag", "@user",
+         ":smile:"}));
 }
 
 TEST(Numbers, AreTakenFromTheSourceWhereTheTargetHasOthers) {
@@ -522,6 +523,17 @@ TEST(Html, EntitiesAreCharacters) {
   for (const char* bad :
        {"&", "&;", "&#;", "&#x;", "&#xD800;", "&#99999999;", "&nosuch;", "&eacute", "&#0;"})
     EXPECT_FALSE(entity_at(bad)) << bad;
+}
+
+TEST(Html, DeepNestsAndLongTextsAreRead) {
+  std::string deep, flat;
+  for (int i = 0; i < 3000; ++i) deep += "<b>";
+  deep += "the cat";
+  for (int i = 0; i < 3000; ++i) deep += "</b>";
+  EXPECT_EQ(translated(deep, true, {}), replaced(deep, "the cat", "le chat"));
+  for (int i = 0; i < 4000; ++i) flat += "The {x} cat sleeps.\n";
+  EXPECT_EQ(translated(flat, false, {}),
+            replaced(replaced(flat, "The", "Le"), "cat sleeps", "chat dort"));
 }
 
 TEST(Html, EveryByteIsInATextATagOrBetween) {

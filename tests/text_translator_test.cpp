@@ -97,7 +97,7 @@ TEST(TextTranslator, TheResultOfATextIsItsOwn) {
       EXPECT_EQ(alone[i].alternatives, together[i].alternatives);
     }
     EXPECT_LE(together[0].alternatives.size(), 2u);
-    if (!sample) EXPECT_FALSE(together[0].alternatives.empty());
+    EXPECT_TRUE(sample || !together[0].alternatives.empty());
   }
 }
 

@@ -34,6 +34,12 @@ bool has_letters(std::string_view text) {
   return false;
 }
 
+// A mark that stands right after a word.
+bool ends_something(char32_t c) {
+  return is_full_stop(c) || ends_sentence(c) || goes_on(c) || c == ';' || c == ')' || c == ']' ||
+         c == U'»' || c == U'”';
+}
+
 constexpr char32_t kSoftHyphen = 0xAD;
 // Longer ones a model is not asked to copy.
 constexpr size_t kLongestCopied = 24;
@@ -275,7 +281,7 @@ class Document::Planner {
         for (size_t i = at; i < end; ++i) place[i - span.begin] = out.text.size();
       } else {
         // "See {x}." without it is "See."
-        if (space && !(dropped && !is_kept && is_punctuation(c))) out.text += ' ';
+        if (space && !(dropped && !is_kept && ends_something(c))) out.text += ' ';
         space = dropped = false;
         for (size_t i = at; i < end; ++i)
           place[i - span.begin] = out.text.size() + (is_kept ? 0 : i - at);
@@ -380,10 +386,8 @@ class Document::Planner {
 
 Document::Document(std::string_view text, const DocumentOptions& options)
     : text_(text), html_(options.html) {
-  if (html_)
-    for (const TextSegment& segment : read_html(text_)) Planner(*this, options, segment).run();
-  else
-    Planner(*this, options, plain_segment(text_)).run();
+  for (const TextSegment& segment : html_ ? read_html(text_) : read_plain(text_))
+    Planner(*this, options, segment).run();
 }
 
 size_t Document::choose(size_t part, const std::vector<std::string_view>& targets) const {

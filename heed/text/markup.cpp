@@ -171,7 +171,9 @@ class Reader {
     segment_.tags.push_back({.at = here, .end = here, .source = m.source});
     if (m.name.empty() || (m.alone && !m.closes)) return m.source.end;
     if (!m.closes) {
-      open_.push_back({m.name, segment_.tags.size() - 1});
+      // Nobody nests so deep; what follows a tree goes as deep as the tree.
+      constexpr size_t kDeepest = 64;
+      if (open_.size() < kDeepest) open_.push_back({m.name, segment_.tags.size() - 1});
       return m.source.end;
     }
     const auto found = std::find_if(open_.rbegin(), open_.rend(),
@@ -262,13 +264,18 @@ class Reader {
 
 std::vector<TextSegment> read_html(std::string_view html) { return Reader(html).run(); }
 
-TextSegment plain_segment(std::string_view text) {
-  TextSegment out{.text = std::string(text)};
-  out.source.reserve(text.size());
-  for (size_t at = 0; at < text.size();) {
-    const size_t bytes = std::max<size_t>(character_bytes(text.substr(at)), 1);
-    out.source.insert(out.source.end(), bytes, TextSpan{at, at + bytes});
-    at += bytes;
+std::vector<TextSegment> read_plain(std::string_view text) {
+  std::vector<TextSegment> out;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    TextSegment& line = out.emplace_back();
+    line.text = text.substr(begin, end - begin);
+    for (size_t at = begin; at < end;) {
+      const size_t bytes = std::max<size_t>(character_bytes(text.substr(at)), 1);
+      line.source.insert(line.source.end(), bytes, TextSpan{at, at + bytes});
+      at += bytes;
+    }
+    begin = end + 1;
   }
   return out;
 }

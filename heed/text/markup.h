@@ -40,8 +40,8 @@ struct TextSegment {
 // Those that have text, in order.
 std::vector<TextSegment> read_html(std::string_view html);
 
-// Plain text: one segment without tags.
-TextSegment plain_segment(std::string_view text);
+// Plain text: a segment without tags for each line.
+std::vector<TextSegment> read_plain(std::string_view text);
 
 // With entities for & < and >.
 std::string escape_html(std::string_view text);

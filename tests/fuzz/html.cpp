@@ -1,6 +1,7 @@
 // HTML and plain text to translate: whatever is in them, tags and what is kept come back, each as
 // often as it was there.
 #include <algorithm>
+#include <map>
 
 #include "heed/base/unicode.h"
 #include "heed/base/words.h"
@@ -61,12 +62,21 @@ void run(const std::string& text, bool html, uint8_t how, size_t longest) {
   fuzz::demand(joined.places.size() == parts.size() && is_utf8(joined.text));
   if (!html) return;
   check_segments(text);
-  // No tag is lost.
+  // No tag is lost, and none comes twice.
+  std::map<std::string, size_t> tags;
   for (const TextSegment& s : read_html(text))
-    for (const InlineTag& tag : s.tags) {
-      const std::string wanted = text.substr(tag.source.begin, tag.source.size());
-      fuzz::demand(joined.text.find(wanted) != std::string::npos);
-    }
+    for (const InlineTag& tag : s.tags)
+      if (tag.kind != InlineTag::Kind::kept)
+        ++tags[text.substr(tag.source.begin, tag.source.size())];
+  const auto count = [](const std::string& all, const std::string& part) {
+    size_t n = 0;
+    for (size_t from = 0; (from = all.find(part, from)) != std::string::npos; ++from) ++n;
+    return n;
+  };
+  for (const auto& [tag, times] : tags) {
+    fuzz::demand(count(joined.text, tag) >= times);
+    fuzz::demand(count(joined.text, tag) <= count(text, tag));
+  }
 }
 
 }  // namespace
