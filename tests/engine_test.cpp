@@ -310,5 +310,43 @@ TEST(Engine, AFunctionThatThrowsEndsItsCallAlone) {
   expect_same(engine.decode(all)[2].hypotheses, alone(*model, all[2]));
 }
 
+// A greedy search's tokens come one by one; who does not want his any more is out, he alone.
+TEST(Engine, TellsOfEachStepAndEndsWhatIsNotWanted) {
+  const Params params(5);
+  const ModelConfig config = models()[0].config;
+  const auto model = made(params, config);
+  std::vector<Engine::Request> all = requests(config, 6, 1);
+  for (Engine::Request& r : all) r.options.min_length = 3;
+  const std::vector<Engine::Request> plain = all;
+  std::vector<std::vector<Id>> last(all.size());
+  for (size_t i = 0; i < all.size(); ++i)
+    all[i].progress = [&, i](const std::vector<Id>& so_far) {
+      EXPECT_EQ(so_far.size(), last[i].size() + 1);
+      EXPECT_TRUE(std::equal(last[i].begin(), last[i].end(), so_far.begin()));
+      last[i] = so_far;
+      if (i == 4) fail("mine alone");
+      return i != 2;
+    };
+  Engine engine(*model);
+  std::vector<std::vector<Hypothesis>> found(all.size());
+  std::string said;
+  for (size_t i = 0; i < all.size(); ++i)
+    engine.submit(all[i], [&, i](Engine::Result r, std::exception_ptr error) {
+      found[i] = std::move(r.hypotheses);
+      if (error) said += std::to_string(i) + message([&] { std::rethrow_exception(error); }) + "|";
+    });
+  EXPECT_EQ(engine.load().waiting, 6);
+  while (engine.step()) {
+  }
+  EXPECT_EQ(said, "2search: not wanted any more|4search: not wanted any more|");
+  EXPECT_EQ(last[2].size(), 1U);
+  for (const size_t i : {0, 1, 3, 5}) {
+    expect_same(found[i], alone(*model, plain[i]));
+    EXPECT_EQ(last[i], found[i][0].ids);
+  }
+  EXPECT_GE(engine.load().sentences, 6U);
+  EXPECT_EQ(engine.load().waiting, 0);
+}
+
 }  // namespace
 }  // namespace heed

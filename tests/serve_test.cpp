@@ -262,9 +262,9 @@ TEST_F(ServeRoutes, ExplainWhereWordsComeFrom) {
   const json scored = ask({}, "/v1/translate", forced)["translations"][0]["sentences"][0];
   EXPECT_NEAR(scored["log_probability"], one["log_probability"], 1e-4);
   json prefix = body;
-  prefix["prefix"] = "x";
+  prefix["prefix"] = "b";
   const std::string begun = ask({}, "/v1/translate", prefix)["translations"][0]["text"];
-  EXPECT_TRUE(begun == "x" || begun.starts_with("x ")) << begun;
+  EXPECT_TRUE(begun == "b" || begun.starts_with("b ")) << begun;
 }
 
 TEST_F(ServeRoutes, StreamWordsAsTheyAppear) {

@@ -41,7 +41,8 @@ std::vector<std::string> wrapped(const std::string& text, size_t count) {
   size_t written = 0;
   for (const auto word : words) {
     // A line is full where its share of the text ends.
-    if (!out.back().empty() && out.size() < count && written * count >= bytes * out.size())
+    if (!out.back().empty() && out.size() < count &&
+        (written + word.size() / 2) * count >= bytes * out.size())
       out.emplace_back();
     if (!out.back().empty()) out.back() += ' ';
     out.back() += word;

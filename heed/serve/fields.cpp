@@ -58,10 +58,21 @@ void add_once(nlohmann::json& to, const std::string& name, std::string value) {
   if (!to.contains(name)) to[name] = std::move(value);
 }
 
+// Where the next "\r\n--boundary" is that is a line of its own, which a longer word is not.
+size_t next_delimiter(std::string_view body, const std::string& line, size_t from) {
+  for (size_t at = from; (at = body.find("\r\n" + line, at)) != std::string_view::npos; ++at) {
+    std::string_view rest = body.substr(at + 2 + line.size());
+    if (rest.starts_with("--")) return at;
+    rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
+    if (rest.starts_with("\r\n")) return at;
+  }
+  return std::string_view::npos;
+}
+
 // RFC 7578. Parts without a name are passed over.
 void add_parts(std::string_view body, const std::string& boundary, Fields& to) {
   const std::string line = "--" + boundary;
-  size_t at = body.starts_with(line) ? 0 : body.find("\r\n" + line);
+  size_t at = body.starts_with(line) ? 0 : next_delimiter(body, line, 0);
   if (at == std::string_view::npos) throw Refusal(400, kNotUnderstood);
   if (at > 0 || !body.starts_with(line)) at += 2;
   for (;;) {
@@ -83,7 +94,7 @@ void add_parts(std::string_view body, const std::string& boundary, Fields& to) {
     }
     // The break before the next line belongs to it; an empty part may have none of its own.
     const size_t from = at >= 2 ? at - 2 : at;
-    const size_t end = body.find("\r\n" + line, from);
+    const size_t end = next_delimiter(body, line, from);
     if (end == std::string_view::npos) throw Refusal(400, kNotUnderstood);
     const std::string_view content = end < at ? std::string_view() : body.substr(at, end - at);
     at = end + 2;
