@@ -186,8 +186,9 @@ TEST(Lines, OfAPipeMayBePacked) {
     pipe.close();
     return read_lines(pipe.path());
   };
-  Strings twice = numbered(1000);
-  twice.insert(twice.end(), twice.begin(), twice.begin() + 1000);
+  const Strings once = numbered(1000);
+  Strings twice = once;
+  twice.insert(twice.end(), once.begin(), once.end());
   EXPECT_EQ(through(packed + packed), twice);  // members one after the other, as gzip has it
   EXPECT_EQ(through(packed + "garbage"), numbered(1000));
   EXPECT_EQ(through("\x1f"), Strings{"\x1f"});
