@@ -136,23 +136,13 @@ Tensor MappedTensors::int8_at(const std::string& name, const Shape& shape, int o
     return out;
   }
   const int64_t k = shape[1 - outputs], n = shape[outputs];
-  struct Memory {
-    std::shared_ptr<const SafetensorsFile> file;
-    Tensor blocks, scales, sums;
-  };
-  auto memory = std::make_shared<Memory>(Memory{file_, at(name, blocks_shape(k, n), Type::i8),
-                                                at(scales_of(name), padded_shape(n), Type::f32),
-                                                at(sums_of(name), padded_shape(n), Type::i32)});
+  Int8Tensors parts{at(name, blocks_shape(k, n), Type::i8),
+                    at(scales_of(name), padded_shape(n), Type::f32),
+                    at(sums_of(name), padded_shape(n), Type::i32)};
   // Vectors are read whole: another writer may have put them elsewhere.
-  if (reinterpret_cast<uintptr_t>(memory->blocks.raw()) % 64 != 0)
-    memory->blocks = uploaded(file_->at(name).bytes, blocks_shape(k, n), Type::i8);
-  return int8_weight({.weights = {.k = k,
-                                  .n = n,
-                                  .blocks = memory->blocks.data<int8_t>(),
-                                  .scales = memory->scales.data<float>(),
-                                  .sums = memory->sums.data<Id>()},
-                      .outputs = outputs,
-                      .owner = memory});
+  if (reinterpret_cast<uintptr_t>(parts.blocks.raw()) % 64 != 0)
+    parts.blocks = uploaded(file_->at(name).bytes, blocks_shape(k, n), Type::i8);
+  return int8_weight(std::move(parts), shape, outputs);
 }
 
 void MappedTensors::require_only(size_t count) const {

@@ -14,15 +14,20 @@ const Int8Matrix& matrix_of(const char* op, const Tensor& w) {
 
 }  // namespace
 
-Tensor int8_weight(Int8Matrix matrix) {
-  const kernels::Int8Weights& w = matrix.weights;
-  const bool by_columns = matrix.outputs == 1;
-  Tensor out = look_at({.data = const_cast<int8_t*>(w.blocks),  // nobody writes to it
+Tensor int8_weight(Int8Tensors parts, const Shape& shape, int outputs) {
+  const auto owner = std::make_shared<const Int8Tensors>(std::move(parts));
+  Tensor out = look_at({.data = owner->blocks.raw(),  // nobody writes to it
                         .device = Device::cpu,
-                        .owner = matrix.owner,
+                        .owner = owner,
                         .constant = true},
-                       by_columns ? Shape{w.k, w.n} : Shape{w.n, w.k}, Type::i8);
-  out.storage()->int8 = std::make_shared<const Int8Matrix>(std::move(matrix));
+                       shape, Type::i8);
+  out.storage()->int8 = std::make_shared<const Int8Matrix>(
+      Int8Matrix{.weights = {.k = shape[1 - outputs],
+                             .n = shape[outputs],
+                             .blocks = owner->blocks.data<int8_t>(),
+                             .scales = owner->scales.data<float>(),
+                             .sums = owner->sums.data<Id>()},
+                 .outputs = outputs});
   return out;
 }
 
@@ -33,28 +38,18 @@ Tensor int8_weight(const Tensor& given, int outputs) {
           outputs);
   const Tensor w = outputs == 1 ? given : transpose(given.detached(), 0, 1);  // [k, n]
   const int64_t k = w.size(0), n = w.size(1);
-  struct Memory {
-    Tensor blocks, scales, sums;
-  };
   // Scales and sums of whole blocks, so that in a file all parts stay aligned.
   const int64_t padded = (n + 15) / 16 * 16;
-  auto memory = std::make_shared<Memory>(Memory{Tensor({kernels::int8_bytes(k, n)}, Type::i8),
-                                                zeros({padded}), Tensor({padded}, Type::i32)});
-  std::fill_n(memory->sums.data<Id>(), padded, 0);
+  Int8Tensors parts{Tensor({kernels::int8_bytes(k, n)}, Type::i8), zeros({padded}),
+                    zeros({padded}, Type::i32)};
   kernels::run(kernels::Cpu{},
                kernels::QuantizeWeights{.k = k,
                                         .n = n,
                                         .w = {w.data<float>(), w.stride(0), w.stride(1)},
-                                        .blocks = memory->blocks.data<int8_t>(),
-                                        .scales = memory->scales.data<float>(),
-                                        .sums = memory->sums.data<Id>()});
-  return int8_weight({.weights = {.k = k,
-                                  .n = n,
-                                  .blocks = memory->blocks.data<int8_t>(),
-                                  .scales = memory->scales.data<float>(),
-                                  .sums = memory->sums.data<Id>()},
-                      .outputs = outputs,
-                      .owner = memory});
+                                        .blocks = parts.blocks.data<int8_t>(),
+                                        .scales = parts.scales.data<float>(),
+                                        .sums = parts.sums.data<Id>()});
+  return int8_weight(std::move(parts), given.shape(), outputs);
 }
 
 Int8Parts int8_parts(const Tensor& tensor) {

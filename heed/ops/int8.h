@@ -18,17 +18,20 @@ namespace heed {
 
 // What a tensor of type i8 holds.
 struct Int8Matrix {
-  kernels::Int8Weights weights;            // [k, n]
-  int outputs = 1;                         // the axis that has them: 1 as in x W, 0 as in a table
-  std::shared_ptr<const void> owner = {};  // of the memory
+  kernels::Int8Weights weights;  // [k, n]; the tensor keeps their memory
+  int outputs = 1;               // the axis that has them: 1 as in x W, 0 as in a table
 };
 
 // w [K, N], f32 on a CPU, in eight bits: with `outputs` 1 for linear(x, w), with 0 (w is a table
 // [V, D]) for embedding(w, id) and linear(x, w^T). In memory of the arena in use.
 Tensor int8_weight(const Tensor& w, int outputs);
 
-// One that is there already, as in a file.
-Tensor int8_weight(Int8Matrix matrix);
+// One whose numbers are there already, as in a file (kernels/int8.h): blocks, and of each output,
+// their number rounded up to 16, scales and sums. `shape` is that of the f32 weight.
+struct Int8Tensors {
+  Tensor blocks, scales, sums;
+};
+Tensor int8_weight(Int8Tensors parts, const Shape& shape, int outputs);
 
 // The blocks, scales and sums of one, as bytes: for a file.
 struct Int8Parts {
