@@ -429,7 +429,7 @@ grep -q '<unk>' got || wrong "a vocabulary of four words, and none is unknown: $
 grep -q '<unk>' got && wrong "--replace-unk: $(grep '<unk>' got)"
 
 # ---- whole texts
-printf 'the cat sleeps . the dog drinks {x} .\r\n\n  see https://a.org/b?c=d \xf0\x9f\x98\x80\n' >letter
+printf 'the cat sleeps . the dog drinks {x} .\r\n\n  see https://a.org/b?c=d \360\237\230\200\n' >letter
 "$heed" translate --model m --text --language en <letter >got 2>err || wrong "--text: $(cat err)"
 [ "$(wc -l <got)" = 3 ] || wrong "--text: $(wc -l <got) lines of 3"
 [ "$(tr -cd '\r' <got | wc -c)" = 1 ] || wrong "--text: the end of a line of Windows"
