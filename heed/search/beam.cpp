@@ -84,12 +84,20 @@ void Beam::finish(int64_t leaf, double log_probability, std::vector<float> last_
 }
 
 // Have as many ended as the caller has patience for? In greedy search the first: its end was the
-// likeliest.
+// likeliest. Poor ones may end while a good one goes on: none is waited for unless it is, as it
+// stands, better than all that have ended.
 bool Beam::enough() const {
   const SearchOptions& o = options_;
   if (o.beam == 1) return ended_ > 0;
   const double wanted = std::max(std::round(o.patience * double(o.beam)), double(o.best));
-  return double(ended_) >= wanted;
+  if (double(ended_) < wanted) return false;
+  return normalized(o, best_live(), static_cast<size_t>(steps_)) <= finished_.front().score;
+}
+
+double Beam::best_live() const {
+  double best = kNever;
+  for (const int64_t leaf : leaves_) best = std::max(best, log_probability(leaf));
+  return best;
 }
 
 // Can no live hypothesis become better than the worst that is kept any more? Its probability can
@@ -97,9 +105,7 @@ bool Beam::enough() const {
 bool Beam::hopeless() const {
   const SearchOptions& o = options_;
   if (static_cast<int64_t>(finished_.size()) < std::max(o.beam, o.best)) return false;
-  double best = kNever;
-  for (const int64_t leaf : leaves_) best = std::max(best, log_probability(leaf));
-  return normalized(o, best, static_cast<size_t>(longest_)) <= finished_.back().score;
+  return normalized(o, best_live(), static_cast<size_t>(longest_)) <= finished_.back().score;
 }
 
 std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {

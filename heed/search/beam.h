@@ -48,6 +48,7 @@ class Beam {
   std::vector<Id> tokens(int64_t leaf) const;
   void finish(int64_t leaf, double log_probability, std::vector<float> last_weights);
   bool enough() const;
+  double best_live() const;  // log-probability
   bool hopeless() const;
 
   SearchOptions options_;

@@ -35,8 +35,9 @@ struct SearchOptions {
   double normalize = 1;    // scores are divided by length^normalize; 0: not at all
   double coverage = 0;     // Wu et al. (2016), eq. 14: beta
   // A search ends when patience * beam hypotheses have ended (Kasai et al., 2022; 1 is the rule of
-  // fairseq and CTranslate2), or no live one can become better than the worst of `beam` ended ones.
-  // Infinite: the latter alone, which is exact but long.
+  // fairseq and CTranslate2) and no live one is, as it stands, better than all of them; or when no
+  // live one can become better than the worst of `beam` ended ones. Infinite: the latter alone,
+  // which is exact but long.
   double patience = 1;
   int64_t min_length = 0;  // tokens before the end
   double max_ratio = 2;    // at most max_ratio * source + max_extra tokens
