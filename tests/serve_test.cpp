@@ -285,6 +285,7 @@ TEST_F(ServeRoutes, RefuseWhatCannotBe) {
            {{{"beam", 0}}, "beam wants 1 to 20"},
            {{{"beam", "x"}}, "beam wants a whole number"},
            {{{"best", 6}}, "best wants 1 to 5"},
+           {{{"patience", 0}}, "patience wants 0.001 to 1e+06"},
            {{{"beem", 1}}, "did you mean 'beam'?"},
            {{{"weights", "al"}}, "did you mean 'all'?"},
            {{{"prefix", "x"}, {"forced", "x"}}, "not both"},

@@ -65,6 +65,7 @@ void read_search(const Fields& fields, const ServiceOptions& limits, SearchOptio
   };
   number("beam", s.beam, 1, double(std::max(limits.translate.search.beam, limits.beam_limit)));
   number("best", s.best, 1, double(s.beam));
+  number("patience", s.patience, 1e-3, 1e6);
   number("normalize", s.normalize, 0, 10);
   number("coverage", s.coverage, 0, 10);
   number("min_length", s.min_length, 0, 10000);
@@ -82,10 +83,10 @@ void read_search(const Fields& fields, const ServiceOptions& limits, SearchOptio
 }
 
 const std::vector<std::string> kFields = {
-    "text",   "source",      "target",   "format",     "api_key",   "beam",
-    "best",   "normalize",   "coverage", "min_length", "max_ratio", "no_repeat",
-    "sample", "temperature", "top_k",    "top_p",      "seed",      "weights",
-    "tree",   "candidates",  "prefix",   "forced",     "stream"};
+    "text",      "source",   "target",      "format",   "api_key",    "beam",
+    "best",      "patience", "normalize",   "coverage", "min_length", "max_ratio",
+    "no_repeat", "sample",   "temperature", "top_k",    "top_p",      "seed",
+    "weights",   "tree",     "candidates",  "prefix",   "forced",     "stream"};
 
 Question question_of(const Fields& fields, const ServiceOptions& limits) {
   if (!fields.json) throw Refusal(415, "A JSON object is wanted, as application/json");
