@@ -81,7 +81,7 @@ void translate_text(Options o) {
   want(o.format == "text" || o.format == "html",
        "--format is 'text' or 'html', given '" + o.format + "'");
   prepare(o);
-  const TextTranslator translator{Translator(o.folder)};
+  const TextTranslator translator{Translator(opened(o.folder, o.machine))};
   if (o.format == "html") o.text.format = TextOptions::Format::html;
   StatusLine status;
   o.translate.progress = [&](int64_t done) {

@@ -319,9 +319,11 @@ TEST(Engine, TellsOfEachStepAndEndsWhatIsNotWanted) {
   for (Engine::Request& r : all) r.options.min_length = 3;
   const std::vector<Engine::Request> plain = all;
   std::vector<std::vector<Id>> last(all.size());
+  std::vector<bool> begun(all.size(), false);
   for (size_t i = 0; i < all.size(); ++i)
     all[i].progress = [&, i](const std::vector<Id>& so_far) {
-      EXPECT_EQ(so_far.size(), last[i].size() + 1);
+      EXPECT_EQ(so_far.size(), begun[i] ? last[i].size() + 1 : 0);
+      if (!begun[i]) return begun[i] = true, true;
       EXPECT_TRUE(std::equal(last[i].begin(), last[i].end(), so_far.begin()));
       last[i] = so_far;
       if (i == 4) fail("mine alone");
@@ -346,6 +348,21 @@ TEST(Engine, TellsOfEachStepAndEndsWhatIsNotWanted) {
   }
   EXPECT_GE(engine.load().sentences, 6U);
   EXPECT_EQ(engine.load().waiting, 0);
+}
+
+TEST(Engine, WhatIsNotWantedBeforeItBeginsIsNotComputed) {
+  const Params params(5);
+  const ModelConfig config = models()[0].config;
+  const auto model = made(params, config);
+  std::vector<Engine::Request> all = requests(config, 100, 1);
+  for (Engine::Request& r : all) r.progress = [](const std::vector<Id>&) { return false; };
+  Engine engine(*model);
+  EXPECT_EQ(message([&] { engine.decode(all); }), "search: not wanted any more");
+  EXPECT_EQ(engine.load().sentences, 0U);
+  all[70].progress = {};
+  Engine other(*model);
+  EXPECT_EQ(message([&] { other.decode(all); }), "search: not wanted any more");
+  EXPECT_GT(other.load().sentences, 0U);
 }
 
 }  // namespace

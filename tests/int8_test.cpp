@@ -78,11 +78,11 @@ TEST(Int8, ProductsHaveTheSameBitsOnEveryInstructionSet) {
     uint64_t seed = 1;
     for (const int64_t m : {1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 33, 70})
       for (const auto& [k, n] : {std::pair<int64_t, int64_t>{64, 16},
-                                {1, 1},
-                                {100, 37},
-                                {512, 70},
-                                {129, 130},
-                                {63, 64}}) {
+                                 {1, 1},
+                                 {100, 37},
+                                 {512, 70},
+                                 {129, 130},
+                                 {63, 64}}) {
         SCOPED_TRACE(testing::Message() << kernels::name(path) << " " << m << " " << k << " " << n);
         const Product p = random_product(m, k, n, seed++);
         for (const bool relu : {false, true})

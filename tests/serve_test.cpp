@@ -89,6 +89,16 @@ TEST(ServeFields, BadBodiesAreRefused) {
     EXPECT_THROW(fields_of(post("/t", type, body)), Refusal) << type << " " << body;
 }
 
+// What copies and prints them is recursive.
+TEST(ServeFields, AreNotNestedDeeply) {
+  const auto nested = [](size_t depth) {
+    return "{\"q\":" + std::string(depth, '[') + std::string(depth, ']') + "}";
+  };
+  EXPECT_NO_THROW(fields_of(post("/t", "application/json", nested(8))));
+  for (const size_t depth : {40U, 400'000U})
+    EXPECT_THROW(fields_of(post("/t", "application/json", nested(depth))), Refusal);
+}
+
 TEST(ServeFields, LineEndsOfForms) {
   EXPECT_EQ(with_plain_line_ends("a\r\nb\rc\nd\n"), "a\nb\nc\nd");
   EXPECT_EQ(with_plain_line_ends("a\n\n"), "a\n");
@@ -165,6 +175,12 @@ TEST(ServeDocuments, WhatIsNoTextStays) {
             "1\n00:00:01,000 --> 00:00:02,000\nONE TWO\nTHREE FOUR\n\n\n2\n"
             "00:00:03,000 --> 00:00:04,000\nLAST");
   EXPECT_EQ(translate_document(".srt", "no subtitles", upper), "no subtitles");
+  // Tags stay whole, and what HTML would write as an entity is the character.
+  const TranslateTexts tagged = [](const std::vector<std::string>&, TextOptions::Format) {
+    return std::vector<std::string>{"<font color=\"red\" face=\"A B C\">Tom &amp; Jerry</font>"};
+  };
+  EXPECT_EQ(translate_document(".srt", "1\n0 --> 1\na\nb\nc\n", tagged),
+            "1\n0 --> 1\n<font color=\"red\" face=\"A B C\">Tom\n&\nJerry</font>\n");
   EXPECT_EQ(
       translate_document(".po",
                          "msgid \"\"\nmsgstr \"\"\n\"X: y\\n\"\n\n"

@@ -142,6 +142,19 @@ TEST(Kept, AddressesEndBeforeTheSentencesPunctuation) {
             (V{"/usr/bin/x", "./a/b", "C:\\me\\a.txt"}));
 }
 
+// What is tried anew from every character has an end: these would take minutes.
+TEST(Kept, LongRunsOfAnythingTakeNoLongerThanTheyAreLong) {
+  for (const std::string unit : {"1.", "/", "a.", "./", "a@", "-a.b", "()", "x:", "%", "{"}) {
+    std::string text;
+    while (text.size() < 200'000) text += unit;
+    for (const KeptSpan& k : find_kept(text)) EXPECT_LE(k.span.size(), 4096U) << unit;
+  }
+  std::string closed = "see http://x";
+  closed.append(100'000, ')');
+  ASSERT_FALSE(find_kept(closed).empty());
+  EXPECT_EQ(find_kept(closed)[0].span.size(), std::string("http://x").size());
+}
+
 TEST(Kept, PlaceholdersOfAllKinds) {
   using V = std::vector<std::string>;
   EXPECT_EQ(

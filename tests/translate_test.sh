@@ -245,6 +245,7 @@ refuse 1 "its weights are int8" translate --model m8 --compute f32 --input text
 refuse 2 "unknown compute 'int4'" translate --model m --compute int4 --input text
 refuse 2 "bf16 has no products for inference" translate --model m --compute bf16 --input text
 refuse 2 "--model and --out are required" quantize --model m
+refuse 2 "unknown compute 'int4'" translate --model m --text --compute int4 --input text
 cut -d' ' -f1 corpus/test.fr | head -75 >prefix
 "$heed" translate --model m --beam 1 --prefix prefix <text >begun || wrong "--prefix"
 expect 0 "" translate --model t --beam 1 --input text

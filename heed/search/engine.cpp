@@ -38,6 +38,20 @@ std::exception_ptr explained(int64_t beam, int64_t sentences) {
   }
 }
 
+// Is a sentence still wanted? Its caller is told what it is so far.
+template <class SoFar>
+bool goes_on(const std::function<bool(const std::vector<Id>&)>& progress, SoFar so_far) {
+  try {
+    return !progress || progress(so_far());
+  } catch (...) {  // nobody else's sentences end by it
+    return false;
+  }
+}
+
+std::exception_ptr unwanted() {
+  return std::make_exception_ptr(Error("search: not wanted any more"));
+}
+
 }  // namespace
 
 Engine::Engine(const Model& model, std::shared_ptr<Context> context, Steps steps,
@@ -289,8 +303,12 @@ std::vector<Engine::Pending> Engine::choose(const Slots::Kind& kind, std::deque<
 }
 
 void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch) {
-  std::vector<Pending> chosen = choose(kind, waiting, batch);
-  if (chosen.empty()) return;
+  std::vector<Pending> chosen;
+  do {
+    chosen = choose(kind, waiting, batch);
+    if (chosen.empty()) return;
+    end_unwanted(chosen);
+  } while (chosen.empty());
   std::vector<std::vector<Id>> sources;
   for (const Pending& p : chosen) sources.push_back(p.request.source);
   try {
@@ -318,12 +336,13 @@ void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch&
   }
 }
 
-bool Engine::goes_on(const Running& one) {
-  try {
-    return !one.progress || one.progress(one.beam.likeliest());
-  } catch (...) {  // nobody else's sentences end by it
-    return false;
-  }
+// Those that nobody waits for any more are not encoded.
+void Engine::end_unwanted(std::vector<Pending>& pending) {
+  std::erase_if(pending, [](Pending& p) {
+    if (goes_on(p.request.progress, [] { return std::vector<Id>(); })) return false;
+    tell(p.finished, {}, unwanted());
+    return true;
+  });
 }
 
 void Engine::advance(Batch& batch) {
@@ -352,8 +371,9 @@ void Engine::advance(Batch& batch) {
           end(batch, slot, explained(slots.beam(), batch.live));
         }
         if (batch.running[s] && beam.over()) end(batch, slot, nullptr);
-        if (batch.running[s] && !goes_on(*batch.running[s]))
-          end(batch, slot, std::make_exception_ptr(Error("search: not wanted any more")));
+        if (batch.running[s] &&
+            !goes_on(batch.running[s]->progress, [&] { return beam.likeliest(); }))
+          end(batch, slot, unwanted());
         if (!batch.running[s]) gone.push_back(slot);
       }
       from.insert(from.end(), grown.begin(), grown.end());

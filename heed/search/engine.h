@@ -48,9 +48,9 @@ class Engine {
     // And for so many tokens: sentences times their longest source times the beam. What a step
     // holds grows with it. 0: any number; where slots are fixed, on a GPU, it is not asked for.
     int64_t tokens = 0;
-    // Called by who takes the step, after each that the sentence was in, with the likeliest tokens
-    // so far (those of another hypothesis may be the next time). False: it is not wanted any more,
-    // and ends with an Error.
+    // Called by who takes the step, before the first that the sentence is in and after each, with
+    // the likeliest tokens so far (those of another hypothesis may be the next time). False: it is
+    // not wanted any more, and ends with an Error.
     std::function<bool(const std::vector<Id>&)> progress = {};
   };
   struct Result {
@@ -105,7 +105,7 @@ class Engine {
   std::vector<Pending> choose(const Slots::Kind& kind, std::deque<Pending>& waiting,
                               const Batch& batch);
   void advance(Batch& batch);
-  static bool goes_on(const Running& one);
+  static void end_unwanted(std::vector<Pending>& pending);
   static void end(Batch& batch, int64_t slot, std::exception_ptr error);
   static void tell(const Finished& finished, Result result, std::exception_ptr error);
   void check_request(const Request& request) const;

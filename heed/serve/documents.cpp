@@ -32,14 +32,39 @@ bool blank(const std::string& text) { return split_words(text).empty(); }
 
 // ---- subtitles
 
+// Words, with the spaces inside of tags.
+std::vector<std::string> words_and_tags(std::string_view text) {
+  std::vector<std::string> out(1);
+  bool inside = false;
+  for (const char c : text) {
+    inside = c == '<' || (inside && c != '>');
+    if (c == ' ' && !inside) {
+      if (!out.back().empty()) out.emplace_back();
+    } else {
+      out.back() += c;
+    }
+  }
+  if (out.back().empty()) out.pop_back();
+  return out;
+}
+
+// Subtitles have tags and no entities.
+std::string without_entities(std::string text) {
+  for (const auto& [entity, character] :
+       {std::pair<std::string_view, const char*>{"&lt;", "<"}, {"&gt;", ">"}, {"&amp;", "&"}})
+    for (size_t at = 0; (at = text.find(entity, at)) != std::string::npos; ++at)
+      text.replace(at, entity.size(), character);
+  return text;
+}
+
 // `text` on `count` lines of about the same length, or fewer.
 std::vector<std::string> wrapped(const std::string& text, size_t count) {
-  const auto words = split_words(text);
+  const auto words = words_and_tags(text);
   size_t bytes = 0;
-  for (const auto word : words) bytes += word.size() + 1;
+  for (const std::string& word : words) bytes += word.size() + 1;
   std::vector<std::string> out(1);
   size_t written = 0;
-  for (const auto word : words) {
+  for (const std::string& word : words) {
     // A line is full where its share of the text ends.
     if (!out.back().empty() && out.size() < count &&
         (written + word.size() / 2) * count >= bytes * out.size())
@@ -85,7 +110,7 @@ std::string translate_srt(const std::string& content, const TranslateTexts& tran
     const std::string dash = lines[done].text.starts_with('-') ? "- " : "";
     const auto written = wrapped(found[g], groups[g].end - groups[g].begin);
     for (size_t i = 0; i < written.size(); ++i)
-      out += (i == 0 ? dash : "") + written[i] +
+      out += (i == 0 ? dash : "") + without_entities(written[i]) +
              (i + 1 < written.size() ? lines[done].end : lines[groups[g].end - 1].end);
     done = groups[g].end;
   }

@@ -99,10 +99,11 @@ Question question_of(const Fields& fields, const ServiceOptions& limits) {
   out.list = text.is_array();
   if (!out.list) out.texts = {wanted_text(fields, "text")};
   if (out.list && text.empty()) throw Refusal(400, "Invalid request: missing text parameter");
-  for (const json& one : out.list ? text : json::array()) {
-    if (!one.is_string()) throw Refusal(400, "Invalid request: text has what is not a string");
-    out.texts.push_back(one);
-  }
+  if (out.list)
+    for (const json& one : text) {
+      if (!one.is_string()) throw Refusal(400, "Invalid request: text has what is not a string");
+      out.texts.push_back(one);
+    }
   const std::string format = field<std::string>(fields, "format").value_or("text");
   if (format != "text" && format != "html") throw Refusal(400, format + " format is not supported");
   if (format == "html") out.options.format = TextOptions::Format::html;

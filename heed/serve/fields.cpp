@@ -134,7 +134,16 @@ Fields fields_of(const Request& request) {
   Fields out;
   if (type == "application/json" || (type.starts_with("application/") && type.ends_with("+json"))) {
     out.json = true;
-    out.values = nlohmann::json::parse(request.body, nullptr, /*allow_exceptions=*/false);
+    // No field has lists of lists; to copy or print what is nested deeper is recursive, and a stack
+    // has an end.
+    constexpr int kDeepest = 16;
+    bool deep = false;
+    const auto look = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+      deep = deep || depth > kDeepest;
+      return !deep;
+    };
+    out.values = nlohmann::json::parse(request.body, look, /*allow_exceptions=*/false);
+    if (deep) throw Refusal(400, "Invalid JSON format: nested too deeply");
     if (out.values.is_discarded()) throw Refusal(400, kNotUnderstood);
     if (!out.values.is_object()) throw Refusal(400, "Invalid JSON format");
     return out;

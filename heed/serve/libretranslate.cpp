@@ -50,9 +50,13 @@ int64_t alternatives_of(const Fields& fields, const ServiceOptions& o) {
     if (failed != std::errc() || end != text.data() + text.size())
       throw Refusal(400, "Invalid request: alternatives parameter is not a number");
   }
-  if (o.alternatives_limit >= 0 && count > o.alternatives_limit)
-    throw Refusal(400, "Invalid request: alternatives parameter must be <= " +
-                           std::to_string(o.alternatives_limit));
+  // Each is a hypothesis more in the beam: without a limit of the operator's there is one all the
+  // same.
+  constexpr int64_t kMost = 100;
+  const int64_t limit = o.alternatives_limit >= 0 ? o.alternatives_limit : kMost;
+  if (count > limit)
+    throw Refusal(400,
+                  "Invalid request: alternatives parameter must be <= " + std::to_string(limit));
   return std::max<int64_t>(0, count);
 }
 

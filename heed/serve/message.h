@@ -52,7 +52,7 @@ class Reply {
   virtual void begin(Response head) = 0;
   virtual void write(std::string part) = 0;
   virtual void end() = 0;
-  // False once the client has gone: what is computed for it is for nobody.
+  // False once something could not be written to the client: what is computed for it is for nobody.
   virtual bool wanted() const = 0;
 };
 

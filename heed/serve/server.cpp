@@ -1,5 +1,7 @@
 #include "heed/serve/server.h"
 
+#include <system_error>
+
 namespace heed::serve {
 
 using Clock = std::chrono::steady_clock;
@@ -32,10 +34,16 @@ void Server::take(Request request, std::shared_ptr<Reply> reply) {
     if (std::ssize(jobs_) < options_.queue) {
       jobs_.push_back({std::move(request), std::move(reply), Clock::now()});
       // Threads are made as they are needed: most servers never need all.
-      if (idle_ < std::ssize(jobs_) && std::ssize(workers_) < options_.workers)
-        workers_.emplace_back([this] { work(); });
-      changed_.notify_one();
-      return;
+      if (idle_ < std::ssize(jobs_) && std::ssize(workers_) < options_.workers) try {
+          workers_.emplace_back([this] { work(); });
+        } catch (const std::system_error&) {  // the system lets there be no more
+        }
+      if (!workers_.empty()) {
+        changed_.notify_one();
+        return;
+      }
+      request = std::move(jobs_.back().request), reply = std::move(jobs_.back().reply);
+      jobs_.pop_back();
     }
   }
   service_->refused(503, request, *reply, "Too many requests wait already; try again later");

@@ -246,8 +246,9 @@ Key Call::admit(const Fields& fields, int64_t cost) {
 }
 
 std::shared_ptr<const TextTranslator> Call::model(size_t number) {
+  if (const auto used = models.find(number); used != models.end()) return used->second;
   try {
-    return shared.models.use(number);
+    return models[number] = shared.models.use(number);
   } catch (const std::exception& error) {
     // Its folder is nobody's business but the operator's.
     const LanguagePair& p = shared.models.pairs()[number];

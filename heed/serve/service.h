@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -66,8 +67,9 @@ struct Call {
   // Throws Refusal.
   std::vector<TranslatedText> translate(const std::vector<std::string>& texts,
                                         const std::vector<size_t>& way, TextOptions options);
-  // Loaded, if it was not. Throws Refusal.
+  // Loaded, if it was not; the same one as long as the call lasts. Throws Refusal.
   std::shared_ptr<const TextTranslator> model(size_t number);
+  std::map<size_t, std::shared_ptr<const TextTranslator>> models = {};  // that it has used
   // Whether the key that comes with the request, or its address, may ask for so much. Its limits;
   // throws Refusal.
   Key admit(const Fields& fields, int64_t cost);

@@ -130,9 +130,9 @@ class Document::Planner {
   std::vector<TextSpan> sentences() const {
     std::vector<TextSpan> out;
     for (const TextSpan& s : split_sentences(text_, options_.language)) {
-      const bool torn = !out.empty() && std::any_of(kept_.begin(), kept_.end(), [&](const Kept& k) {
-        return k.span.begin < out.back().end && k.span.end > s.begin;
-      });
+      const auto k = std::upper_bound(kept_.begin(), kept_.end(), s.begin,
+                                      [](size_t at, const Kept& one) { return at < one.span.end; });
+      const bool torn = !out.empty() && k != kept_.end() && k->span.begin < out.back().end;
       if (torn)
         out.back().end = s.end;
       else
@@ -211,9 +211,13 @@ class Document::Planner {
     }
     rest += text_.substr(at, span.end - at);
     if (has_letters(rest)) {
-      if (any && copies) plan.lines.push_back(line(span, Way::as_is));
-      if (any && (!options_.knows || options_.knows('7')))
-        plan.lines.push_back(line(span, Way::stand_in));
+      const auto try_as = [&](Way way) {  // what is kept may be long
+        Line shown = line(span, way);
+        if (!options_.count_pieces || options_.count_pieces(shown.text) <= options_.longest)
+          plan.lines.push_back(std::move(shown));
+      };
+      if (any && copies) try_as(Way::as_is);
+      if (any && (!options_.knows || options_.knows('7'))) try_as(Way::stand_in);
       plan.lines.push_back(line(span, Way::left_out));
     }
     for (const Line& l : plan.lines) part.lines.push_back(l.text);

@@ -139,28 +139,37 @@ class Reader {
     return k > i + 2 && !is_digit(get(i + 1)) ? k - i : 0;
   }
 
+  // Nothing that is kept has more bytes, and no name of a host or of a mailbox: what is looked at
+  // again from every character of a long run must have an end.
+  static constexpr size_t kLongestKept = 4096, kLongestName = 320;
+
   // Up to white space or what no address has, less the punctuation of the sentence around it.
   size_t until_space(size_t i) const {
     size_t k = i;
-    while (k < text_.size() && !is_space(text_[k]) && !is_one_of(text_[k], "<>\"{}|\\^`") &&
-           !is_beyond_ascii(text_[k]))
+    while (k < text_.size() && k < i + kLongestKept && !is_space(text_[k]) &&
+           !is_one_of(text_[k], "<>\"{}|\\^`") && !is_beyond_ascii(text_[k]))
       ++k;
-    for (bool trimmed = true; trimmed && k > i;) {
-      trimmed = is_one_of(text_[k - 1], ".,;:!?'");
-      for (const std::string_view pair : {"()", "[]"}) {
-        const auto all = text_.substr(i, k - i);
-        trimmed =
-            trimmed || (all.ends_with(pair[1]) && std::count(all.begin(), all.end(), pair[0]) <
-                                                      std::count(all.begin(), all.end(), pair[1]));
-      }
-      k -= trimmed;
+    const auto count = [&](char c) {
+      return std::count(text_.begin() + static_cast<ptrdiff_t>(i),
+                        text_.begin() + static_cast<ptrdiff_t>(k), c);
+    };
+    // Brackets that close more than was opened are the sentence's.
+    std::ptrdiff_t round = count(')') - count('('), square = count(']') - count('[');
+    for (; k > i; --k) {
+      const char last = text_[k - 1];
+      if (last == ')' && round > 0)
+        --round;
+      else if (last == ']' && square > 0)
+        --square;
+      else if (!is_one_of(last, ".,;:!?'"))
+        break;
     }
     return k - i;
   }
 
   size_t web(size_t i) const {
     size_t k = i;
-    while (is_name(get(k)) || is_one_of(get(k), "+.-")) {
+    while (k < i + kLongestName && (is_name(get(k)) || is_one_of(get(k), "+.-"))) {
       if (get(k) == 0) break;
       ++k;
     }
@@ -187,7 +196,8 @@ class Reader {
 
   size_t address(size_t i) const {
     size_t k = i;
-    while (is_name(get(k)) || (get(k) != 0 && is_one_of(get(k), ".+-"))) ++k;
+    while (k < i + kLongestName && (is_name(get(k)) || (get(k) != 0 && is_one_of(get(k), ".+-"))))
+      ++k;
     if (k == i || get(k) != '@') return 0;
     size_t end = k + 1;
     while (is_name(get(end)) || (get(end) != 0 && is_one_of(get(end), ".-"))) ++end;
@@ -197,12 +207,13 @@ class Reader {
   }
 
   size_t path(size_t i) const {  // /usr/bin, ./a, ~/a, ../a
+    if (starts(i, "//")) return 0;
     if (text_[i] != '/' && !starts(i, "./") && !starts(i, "../") && !starts(i, "~/")) return 0;
     const size_t length = until_space(i);
     const std::string_view all = text_.substr(i, length);
     const bool deep = std::count(all.begin(), all.end(), '/') > (text_[i] == '/');
     const bool named = std::any_of(all.begin(), all.end(), is_name);
-    return deep && named && !all.starts_with("//") ? length : 0;
+    return deep && named ? length : 0;
   }
 
   size_t drive(size_t i) const {  // C:\folder

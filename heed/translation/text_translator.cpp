@@ -1,6 +1,7 @@
 #include "heed/translation/text_translator.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -92,6 +93,16 @@ std::vector<TranslatedText> TextTranslator::translate(const std::vector<std::str
                                   tokenizers.target->kind() == "characters");
   o.search.best = std::max<int64_t>(o.search.best, options.alternatives + 1);
   o.search.beam = std::max(o.search.beam, o.search.best);
+  // Of the lines of a part the first is told of, by the part's number in its text.
+  if (options.translate.partial) {
+    std::map<size_t, size_t> part_of;
+    for (const Asked& a : asked)
+      if (a.count > 0) part_of[a.first] = a.part;
+    o.partial = [&, part_of](size_t line, const std::string& so_far) {
+      if (const auto at = part_of.find(line); at != part_of.end())
+        options.translate.partial(at->second, so_far);
+    };
+  }
   std::vector<Translation> found = translator_.translate(lines, o);
 
   // The k-best of every part; the best of those that have fewer.
@@ -130,7 +141,7 @@ std::vector<TranslatedText> TextTranslator::translate(const std::vector<std::str
     part.target_begin = target.begin, part.target_end = target.end;
   }
   for (size_t n = 0; n < texts.size(); ++n) out[n].text = std::move(best[n].text);
-  for (int64_t k = 1; k <= options.alternatives; ++k) {
+  for (int64_t k = 1; k <= std::min(options.alternatives, o.search.best - 1); ++k) {
     auto next = written(static_cast<size_t>(k)).first;
     for (size_t n = 0; n < texts.size(); ++n) {
       auto& all = out[n].alternatives;
