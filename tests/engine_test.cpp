@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
+#include <thread>
 
 #include "tests/elsewhere.h"
 #include "tests/folder.h"
@@ -363,6 +365,37 @@ TEST(Engine, WhatIsNotWantedBeforeItBeginsIsNotComputed) {
   Engine other(*model);
   EXPECT_EQ(message([&] { other.decode(all); }), "search: not wanted any more");
   EXPECT_GT(other.load().sentences, 0U);
+}
+
+// Callers sleep while one of them takes the steps, or somebody else does: all of them wake.
+TEST(Engine, CallersThatSleepAreWoken) {
+  const Params params(5);
+  const ModelConfig config = models()[0].config;
+  const auto model = made(params, config);
+  const std::vector<Engine::Request> all = requests(config, 12, 1);
+  std::vector<std::vector<Hypothesis>> wanted;
+  for (const Engine::Request& r : all) wanted.push_back(alone(*model, r));
+  Engine engine(*model);
+  std::atomic<bool> over = false;
+  std::thread other([&] {
+    while (!over)
+      if (!engine.step()) std::this_thread::yield();
+  });
+  std::vector<std::thread> callers;
+  for (size_t c = 0; c < 8; ++c)
+    callers.emplace_back([&, c] {
+      for (int again = 0; again < 30; ++again) {
+        const size_t i = (c + static_cast<size_t>(again)) % all.size();
+        size_t told = 0;
+        const auto tell = [&](size_t) { ++told; };
+        const auto found = c % 2 ? engine.decode({all[i], all[0]}, tell) : engine.decode({all[i]});
+        EXPECT_EQ(found[0].hypotheses[0].ids, wanted[i][0].ids);
+        EXPECT_EQ(told, c % 2 ? 2U : 0U);
+      }
+    });
+  for (std::thread& c : callers) c.join();
+  over = true;
+  other.join();
 }
 
 }  // namespace

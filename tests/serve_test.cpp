@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "heed/base/unicode.h"
 #include "heed/models/tensor_file.h"
 #include "heed/serve/documents.h"
 #include "heed/serve/languages.h"
@@ -216,15 +217,20 @@ TEST(ServeCounters, AsPrometheusReadsThem) {
 class ServeRoutes : public testing::Test {
  protected:
   ServeRoutes() {
-    ModelConfig c;
-    c.family = "rnn", c.size = 16, c.inner = 24, c.heads = 2, c.score = "additive";
-    TrainConfig training;
-    training.steps = 1;
-    const ModelFolder made =
-        create_model(folder / "m", c, training, toy_corpus(folder)->tokenizers());
-    save_parameters(made.params, made.path / "model.safetensors");
-    models = std::make_unique<Models>(std::vector<LanguagePair>{{"en", "fr", folder / "m"}},
-                                      Models::Options{});
+    const auto corpus = toy_corpus(folder);
+    for (const char* family : {"rnn", "transformer"}) {
+      ModelConfig c;
+      c.family = family, c.size = 16, c.inner = 24, c.heads = 2, c.score = "additive";
+      if (c.family == "transformer") c.encoder_layers = c.decoder_layers = 2;
+      TrainConfig training;
+      training.steps = 1;
+      const ModelFolder made = create_model(folder / family, c, training, corpus->tokenizers());
+      save_parameters(made.params, made.path / "model.safetensors");
+    }
+    models =
+        std::make_unique<Models>(std::vector<LanguagePair>{{"en", "fr", folder / "rnn"},
+                                                           {"en", "de", folder / "transformer"}},
+                                 Models::Options{});
   }
   json ask(const ServiceOptions& options, const std::string& path, const json& body,
            int status = 200) {
@@ -241,7 +247,7 @@ class ServeRoutes : public testing::Test {
 };
 
 TEST_F(ServeRoutes, TranslateAsTheTranslatorDoes) {
-  const TextTranslator own{Translator(folder / "m")};
+  const TextTranslator own{Translator(folder / "rnn")};
   const json got = ask({}, "/translate", {{"q", {"a b", "c"}}, {"source", "en"}, {"target", "fr"}});
   EXPECT_EQ(got["translatedText"][0], own.translate({"a b"})[0].text);
   EXPECT_EQ(got["translatedText"][1], own.translate({"c"})[0].text);
@@ -281,6 +287,69 @@ TEST_F(ServeRoutes, ExplainWhereWordsComeFrom) {
   prefix["prefix"] = "b";
   const std::string begun = ask({}, "/v1/translate", prefix)["translations"][0]["text"];
   EXPECT_TRUE(begun == "b" || begun.starts_with("b ")) << begun;
+}
+
+// What a row of self-attention weighs: the encoder all of the source, the decoder what it has read.
+TEST_F(ServeRoutes, ShowHowATransformerReadsItself) {
+  const json body{{"text", "a b c"}, {"source", "en"}, {"target", "de"}, {"self_attention", true}};
+  json more = body;
+  more["weights"] = "all";
+  const json got = ask({}, "/v1/translate", more)["translations"][0]["sentences"][0];
+  const size_t pieces = got["target"]["pieces"].size();
+  for (const auto& [name, rows, columns] : std::vector<std::tuple<const char*, size_t, size_t>>{
+           {"layers", pieces + 1, 4},
+           {"encoder_self", 4, 4},
+           {"decoder_self", pieces + 1, pieces + 1}}) {
+    const json& layers = got[name];
+    ASSERT_EQ(layers.size(), 2U) << name;
+    for (size_t l = 0; l < 2; ++l) {
+      EXPECT_EQ(layers[l]["layer"], l);
+      ASSERT_EQ(layers[l]["heads"].size(), 2U) << name;
+      for (const json& head : layers[l]["heads"]) {
+        ASSERT_EQ(head.size(), rows) << name;
+        for (size_t i = 0; i < rows; ++i) {
+          ASSERT_EQ(head[i].size(), columns) << name;
+          double sum = 0;
+          for (size_t j = 0; j < columns; ++j) {
+            sum += head[i][j].get<double>();
+            if (name == std::string("decoder_self") && j > i) {
+              EXPECT_EQ(head[i][j], 0);
+            }
+          }
+          EXPECT_NEAR(sum, 1, 1e-5) << name;
+        }
+      }
+    }
+  }
+  const json alone = ask({}, "/v1/translate", body)["translations"][0]["sentences"][0];
+  EXPECT_EQ(alone["encoder_self"], got["encoder_self"]);
+  EXPECT_FALSE(alone.contains("layers"));
+  json recurrent = body;
+  recurrent["target"] = "fr";
+  const std::string error = ask({}, "/v1/translate", recurrent, 400)["error"];
+  EXPECT_TRUE(has(error, "self_attention is wanted of a recurrent model")) << error;
+}
+
+TEST_F(ServeRoutes, CountCharactersInTheWholeText) {
+  const json body{{"text", "ä b. ç d\n\nE f! g"}, {"source", "en"}, {"target", "fr"}};
+  const json got = ask({}, "/v1/translate", body)["translations"][0];
+  const std::u32string source = U"ä b. ç d\n\nE f! g";
+  const std::u32string target = decode_utf8(got["text"].get<std::string>());
+  ASSERT_GE(got["sentences"].size(), 3U);
+  int64_t last = 0;
+  for (const json& s : got["sentences"]) {
+    EXPECT_GE(s["source"]["begin"], last);
+    last = s["source"]["end"];
+    for (const auto& [name, whole] : {std::pair("source", source), std::pair("target", target)})
+      for (const json& w : s[name]["words"]) {
+        const size_t begin = w["begin"], end = w["end"];
+        ASSERT_LE(end, whole.size());
+        if (begin < end) {
+          EXPECT_EQ(encode_utf8(whole.substr(begin, end - begin)), w["text"]);
+        }
+      }
+  }
+  EXPECT_EQ(got["sentences"].back()["source"]["end"], source.size());
 }
 
 TEST_F(ServeRoutes, StreamWordsAsTheyAppear) {
@@ -328,7 +397,7 @@ TEST_F(ServeRoutes, ReplaceAModelThatHasChanged) {
   models->tend();
   EXPECT_EQ(models->loaded(0), before);
   std::filesystem::last_write_time(
-      folder.path() / "m" / "model.safetensors",
+      folder.path() / "rnn" / "model.safetensors",
       std::filesystem::file_time_type::clock::now() + std::chrono::seconds(5));
   models->tend();  // has seen it
   EXPECT_EQ(models->loaded(0), before);
@@ -336,7 +405,7 @@ TEST_F(ServeRoutes, ReplaceAModelThatHasChanged) {
   EXPECT_NE(models->loaded(0), before);
   // One that is broken leaves the one before.
   const auto now = models->loaded(0);
-  folder.put("m/config.json", "{");
+  folder.put("rnn/config.json", "{");
   models->reload();
   EXPECT_EQ(models->loaded(0), now);
 }

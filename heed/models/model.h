@@ -76,11 +76,19 @@ class WantWeights {
     out.layer_ = layer;
     return out;
   }
+  // And those by which the encoder and the decoder read themselves.
+  static WantWeights and_self() {
+    WantWeights out(true);
+    out.self_ = true;
+    return out;
+  }
   bool of(int64_t layer) const { return layer_ == kAll || layer_ == layer; }
+  bool of_self() const { return self_; }
 
  private:
   static constexpr int64_t kNone = -1, kAll = -2;
   int64_t layer_;
+  bool self_ = false;
 };
 
 // Words that are to be predicted from hidden vectors; a negative one does not count.
@@ -92,6 +100,9 @@ struct Prediction {
 struct TeacherForced {
   Tensor hidden;  // [B, Tt, D]: what the output weights score words by
   std::vector<Weights> weights = {};
+  // Self-attention, if it is wanted and the model has it: [B, H, Ts, Ts] and [B, H, Tt, Tt], whose
+  // column j is word j of target_in.
+  std::vector<Weights> encoder_self = {}, decoder_self = {};
   std::vector<Prediction> also = {};  // what is learnt beside the target
 };
 struct Step {

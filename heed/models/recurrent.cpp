@@ -196,7 +196,8 @@ TeacherForced RecurrentModel::forward(const Source& source, const Tensor& target
   const std::vector<Tensor> gates = unstack(cells_[0].gates(words));  // in one product
   std::vector<Tensor> states, contexts, fed, weights;
   for (size_t t = 0; t < gates.size(); ++t) {
-    const Read found = advance(memory, decoder, gates[t], static_cast<int64_t>(t), want_weights.of(0));
+    const Read found =
+        advance(memory, decoder, gates[t], static_cast<int64_t>(t), want_weights.of(0));
     states.push_back(decoder.cells.back().h);
     if (attends()) contexts.push_back(found.context);
     if (feeds()) {

@@ -105,17 +105,24 @@ Tensor Transformer::embed(const Embedding& table, const Tensor& id, const Positi
   return dropout(x, config_.dropout);
 }
 
-Tensor Transformer::encode(const Source& source, std::vector<Tensor>* layers) const {
+Tensor Transformer::encode(const Source& source, const Shown& shown) const {
   const int64_t B = source.ids.size(0), T = source.ids.size(1);
   const AttendOptions options{
       .mask = Mask::padding(source.lengths).at({B, config_.heads, T, T}),
       .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
-      .dropout = config_.attention_dropout};
+      .dropout = config_.attention_dropout,
+      .want_weights = shown.weights != nullptr};
   Stream x(config_, embed(source_, source.ids, 0));
-  for (const Block& b : encoder_) {
-    x.around(b.self_norm, [&](const Tensor& y) { return b.self.itself(y, options).y; });
+  for (size_t i = 0; i < encoder_.size(); ++i) {
+    const Block& b = encoder_[i];
+    x.around(b.self_norm, [&](const Tensor& y) {
+      const MultiHead::Output read = b.self.itself(y, options);
+      if (read.attended.weights)
+        shown.weights->push_back({static_cast<int64_t>(i), *read.attended.weights});
+      return read.y;
+    });
     x.around(b.inner_norm, b.inner);
-    if (layers) layers->push_back(x.value());
+    if (shown.layers) shown.layers->push_back(x.value());
   }
   return x.end(encoder_norm_);
 }
@@ -123,14 +130,16 @@ Tensor Transformer::encode(const Source& source, std::vector<Tensor>* layers) co
 WordLayers Transformer::word_layers(const Source& source, Id begin) const {
   if (encoder_.empty()) return Model::word_layers(source, begin);
   WordLayers out{.layers = {source_(source.ids)}};
-  out.layers.back() = encode(source, &out.layers);  // the last one with its norm
+  out.layers.back() = encode(source, {.layers = &out.layers});  // the last one with its norm
   return out;
 }
 
 TeacherForced Transformer::forward(const Source& source, const Tensor& target_in,
                                    const WantWeights& want_weights) const {
+  TeacherForced out;
   std::optional<Tensor> memory;
-  if (!encoder_.empty()) memory = encode(source);
+  if (!encoder_.empty())
+    memory = encode(source, {.weights = want_weights.of_self() ? &out.encoder_self : nullptr});
   const int64_t B = target_in.size(0), T = target_in.size(1);
   AttendOptions self{
       .mask = Mask::causal().at({B, config_.heads, T, T}),
@@ -138,25 +147,24 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
       .dropout = config_.attention_dropout};
   AttendOptions cross = self;
   if (memory) cross.mask = Mask::padding(source.lengths).at({B, config_.heads, T, memory->size(1)});
-  TeacherForced out;
   Stream x(config_, embed(target_ ? *target_ : source_, target_in, 0));
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
     const bool wanted = want_weights.of(static_cast<int64_t>(i));
     cross.want_weights = wanted;
-    self.want_weights = wanted && !memory;
-    const auto show = [&](const std::optional<Tensor>& weights) {
-      if (weights) out.weights.push_back({static_cast<int64_t>(i), *weights});
+    self.want_weights = memory ? want_weights.of_self() : wanted;
+    const auto show = [&](std::vector<Weights>& where, const std::optional<Tensor>& weights) {
+      if (weights) where.push_back({static_cast<int64_t>(i), *weights});
     };
     x.around(b.self_norm, [&](const Tensor& y) {
       MultiHead::Output read = b.self.itself(y, self);
-      show(read.attended.weights);
+      show(memory ? out.decoder_self : out.weights, read.attended.weights);
       return read.y;
     });
     if (b.cross)
       x.around(*b.cross_norm, [&](const Tensor& y) {
         MultiHead::Output read = (*b.cross)(y, b.cross->project_kv(*memory), cross);
-        show(read.attended.weights);
+        show(out.weights, read.attended.weights);
         return read.y;
       });
     x.around(b.inner_norm, b.inner);
@@ -175,7 +183,7 @@ State Transformer::start(const Source& source) const {
   State state(source);
   for (size_t i = 0; i < decoder_.size(); ++i) state.cache["self" + std::to_string(i)];
   if (encoder_.empty()) return state;
-  const Tensor memory = encode(source);
+  const Tensor memory = encode(source, {});
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const KeysValues kv = decoder_[i].cross->project_kv(memory);
     state.sentence["keys" + std::to_string(i)] = contiguous(kv.keys.k);

@@ -38,7 +38,12 @@ class Transformer final : public Model {
   Block block(const Params& params, Cross cross) const;
   class Stream;
   Tensor embed(const Embedding& table, const Tensor& id, const Positions& first) const;
-  Tensor encode(const Source& source, std::vector<Tensor>* layers = nullptr) const;
+  // What is wanted of the encoder beside its result.
+  struct Shown {
+    std::vector<Tensor>* layers = nullptr;
+    std::vector<Weights>* weights = nullptr;
+  };
+  Tensor encode(const Source& source, const Shown& shown) const;
 
   ModelConfig config_;
   Embedding source_;

@@ -129,17 +129,38 @@ void Engine::submit(Request r, Finished finished) {
   waiting_[kind].push_back({std::move(r), std::move(finished)});
 }
 
+// A caller that waits sleeps until something of its own is done or the steps become its own to
+// take: hundreds of them do not wake at every step of the others.
+struct Engine::Call {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<size_t> ready;  // done, not reported yet
+  std::vector<Result> results;
+  std::exception_ptr error;
+  bool drives = false;   // it was told to take the steps; changes with the engine's mutex held
+  bool reports = false;  // it wants to know of each that is done
+  std::atomic<size_t> left;
+};
+
+// With mutex_ held: nobody takes steps. The caller that came last does, who has the most left.
+void Engine::hand_over() {
+  driver_ = {};
+  while (!sleeping_.empty()) {
+    const std::shared_ptr<Call> next = std::move(sleeping_.back());
+    sleeping_.pop_back();
+    const std::lock_guard lock(next->mutex);
+    if (next->left == 0) continue;
+    next->drives = true;
+    next->changed.notify_one();
+    return;
+  }
+}
+
 std::vector<Engine::Result> Engine::decode(std::vector<Request> requests,
                                            const std::function<void(size_t)>& done) {
-  struct Call {
-    std::mutex mutex;
-    std::vector<size_t> ready;
-    std::vector<Result> results;
-    std::exception_ptr error;
-    std::atomic<size_t> left;
-  };
   const auto call = std::make_shared<Call>();
   call->results.resize(requests.size());
+  call->reports = static_cast<bool>(done);
   call->left = requests.size();
   for (const Request& r : requests) check_request(r);  // before any of them runs
   for (size_t i = 0; i < requests.size(); ++i)
@@ -148,7 +169,7 @@ std::vector<Engine::Result> Engine::decode(std::vector<Request> requests,
       call->results[i] = std::move(result);
       if (error && !call->error) call->error = error;
       call->ready.push_back(i);
-      --call->left;
+      if (--call->left == 0 || call->reports) call->changed.notify_one();
     });
   std::exception_ptr in_done;  // what the caller's own function threw
   const auto report = [&] {
@@ -171,42 +192,43 @@ std::vector<Engine::Result> Engine::decode(std::vector<Request> requests,
     const std::thread::id before;
     ~Driver() {
       const std::lock_guard lock(engine.mutex_);
-      engine.driver_ = before;
-      engine.changed_.notify_all();
+      if (before == std::thread::id()) engine.hand_over();
     }
   };
-  std::unique_lock lock(mutex_);
   while (call->left > 0) {
-    if (driver_ != std::thread::id() && driver_ != std::this_thread::get_id()) {
-      changed_.wait(lock);
-      lock.unlock();
-      report();
-      lock.lock();
-      continue;
-    }
-    {
+    std::unique_lock lock(mutex_);
+    if (driver_ == std::thread::id() || driver_ == std::this_thread::get_id()) {
       const Driver driver{*this, std::exchange(driver_, std::this_thread::get_id())};
       lock.unlock();
       while (call->left > 0) {
         take_step();
-        changed_.notify_all();
         report();
       }
+      break;
+    }
+    sleeping_.push_back(call);
+    lock.unlock();
+    {
+      std::unique_lock own(call->mutex);
+      call->changed.wait(own, [&] {
+        return call->drives || call->left == 0 || (call->reports && !call->ready.empty());
+      });
     }
     lock.lock();
+    std::erase(sleeping_, call);
+    // Its own may have been done by whoever calls step(): then another takes the steps.
+    if (std::exchange(call->drives, false) && call->left == 0 && driver_ == std::thread::id())
+      hand_over();
+    lock.unlock();
+    report();
   }
-  lock.unlock();
   report();
   if (in_done) std::rethrow_exception(in_done);
   if (call->error) std::rethrow_exception(call->error);
   return std::move(call->results);
 }
 
-bool Engine::step() {
-  const bool any = take_step();
-  changed_.notify_all();
-  return any;
-}
+bool Engine::step() { return take_step(); }
 
 // ---- the loop
 

@@ -88,6 +88,7 @@ class Engine {
     Request request;
     Finished finished;
   };
+  struct Call;  // of decode(), under way
   struct Running {
     Beam beam;
     Finished finished;
@@ -101,6 +102,7 @@ class Engine {
   Slots::Kind kind_of(const Request& request) const;
   bool captures(const Request& request) const;
   bool take_step();
+  void hand_over();
   void admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch);
   std::vector<Pending> choose(const Slots::Kind& kind, std::deque<Pending>& waiting,
                               const Batch& batch);
@@ -118,8 +120,8 @@ class Engine {
 
   mutable std::mutex mutex_;  // of what waits
   std::map<Slots::Kind, std::deque<Pending>> waiting_;
-  std::condition_variable changed_;
-  std::thread::id driver_;  // who takes steps, if somebody does
+  std::thread::id driver_;                       // who takes steps, if somebody does
+  std::vector<std::shared_ptr<Call>> sleeping_;  // callers of decode() that wait for others
   std::atomic<uint64_t> steps_taken_ = 0, sentences_in_steps_ = 0;
 
   mutable std::mutex driving_;  // of all that follows: who takes a step

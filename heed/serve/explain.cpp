@@ -44,7 +44,7 @@ std::optional<T> field(const Fields& fields, const std::string& name) {
 
 struct Question {
   std::vector<std::string> texts;
-  bool list = false, stream = false, tree = false, candidates = false;
+  bool list = false, stream = false, tree = false, candidates = false, self_attention = false;
   enum class Which { none, chosen, all } weights = Which::none;
   std::optional<std::string> prefix, forced;
   TextOptions options;
@@ -83,10 +83,10 @@ void read_search(const Fields& fields, const ServiceOptions& limits, SearchOptio
 }
 
 const std::vector<std::string> kFields = {
-    "text",      "source",   "target",      "format",   "api_key",    "beam",
-    "best",      "patience", "normalize",   "coverage", "min_length", "max_ratio",
-    "no_repeat", "sample",   "temperature", "top_k",    "top_p",      "seed",
-    "weights",   "tree",     "candidates",  "prefix",   "forced",     "stream"};
+    "text",        "source",    "target",   "format",        "api_key",   "beam",      "best",
+    "patience",    "normalize", "coverage", "min_length",    "max_ratio", "no_repeat", "sample",
+    "temperature", "top_k",     "top_p",    "seed",          "weights",   "tree",      "candidates",
+    "prefix",      "forced",    "stream",   "self_attention"};
 
 Question question_of(const Fields& fields, const ServiceOptions& limits) {
   if (!fields.json) throw Refusal(415, "A JSON object is wanted, as application/json");
@@ -111,6 +111,7 @@ Question question_of(const Fields& fields, const ServiceOptions& limits) {
   out.stream = field<bool>(fields, "stream").value_or(false);
   out.tree = field<bool>(fields, "tree").value_or(false);
   out.candidates = field<bool>(fields, "candidates").value_or(false);
+  out.self_attention = field<bool>(fields, "self_attention").value_or(false);
   const std::string weights = field<std::string>(fields, "weights").value_or("none");
   if (weights == "chosen")
     out.weights = Question::Which::chosen;
@@ -143,39 +144,57 @@ int64_t characters_in(std::string_view text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-// `bytes` of the whole are the sentence's; a word that is not there (it was put in place of
-// something that must not change) stands where the one before it ends.
-std::vector<Span> spans_of(std::string_view sentence, std::string_view whole, Span bytes) {
+// A text whose bytes are counted in characters. Asked for places in their order, it reads the text
+// once.
+class Characters {
+ public:
+  explicit Characters(std::string_view text) : text_(text) {}
+  std::string_view text() const { return text_; }
+  int64_t before(size_t byte) {
+    count_ += byte >= at_ ? characters_in(text_.substr(at_, byte - at_))
+                          : -characters_in(text_.substr(byte, at_ - byte));
+    at_ = byte;
+    return count_;
+  }
+
+ private:
+  std::string_view text_;
+  size_t at_ = 0;
+  int64_t count_ = 0;
+};
+
+// One side of a sentence: the whole text, and which bytes of it are the sentence's.
+struct Place {
+  Characters& whole;
+  size_t begin = 0, end = 0;
+};
+
+// A word that is not there (it was put in place of something that must not change) stands where
+// the one before it ends.
+std::vector<Span> spans_of(std::string_view sentence, const Place& place) {
   std::vector<Span> out;
-  size_t at = static_cast<size_t>(bytes.begin);
-  int64_t count = characters_in(whole.substr(0, at));
+  const std::string_view text = place.whole.text().substr(0, place.end);
+  size_t at = place.begin;
   for (const std::string_view word : split_words(sentence)) {
-    const size_t found = whole.substr(0, static_cast<size_t>(bytes.end)).find(word, at);
-    if (found == std::string_view::npos) {
-      out.push_back({count, count});
-      continue;
-    }
-    count += characters_in(whole.substr(at, found - at));
-    const int64_t length = characters_in(word);
-    out.push_back({count, count + length});
-    count += length;
-    at = found + word.size();
+    const size_t found = text.find(word, at);
+    const bool there = found != std::string_view::npos;
+    const int64_t begin = place.whole.before(there ? found : at);
+    if (there) at = found + word.size();
+    out.push_back({begin, place.whole.before(at)});
   }
   return out;
 }
 
 json side(const Tokenizer& tokenizer, const Sentence& sentence, const std::vector<Span>& spans,
-          Span bytes, std::string_view whole) {
+          const Place& place) {
   json words = json::array();
   const auto texts = split_words(sentence.text);
   for (size_t i = 0; i < texts.size(); ++i)
     words.push_back({{"text", texts[i]}, {"begin", spans[i].begin}, {"end", spans[i].end}});
-  const int64_t begin = characters_in(whole.substr(0, static_cast<size_t>(bytes.begin)));
-  const std::string_view own =
-      whole.substr(static_cast<size_t>(bytes.begin), static_cast<size_t>(bytes.end - bytes.begin));
+  const int64_t begin = place.whole.before(place.begin);
   return {{"text", sentence.text},
           {"begin", begin},
-          {"end", begin + characters_in(own)},
+          {"end", place.whole.before(place.end)},
           {"words", words},
           {"pieces", tokenizer.pieces(sentence.ids)},
           {"piece_words", sentence.word}};
@@ -209,9 +228,9 @@ json candidates_of(const Tokenizer& target, const std::vector<SearchNode>& tree)
   return out;
 }
 
-json all_weights_of(const Translator& translator, const Translation& t) {
+json layers_json(const std::vector<Weights>& layers) {
   json out = json::array();
-  for (const Weights& w : translator.all_weights(t)) {  // [1, H, Tt, Ts]
+  for (const Weights& w : layers) {  // [1, H, rows, columns]
     const std::vector<double> values = w.values.values();
     const Shape shape = w.values.shape();
     json heads = json::array();
@@ -230,19 +249,13 @@ json all_weights_of(const Translator& translator, const Translation& t) {
   return out;
 }
 
-struct Place {
-  std::string_view source, target;  // the whole texts
-  Span source_bytes, target_bytes;
-};
-
-json sentence_json(const Translator& translator, const Translation& t, const Place& place,
-                   const Question& q) {
+json sentence_json(const Translator& translator, const Translation& t, const Place& source,
+                   const Place& target, const Question& q) {
   const TokenizerPair& tokenizers = translator.model().tokenizers;
   const Translation::Candidate& best = t.best();
-  const auto from = spans_of(t.source.text, place.source, place.source_bytes);
-  const auto to = spans_of(best.target.text, place.target, place.target_bytes);
-  json out{{"source", side(*tokenizers.source, t.source, from, place.source_bytes, place.source)},
-           {"target", side(*tokenizers.target, best.target, to, place.target_bytes, place.target)},
+  const auto from = spans_of(t.source.text, source), to = spans_of(best.target.text, target);
+  json out{{"source", side(*tokenizers.source, t.source, from, source)},
+           {"target", side(*tokenizers.target, best.target, to, target)},
            {"score", number(best.score)},
            {"log_probability", number(best.log_probability)}};
   if (t.cut) out["cut"] = true;
@@ -258,8 +271,15 @@ json sentence_json(const Translator& translator, const Translation& t, const Pla
     }
     out["characters"] = std::move(characters);
     if (q.weights != Question::Which::none) out["weights"] = best.weights;
-    if (q.weights == Question::Which::all && !t.source.ids.empty())
-      out["layers"] = all_weights_of(translator, t);
+  }
+  const bool layers = q.weights == Question::Which::all && !best.weights.empty();
+  if ((layers || q.self_attention) && !t.source.ids.empty()) {
+    const Translator::Attentions all = translator.attentions(t);
+    if (layers) out["layers"] = layers_json(all.cross);
+    if (q.self_attention) {
+      out["encoder_self"] = layers_json(all.encoder_self);
+      out["decoder_self"] = layers_json(all.decoder_self);
+    }
   }
   if (q.options.translate.search.best > 1) {
     json all = json::array();
@@ -277,15 +297,12 @@ json sentence_json(const Translator& translator, const Translation& t, const Pla
 json text_json(const Translator& translator, const std::string& source, const TranslatedText& t,
                const Question& q) {
   json sentences = json::array();
-  const auto bytes = [](size_t begin, size_t end) {
-    return Span{static_cast<int64_t>(begin), static_cast<int64_t>(end)};
-  };
+  Characters from(source), to(t.text);
   for (const TranslatedText::Part& p : t.parts) {
     if (p.translation.candidates.empty()) continue;
-    sentences.push_back(sentence_json(
-        translator, p.translation,
-        {source, t.text, bytes(p.source_begin, p.source_end), bytes(p.target_begin, p.target_end)},
-        q));
+    sentences.push_back(sentence_json(translator, p.translation,
+                                      {from, p.source_begin, p.source_end},
+                                      {to, p.target_begin, p.target_end}, q));
   }
   return {{"text", t.text}, {"sentences", std::move(sentences)}};
 }
@@ -340,6 +357,10 @@ std::optional<Response> explain(Call& call) {
   search.want_tree = q.tree || q.candidates;
   if (q.weights != Question::Which::none && !search.want_weights)
     throw Refusal(400, "Invalid request: weights are wanted of a model that has no attention");
+  if (q.self_attention && translator->translator().model().config.family != "transformer")
+    throw Refusal(400,
+                  "Invalid request: self_attention is wanted of a recurrent model, which reads "
+                  "itself by its states; Transformers have it");
   if (q.stream) {
     call.reply.begin({.type = "text/event-stream",
                       .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}});

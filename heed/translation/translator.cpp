@@ -105,20 +105,31 @@ Translator::Translator(const std::filesystem::path& folder)
     : Translator(LoadedModel::open(folder)) {}
 
 std::vector<Weights> Translator::all_weights(const Translation& t) const {
+  return read_again(t, true).cross;
+}
+
+Translator::Attentions Translator::attentions(const Translation& t) const {
+  return read_again(t, WantWeights::and_self());
+}
+
+Translator::Attentions Translator::read_again(const Translation& t,
+                                              const WantWeights& wanted) const {
   std::vector<Id> out = t.best().target.ids;
   out.insert(out.begin(), model().tokenizers.target->special().begin);
   const int64_t T = static_cast<int64_t>(out.size());
-  std::vector<Weights> found;
+  Attentions found;
+  const auto all = {&found.cross, &found.encoder_self, &found.decoder_self};
   {
     const LoadedModel::Turn turn(*model_);
-    found = model()
-                .model
-                ->forward(source_of({&t.source}, model().tokenizers.source->special()),
-                          ids(out, {1, T}), /*want_weights=*/true)
-                .weights;
-    for (Weights& w : found) w.values = to(contiguous(w.values), Device::cpu);
+    TeacherForced forced = model().model->forward(
+        source_of({&t.source}, model().tokenizers.source->special()), ids(out, {1, T}), wanted);
+    found = {std::move(forced.weights), std::move(forced.encoder_self),
+             std::move(forced.decoder_self)};
+    for (std::vector<Weights>* layers : all)
+      for (Weights& w : *layers) w.values = to(contiguous(w.values), Device::cpu);
   }
-  for (Weights& w : found) w.values = received(w.values);
+  for (std::vector<Weights>* layers : all)
+    for (Weights& w : *layers) w.values = received(w.values);
   return found;
 }
 

@@ -76,6 +76,14 @@ class Translator {
   // What every attention of the decoder weighs where it produces the best candidate: by layer,
   // [1, H, pieces + 1, source pieces + 1], the ends last. The model reads both sides once more.
   std::vector<Weights> all_weights(const Translation& translation) const;
+  // And those by which the model reads itself, none if it is recurrent: the source's pieces and its
+  // end, [1, H, source pieces + 1, the same]; and what is written so far, [1, H, pieces + 1, the
+  // same], whose rows are the pieces that are written and then the end, whose columns the begin and
+  // then the pieces that are read.
+  struct Attentions {
+    std::vector<Weights> cross, encoder_self, decoder_self;
+  };
+  Attentions attentions(const Translation& translation) const;
 
   // Pieces that a line may have with these options, and with this model.
   int64_t longest(const TranslateOptions& options) const;
@@ -86,6 +94,7 @@ class Translator {
   const LoadedModel& loaded() const { return *model_; }
 
  private:
+  Attentions read_again(const Translation& translation, const WantWeights& wanted) const;
   SearchOptions of_model(SearchOptions options) const;
   void check_replacing() const;
 
