@@ -1,7 +1,9 @@
 // heed serve: a translation server. Signals, flags and the log; the rest is heed/serve.
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <thread>
@@ -20,7 +22,7 @@ struct Options {
   std::vector<std::string> models, allow_hosts;
   serve::ServerOptions server;
   std::string api_keys, pivot, cors = "*";
-  double unload_after = 0, read_time = 30, idle_time = 60, time_limit = 120;
+  double unload_after = 0, read_time = 30, idle_time = 60, time_limit = 600;
   bool preload = false, open = false, no_files = false, no_weblate_check = false, quiet = false;
   Inference machine;
 };
@@ -42,6 +44,23 @@ sigset_t blocked_signals() {
   for (const int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) sigaddset(&all, s);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
   return all;
+}
+
+// A connection is a descriptor, of which a process may have few unless it asks for more.
+void allow_connections(serve::HttpOptions& o) {
+  constexpr rlim_t kOthers = 200;  // models, the log, what is being loaded
+  rlimit most{};
+  if (getrlimit(RLIMIT_NOFILE, &most) != 0 || most.rlim_cur == RLIM_INFINITY) return;
+  const rlim_t wanted = static_cast<rlim_t>(o.connections) + kOthers;
+  if (most.rlim_cur < wanted) {
+    most.rlim_cur = std::min(wanted, most.rlim_max);
+    setrlimit(RLIMIT_NOFILE, &most);
+    getrlimit(RLIMIT_NOFILE, &most);
+  }
+  if (most.rlim_cur >= wanted) return;
+  o.connections = static_cast<int64_t>(most.rlim_cur - std::min(most.rlim_cur / 2, kOthers));
+  say("heed: at most " + std::to_string(o.connections) + " connections: the system lets it have " +
+      std::to_string(most.rlim_cur) + " descriptors (ulimit -n)");
 }
 
 class Signals {
@@ -103,6 +122,7 @@ void run(Options o) {
   if (!o.quiet) service.log = say;
   http.read_time = seconds(o.read_time), http.idle_time = seconds(o.idle_time);
   o.server.keys = o.api_keys;
+  allow_connections(http);
   if (o.preload) models.load_all();
   Server server(models, o.server);
   const Signals waiting(server, signals);
@@ -122,6 +142,8 @@ void add_limits(CLI::App& command, Options& o) {
   limit("--char-limit", s.char_limit, "characters of a text at most; -1: any number");
   limit("--batch-limit", s.batch_limit, "texts of a request at most; -1: any number");
   limit("--req-limit", s.req_limit, "requests a minute, of a key or an address; -1: any number");
+  limit("--hourly-req-limit", s.hourly_req_limit, "and an hour");
+  limit("--daily-req-limit", s.daily_req_limit, "and a day");
   limit("--alternatives-limit", s.alternatives_limit, "alternatives of a text at most");
   limit("--beam-limit", s.beam_limit, "the widest beam that /v1/translate may ask for");
   command.add_option("--body-limit", o.server.http.body_bytes, "bytes of a request's body at most")

@@ -143,14 +143,31 @@ TEST(ServeAccess, AMinuteThatMoves) {
   RateLimit rates;
   const auto begin = RateLimit::Clock::now();
   const auto at = [&](int seconds) { return begin + std::chrono::seconds(seconds); };
-  EXPECT_TRUE(rates.take("a", 2, 3, at(0)));
-  EXPECT_TRUE(rates.take("a", 1, 3, at(30)));
-  EXPECT_FALSE(rates.take("a", 1, 3, at(59)));
-  EXPECT_TRUE(rates.take("b", 3, 3, at(59)));
-  EXPECT_TRUE(rates.take("a", 2, 3, at(60)));
-  EXPECT_FALSE(rates.take("a", 1, 3, at(89)));
-  EXPECT_TRUE(rates.take("a", 1, 3, at(90)));
-  EXPECT_FALSE(rates.take("a", 1, 0, at(1000)));
+  const auto take = [&](const char* who, int64_t cost, const Rates& limits, int seconds) {
+    return rates.take(who, cost, limits, at(seconds)).value_or("");
+  };
+  EXPECT_EQ(take("a", 2, {.minute = 3}, 0), "");
+  EXPECT_EQ(take("a", 1, {.minute = 3}, 30), "");
+  EXPECT_EQ(take("a", 1, {.minute = 3}, 59), "3 per 1 minute");
+  EXPECT_EQ(take("b", 3, {.minute = 3}, 59), "");
+  EXPECT_EQ(take("a", 2, {.minute = 3}, 60), "");
+  EXPECT_EQ(take("a", 1, {.minute = 3}, 89), "3 per 1 minute");
+  EXPECT_EQ(take("a", 1, {.minute = 3}, 90), "");
+  EXPECT_EQ(take("a", 1, {.minute = 0}, 1000), "0 per 1 minute");
+  // What one window refuses counts in none.
+  const Rates all{.minute = 5, .hour = 8, .day = 12};
+  EXPECT_EQ(take("c", 5, all, 0), "");
+  EXPECT_EQ(take("c", 4, all, 100), "8 per 1 hour");
+  EXPECT_EQ(take("c", 3, all, 101), "");
+  EXPECT_EQ(take("c", 5, all, 3600), "12 per 1 day");
+  EXPECT_EQ(take("c", 4, all, 3601), "");
+  EXPECT_EQ(take("c", 5, all, 24 * 3600 + 99), "");
+  // Many in a row are as many, whether or not they are counted one by one.
+  int allowed = 0;
+  for (int second = 0; second < 7200; ++second)
+    allowed += take("d", 1, {.hour = 1000}, second).empty() ? 1 : 0;
+  EXPECT_GE(allowed, 1900);
+  EXPECT_LE(allowed, 2000);
 }
 
 TEST(ServePairs, AreReadFromTheCommandLine) {

@@ -1,5 +1,5 @@
 """heed serve as its clients see it. Arguments: the program, the grammar that writes a corpus, its words."""
-import concurrent.futures, http.client, json, os, re, shlex, signal, socket, subprocess, sys, tempfile, threading, time
+import concurrent.futures, http.client, json, os, re, shlex, signal, socket, struct, subprocess, sys, tempfile, threading, time
 import urllib.parse
 
 HEED, GRAMMAR, WORDS = map(os.path.abspath, sys.argv[1:4])
@@ -281,6 +281,19 @@ def wire(server, texts, wanted):
         s.sendall(part)
         s.close()
     same(server.json("/translate", {"q": texts[0], "source": "en", "target": "fr"})["translatedText"], wanted[0], "after all that")
+    # One that was cut off is noticed while its translation is computed, which ends.
+    long = json.dumps({"q": "\n\n".join(texts * 500), "source": "en", "target": "fr"}).encode()
+    s = socket.create_connection(("127.0.0.1", server.port))
+    s.sendall(head + b"Content-Length: %d\r\n\r\n" % len(long) + long)
+    time.sleep(0.5)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    s.close()
+    for _ in range(100):
+        ended = [json.loads(l) for l in server.lines if l.startswith("{") and f'"bytes":{len(long)},' in l]
+        if ended:
+            break
+        time.sleep(0.1)
+    same([l["status"] for l in ended], [503], "a client that has gone")
 
 
 def many_clients(server, texts, wanted):
@@ -420,6 +433,7 @@ def main():
     server.json("/translate", {**key, "q": "abcde", "api_key": "poor"}, 400)
     server.json("/translate", {**key, "q": "abcd", "api_key": "poor"})
     same(server.json("/translate", {**key, "q": "abcd", "api_key": "poor"}, 429), {"error": "Slowdown: 2 per 1 minute"}, "too often")
+    server.json("/translate", {**key, "q": "abcd", "api_key": "rich"})
     same(server.json("/translate", {**key, "q": "x" * 5000}, 413)["error"], "The body has more than 5000 bytes", "a long body")
     got = server.raw(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + b"fff\r\n" + b"x" * 4095 + b"\r\nfff\r\n" + b"x" * 4095 + b"\r\n")
     check(got.startswith(b"HTTP/1.1 413 "), "a long chunked body", got[:100])
@@ -432,7 +446,18 @@ def main():
     check(got.startswith(b"HTTP/1.1 408 "), "a request that does not end", got[:100])
     same(server.raw(b""), b"", "an idle connection")
     check(time.time() - begin < 8, "slow clients are closed in time:", time.time() - begin)
+    # Where there are too many, the one that was idle longest makes room; those that send something do not at once.
+    idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+    time.sleep(0.2)
+    same(server.ask("GET", "/health")[0], 200, "beside idle connections")
+    idle[0].settimeout(5)
+    same(idle[0].recv(1), b"", "the one that was idle longest")
+    for s in idle:
+        s.close()
+    time.sleep(0.2)
     slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+    for s in slow:
+        s.sendall(b"GET /hea")
     time.sleep(0.2)
     check(server.raw(b"GET /health HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 503 "), "one connection too many")
     for s in slow:

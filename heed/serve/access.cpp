@@ -10,7 +10,14 @@
 namespace heed::serve {
 namespace {
 
-constexpr std::chrono::minutes kWindow{1};
+struct Span {
+  const char* name;
+  std::chrono::seconds length;
+  std::optional<int64_t> Rates::*limit;
+};
+constexpr std::array<Span, 3> kSpans = {{{"minute", std::chrono::minutes(1), &Rates::minute},
+                                         {"hour", std::chrono::hours(1), &Rates::hour},
+                                         {"day", std::chrono::hours(24), &Rates::day}}};
 
 bool equal_in_constant_time(const std::string& a, const std::string& b) {
   unsigned different = a.size() == b.size() ? 0 : 1;
@@ -59,24 +66,42 @@ std::optional<Key> Keys::find(const std::string& key) const {
   return found;
 }
 
-bool RateLimit::take(const std::string& who, int64_t cost, int64_t limit, Clock::time_point now) {
+std::optional<std::string> RateLimit::take(const std::string& who, int64_t cost, const Rates& rates,
+                                           Clock::time_point now) {
+  if (!rates.minute && !rates.hour && !rates.day) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  if (now - swept_ > kWindow) forget_old(now);
-  Window& window = windows_[who];
-  while (!window.taken.empty() && now - window.taken.front().first >= kWindow) {
-    window.sum -= window.taken.front().second;
-    window.taken.pop_front();
+  if (now - swept_ > kSpans[0].length) forget_old(now);
+  Windows& windows = windows_[who];
+  for (size_t i = 0; i < kSpans.size(); ++i) {
+    Window& w = windows[i];
+    while (!w.taken.empty() && now - w.taken.front().first >= kSpans[i].length) {
+      w.sum -= w.taken.front().second;
+      w.taken.pop_front();
+    }
+    const std::optional<int64_t> limit = rates.*kSpans[i].limit;
+    if (limit && w.sum + cost > *limit) return std::to_string(*limit) + " per 1 " + kSpans[i].name;
   }
-  if (window.sum + cost > limit) return false;
-  window.taken.emplace_back(now, cost);
-  window.sum += cost;
-  return true;
+  for (size_t i = 0; i < kSpans.size(); ++i) {
+    if (!(rates.*kSpans[i].limit)) continue;
+    Window& w = windows[i];
+    w.sum += cost;
+    // Together with others of the same part, until the last of them is old.
+    if (w.taken.size() > 1 && now - w.taken[w.taken.size() - 2].first < kSpans[i].length / 60)
+      w.taken.back() = {now, w.taken.back().second + cost};
+    else
+      w.taken.emplace_back(now, cost);
+  }
+  return std::nullopt;
 }
 
 void RateLimit::forget_old(Clock::time_point now) {
   swept_ = now;
   std::erase_if(windows_, [&](const auto& one) {
-    return one.second.taken.empty() || now - one.second.taken.back().first >= kWindow;
+    for (size_t i = 0; i < kSpans.size(); ++i) {
+      const auto& taken = one.second[i].taken;
+      if (!taken.empty() && now - taken.back().first < kSpans[i].length) return false;
+    }
+    return true;
   });
 }
 

@@ -1,8 +1,9 @@
-// Who may ask, and how often: API keys, and requests a minute in a moving window.
+// Who may ask, and how often: API keys, and requests a minute, an hour and a day in moving windows.
 //
 // Threads: all functions may be called from any number at once.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -35,22 +36,30 @@ class Keys {
   std::map<std::string, Key> keys_;
 };
 
+// How often somebody may ask; none: as often as he likes.
+struct Rates {
+  std::optional<int64_t> minute = {}, hour = {}, day = {};
+};
+
 class RateLimit {
  public:
   using Clock = std::chrono::steady_clock;
-  // Whether `who` may ask for so much now, if he may for `limit` a minute; then it is counted.
-  bool take(const std::string& who, int64_t cost, int64_t limit,
-            Clock::time_point now = Clock::now());
+  // Counts what `who` asks for, if he may ask for so much now; otherwise the limit that is passed,
+  // "10 per 1 minute", and nothing is counted.
+  std::optional<std::string> take(const std::string& who, int64_t cost, const Rates& rates,
+                                  Clock::time_point now = Clock::now());
 
  private:
+  // What was asked in the last minute, hour or day, in sixty parts: a day's is no longer than that.
   struct Window {
-    std::deque<std::pair<Clock::time_point, int64_t>> taken;
+    std::deque<std::pair<Clock::time_point, int64_t>> taken;  // until then, so much
     int64_t sum = 0;
   };
+  using Windows = std::array<Window, 3>;
   void forget_old(Clock::time_point now);
 
   std::mutex mutex_;
-  std::map<std::string, Window> windows_;
+  std::map<std::string, Windows> windows_;
   Clock::time_point swept_ = {};
 };
 

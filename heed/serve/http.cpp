@@ -15,9 +15,9 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <thread>
 #include <vector>
 
@@ -35,6 +35,10 @@ namespace {
 constexpr size_t kWriteBytes = 64 << 10;
 constexpr std::chrono::milliseconds kLinger{2000};  // for a client to read why it is refused
 constexpr std::chrono::milliseconds kLastWords{500};
+// A client that has closed its side may still want its answer, or have gone: for so long it is
+// thought to want it.
+constexpr std::chrono::milliseconds kHalfClosed{5000};
+constexpr std::chrono::milliseconds kSlow{2000};  // to send a request, where others want to
 
 std::string text_of(boost::string_view text) { return {text.data(), text.size()}; }
 
@@ -88,10 +92,12 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
   void admit(tcp::socket socket);
   void run();
   void stop();
-  void forget(const std::shared_ptr<Connection>& connection) {
-    const std::lock_guard lock(mutex_);
-    open_.erase(connection);
-  }
+  void forget(const std::shared_ptr<Connection>& connection);
+  // Those that have asked for nothing yet, in their order: where there are too many connections,
+  // they make room.
+  enum class Asks { nothing, slowly };
+  void rests(const std::shared_ptr<Connection>& connection, Asks what);
+  void rests_no_more(const std::shared_ptr<Connection>& connection);
   int64_t count() const {
     const std::lock_guard lock(mutex_);
     return std::ssize(open_);
@@ -106,17 +112,25 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
 
  private:
   void begin_stop();
+  bool make_room();
+  using Clock = std::chrono::steady_clock;
+  using Rest = std::pair<Asks, std::pair<Clock::time_point, uint64_t>>;
 
   tcp::acceptor acceptor_;
   mutable std::mutex mutex_;
-  std::set<std::shared_ptr<Connection>> open_;
+  std::map<std::shared_ptr<Connection>, std::optional<Rest>> open_;
+  std::map<Rest, std::shared_ptr<Connection>> resting_;  // the first ones first
+  uint64_t rested_ = 0;
 };
 
 // One client. All of its functions but those of Reply run on its strand.
 class HttpServer::State::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, std::shared_ptr<State> state)
-      : state_(std::move(state)), socket_(std::move(socket)), timer_(socket_.get_executor()) {
+      : state_(std::move(state)),
+        socket_(std::move(socket)),
+        timer_(socket_.get_executor()),
+        gone_(socket_.get_executor()) {
     error_code failed;
     const tcp::endpoint peer = socket_.remote_endpoint(failed);
     if (!failed) peer_ = peer.address().to_string();
@@ -140,6 +154,14 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
   void cut() {
     asio::dispatch(socket_.get_executor(), [self = shared_from_this()] { self->close(); });
   }
+  // For others, unless it has gone on meanwhile.
+  void make_room(Asks what) {
+    asio::dispatch(socket_.get_executor(), [self = shared_from_this(), what] {
+      const bool rests = what == Asks::nothing ? self->idle_ && !self->asked_more()
+                                               : !self->idle_ && !self->asked_;
+      if (rests) self->close();
+    });
+  }
 
  private:
   // The answer to one request. Gone without an answer, it is one of its own.
@@ -158,15 +180,14 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
     void send(Response r) override {
       if (std::exchange(begun_, true)) return;
       ended_ = true;
-      const std::string length = "Content-Length: " + std::to_string(r.body.size()) + "\r\n";
-      std::string bytes = head_of(r, lasts(), length);
-      if (!head_only_) bytes += r.body;
-      deliver(std::move(bytes), /*last=*/true);
+      std::string framing = "Content-Length: " + std::to_string(r.body.size()) + "\r\n";
+      std::string body = head_only_ ? "" : std::move(r.body);
+      deliver_head(std::move(r), std::move(framing), std::move(body), /*last=*/true);
     }
     void begin(Response head) override {
       if (std::exchange(begun_, true)) return;
       if (!chunked_) keep_alive_ = false;  // HTTP/1.0: its end is the connection's
-      deliver(head_of(head, lasts(), chunked_ ? "Transfer-Encoding: chunked\r\n" : ""), false);
+      deliver_head(std::move(head), chunked_ ? "Transfer-Encoding: chunked\r\n" : "", "", false);
     }
     void write(std::string part) override {
       if (part.empty() || head_only_ || ended_) return;
@@ -184,15 +205,20 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
     bool wanted() const override { return connection_->wanted_; }
 
    private:
-    bool lasts() {
-      if (connection_->state_->stopping && !connection_->asked_more()) keep_alive_ = false;
-      return keep_alive_;
+    // Whether the connection lasts is found out on its strand.
+    void deliver_head(Response head, std::string framing, std::string body, bool last) {
+      asio::post(connection_->socket_.get_executor(),
+                 [self = connection_, head = std::move(head), framing = std::move(framing),
+                  body = std::move(body), last, keep = keep_alive_] {
+                   self->keep_ = keep && (!self->state_->stopping || self->asked_more());
+                   self->enqueue(head_of(head, self->keep_, framing) + body, last);
+                 });
     }
     void deliver(std::string bytes, bool last) {
-      Connection& c = *connection_;
-      asio::post(c.socket_.get_executor(),
-                 [self = connection_, bytes = std::move(bytes), last,
-                  keep = keep_alive_]() mutable { self->enqueue(std::move(bytes), last, keep); });
+      asio::post(connection_->socket_.get_executor(),
+                 [self = connection_, bytes = std::move(bytes), last]() mutable {
+                   self->enqueue(std::move(bytes), last);
+                 });
     }
 
     const std::shared_ptr<Connection> connection_;
@@ -234,9 +260,12 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
     parser_.emplace();
     parser_->header_limit(state_->options.header_bytes);
     parser_->body_limit(state_->options.body_bytes);
-    late_ = false;
+    late_ = asked_ = false;
+    ++watch_;
+    gone_.cancel();
     idle_ = buffer_.size() == 0;
     if (!idle_) return read_header();
+    state_->rests(shared_from_this(), Asks::nothing);
     // A connection may be idle for long, but not in the middle of a request: that is another clock.
     wait_at_most(state_->stopping ? kLastWords : state_->options.idle_time, /*silent=*/true);
     socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](error_code failed) {
@@ -247,6 +276,7 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
   }
 
   void read_header() {
+    state_->rests(shared_from_this(), Asks::slowly);
     wait_at_most(state_->options.read_time, /*silent=*/false);
     http::async_read_header(socket_, buffer_, *parser_,
                             [self = shared_from_this()](error_code failed, size_t) {
@@ -278,8 +308,31 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
                      [self = shared_from_this()](error_code failed, size_t) {
                        if (failed) return self->give_up(failed);
                        self->stop_waiting();
+                       self->asked_ = true;
+                       self->state_->rests_no_more(self);
                        self->handle();
                      });
+  }
+
+  // While an answer is computed, whether the client is still there. One that was cut off is gone at
+  // once; one that has closed may have closed its own side alone, and is given some time.
+  void watch() {
+    socket_.async_wait(tcp::socket::wait_read,
+                       [self = shared_from_this(), watch = watch_](error_code failed) {
+                         if (failed || watch != self->watch_) return;
+                         char byte = 0;
+                         const auto peek = tcp::socket::message_peek;
+                         self->socket_.non_blocking(true, failed);
+                         self->socket_.receive(asio::buffer(&byte, 1), peek, failed);
+                         if (failed == asio::error::eof) return self->half_closed();
+                         if (failed && failed != asio::error::would_block) self->wanted_ = false;
+                       });
+  }
+  void half_closed() {
+    gone_.expires_after(kHalfClosed);
+    gone_.async_wait([self = shared_from_this(), watch = watch_](error_code canceled) {
+      if (!canceled && watch == self->watch_) self->wanted_ = false;
+    });
   }
 
   void refuse_body() {
@@ -317,6 +370,7 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
     const bool chunked = message.version() >= 11;
     const auto reply = std::make_shared<Answer>(shared_from_this(), message.keep_alive(),
                                                 request.method == "HEAD", chunked);
+    if (buffer_.size() == 0) watch();
     state_->handler(std::move(request), reply);
   }
 
@@ -327,11 +381,12 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
     Response r = refusal(status, words);
     if (status == 503) r.headers.emplace_back("Retry-After", "1");
     const std::string length = "Content-Length: " + std::to_string(r.body.size()) + "\r\n";
-    enqueue(head_of(r, /*keep_alive=*/false, length) + r.body, /*last=*/true, /*keep=*/false);
+    keep_ = false;
+    enqueue(head_of(r, keep_, length) + r.body, /*last=*/true);
   }
 
-  void enqueue(std::string bytes, bool last, bool keep) {
-    parts_.push_back({std::move(bytes), last, keep});
+  void enqueue(std::string bytes, bool last) {
+    parts_.push_back({std::move(bytes), last});
     if (parts_.size() == 1) write();
   }
 
@@ -342,7 +397,7 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
       const Part done = std::move(part);
       parts_.pop_front();
       if (done.last && !wanted_) return close();
-      if (done.last) return done.keep ? read() : linger();
+      if (done.last) return keep_ ? read() : linger();
       if (!parts_.empty()) write();
       return;
     }
@@ -377,6 +432,8 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
 
   void close() {
     wanted_ = false;
+    ++watch_;
+    gone_.cancel();
     stop_waiting();
     error_code ignored;
     socket_.shutdown(tcp::socket::shutdown_both, ignored);
@@ -386,19 +443,21 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
 
   struct Part {
     std::string bytes;
-    bool last = false, keep = false;
+    bool last = false;
     size_t sent = 0;
   };
   const std::shared_ptr<State> state_;
   tcp::socket socket_;
-  asio::steady_timer timer_;
+  asio::steady_timer timer_, gone_;
   std::string peer_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::deque<Part> parts_;
   std::vector<char> trash_;
-  uint64_t wait_ = 0;  // which one the timer is for
+  uint64_t wait_ = 0, watch_ = 0;  // which ones the timers are for
   bool late_ = false, silent_ = false, idle_ = false;
+  bool asked_ = false;  // a whole request is being answered
+  bool keep_ = false;   // the connection goes on after its answer
   std::atomic<bool> wanted_ = true;
 };
 
@@ -409,9 +468,10 @@ void HttpServer::State::accept() {
         if (!failed) self->admit(std::move(socket));
         if (!failed || failed == asio::error::connection_aborted) return self->accept();
         if (failed == asio::error::operation_aborted) return;
-        // No more descriptors, say: others will be closed.
+        // No more descriptors, say: others will be closed, those that ask for nothing now.
+        const bool room = self->make_room();
         const auto later = std::make_shared<asio::steady_timer>(self->acceptor_.get_executor());
-        later->expires_after(std::chrono::milliseconds(100));
+        later->expires_after(std::chrono::milliseconds(room ? 1 : 100));
         later->async_wait([self, later](error_code) {
           if (self->acceptor_.is_open()) self->accept();
         });
@@ -420,13 +480,54 @@ void HttpServer::State::accept() {
 
 void HttpServer::State::admit(tcp::socket socket) {
   const auto connection = std::make_shared<Connection>(std::move(socket), shared_from_this());
-  bool room = false;
+  const bool room = count() < options.connections || make_room();
   {
     const std::lock_guard lock(mutex_);
-    room = std::ssize(open_) < options.connections;
-    open_.insert(connection);
+    open_.emplace(connection, std::nullopt);
   }
   room ? connection->start() : connection->refuse_at_once();
+}
+
+void HttpServer::State::forget(const std::shared_ptr<Connection>& connection) {
+  rests_no_more(connection);
+  const std::lock_guard lock(mutex_);
+  open_.erase(connection);
+}
+
+void HttpServer::State::rests(const std::shared_ptr<Connection>& connection, Asks what) {
+  rests_no_more(connection);
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(connection);
+  if (found == open_.end()) return;
+  found->second = Rest(what, {Clock::now(), ++rested_});
+  resting_.emplace(*found->second, connection);
+}
+
+void HttpServer::State::rests_no_more(const std::shared_ptr<Connection>& connection) {
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(connection);
+  if (found == open_.end() || !found->second) return;
+  resting_.erase(*found->second);
+  found->second.reset();
+}
+
+// Closes the connection that has been idle longest or, if none is, the one that has been sending a
+// request longest, if that is long. Otherwise all of them are served, and there is no room.
+bool HttpServer::State::make_room() {
+  std::shared_ptr<Connection> first;
+  Asks what = Asks::nothing;
+  {
+    const std::lock_guard lock(mutex_);
+    if (resting_.empty()) return false;
+    what = resting_.begin()->first.first;
+    const Clock::time_point since = resting_.begin()->first.second.first;
+    if (what == Asks::slowly && Clock::now() - since < kSlow) return false;
+    first = resting_.begin()->second;
+    open_[first].reset();
+    resting_.erase(resting_.begin());
+  }
+  first->make_room(what);
+  return true;
 }
 
 void HttpServer::State::run() {
@@ -440,7 +541,7 @@ void HttpServer::State::run() {
 void HttpServer::State::stop() {
   if (stopping.exchange(true)) {  // asked twice
     const std::lock_guard lock(mutex_);
-    for (const auto& connection : open_) connection->cut();
+    for (const auto& [connection, rest] : open_) connection->cut();
     return;
   }
   asio::dispatch(acceptor_.get_executor(), [self = shared_from_this()] { self->begin_stop(); });
@@ -458,7 +559,7 @@ void HttpServer::State::begin_stop() {
   error_code ignored;
   acceptor_.close(ignored);
   const std::lock_guard lock(mutex_);
-  for (const auto& connection : open_) connection->last_words();
+  for (const auto& [connection, rest] : open_) connection->last_words();
 }
 
 HttpServer::HttpServer(const HttpOptions& options, Handler handler, Refused refused)

@@ -28,7 +28,9 @@ struct HttpOptions {
   int threads = 2;                 // for sockets alone
   uint64_t body_bytes = 16 << 20;  // longer bodies are answered with 413
   uint32_t header_bytes = 16 << 10;
-  int64_t connections = 1000;  // more of them at a time are answered with 503
+  // More of them at a time: the one that has been idle longest is closed, then the one that has
+  // been sending a request longest; where all are being served, the next is answered with 503.
+  int64_t connections = 10'000;
   // From the first byte of a request to its last; also how long a client may take to read 64 kB.
   std::chrono::milliseconds read_time{30'000};
   std::chrono::milliseconds idle_time{60'000};  // between two requests of a connection

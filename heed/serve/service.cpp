@@ -239,9 +239,18 @@ Key Call::admit(const Fields& fields, int64_t cost) {
   } else if (o.require_key) {
     throw Refusal(400, "Please contact the server operator to get an API key");
   }
-  const int64_t limit = limits.requests.value_or(o.req_limit);
-  if (limit >= 0 && !shared.rates.take(who, cost, limit))
-    throw Refusal(429, "Slowdown: " + std::to_string(limit) + " per 1 minute");
+  // A key's own limit is one of a minute; of an hour and a day, where they are limited, as much.
+  const auto limit = [&](int64_t everybody, int64_t minutes) -> std::optional<int64_t> {
+    if (everybody < 0 && !(limits.requests && minutes == 1)) return std::nullopt;
+    const int64_t own = limits.requests.value_or(-1);
+    if (limits.requests && own < 0) return std::nullopt;
+    return limits.requests ? own * minutes : everybody;
+  };
+  const Rates rates{.minute = limit(o.req_limit, 1),
+                    .hour = limit(o.hourly_req_limit, 60),
+                    .day = limit(o.daily_req_limit, 24 * 60)};
+  if (const auto passed = shared.rates.take(who, cost, rates))
+    throw Refusal(429, "Slowdown: " + *passed);
   return limits;
 }
 

@@ -26,10 +26,11 @@ struct ServiceOptions {
   // Limits as LibreTranslate has them; -1: none.
   int64_t char_limit = -1;   // characters of a text
   int64_t batch_limit = -1;  // texts of a request
-  int64_t req_limit = -1;    // requests a minute, of a key or an address
+  // Requests a minute, an hour and a day, of a key or an address.
+  int64_t req_limit = -1, hourly_req_limit = -1, daily_req_limit = -1;
   int64_t alternatives_limit = 10;
   int64_t beam_limit = 20;                        // what /v1/translate may ask for
-  std::chrono::milliseconds time_limit{120'000};  // of a request
+  std::chrono::milliseconds time_limit{600'000};  // of a request
   bool keys = false, require_key = false;         // keys are known; a request needs one
   bool files = true;                              // /translate_file
   bool weblate_check = true;  // Weblate's trial, "test" from en to de, is answered wherever
