@@ -1,5 +1,5 @@
 # The short face of the build. Presets are in CMakePresets.json; each builds into build/<preset>.
-.PHONY: all demo test bench cuda fuzz format lint clean deps
+.PHONY: all demo test bench cuda fuzz python python-tests format lint clean deps
 
 # The program and the library; tests and examples are built by who wants them.
 all: deps
@@ -30,7 +30,25 @@ test: all
 	@cmake --preset shared >build/configure.log || (cat build/configure.log; false)
 	@cmake --build --preset shared
 	@ctest --preset shared
+	@$(MAKE) --no-print-directory python-if-possible
 	@$(MAKE) --no-print-directory cuda-if-possible
+
+# The Python package, into build/python, made of the same library, and its tests. PYTHON=... names
+# another interpreter.
+python: deps
+	@tools/install-deps python
+	@$(MAKE) --no-print-directory python-tests
+
+python-tests:
+	@python=$$(tools/find-python) && \
+	 cmake --preset release -DHEED_PYTHON=ON -DPython_EXECUTABLE=$$python >build/configure.log || \
+	 (cat build/configure.log; false)
+	@cmake --build --preset release --target heed_python heed_program
+	@HEED_PROGRAM=$(CURDIR)/build/release/heed $$(tools/find-python) python/tests/run.py build/python
+
+python-if-possible:
+	@if tools/find-python >/dev/null; then $(MAKE) --no-print-directory python-tests; \
+	 else echo "python: the package was not tested"; fi
 
 bench: deps
 	@tools/install-deps bench

@@ -4,6 +4,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "heed/ops/fused.h"
+#include "heed/ops/into.h"
 #include "heed/ops/ops.h"
 #include "heed/tensor/dispatch.h"
 
@@ -128,7 +130,8 @@ Tensor summed(const Tensor& dx, const Tensor& x) {
 
 // Single queries that read the same keys and values. In the backward pass each computes what its
 // query needs and saves the rest here; what flows to keys, values and v is computed once, when all
-// are through (deferred gradients; kernels.h, StepsGrad). The tape knows those whose steps are still being recorded.
+// are through (deferred gradients; kernels.h, StepsGrad). The tape knows those whose steps are
+// still being recorded.
 }  // namespace
 struct AttentionSteps {
   uint64_t tape = 0;
@@ -330,6 +333,74 @@ FusedResult fused_attention(const FusedAttention& given) {
         return grads;
       });
   return out;
+}
+
+// ---- without a tape
+
+namespace {
+
+void require_rows(const char* what, const Tensor& x, const Shape& shape, Type type) {
+  require(x.shape() == shape && x.type() == type && (x.size(-1) <= 1 || x.stride(-1) == 1), kOp,
+          ": ", what, " wants ", shape, " of ", name(type), " with a last stride of 1, given ",
+          x.shape(), " of ", name(x.type()));
+}
+
+Saved saved_for(const FusedAttention& a, const FusedSaved& memory) {
+  const int64_t batch = checked_batch(a);
+  require(a.dropout == 0 && !a.want_weights, kOp,
+          ": without a tape there is neither dropout nor a "
+          "matrix of weights");
+  const Shape context{batch, a.q.size(1), a.q.size(2), a.value.size(3)};
+  require_rows("context", memory.context, context, a.q.type());
+  require_rows("lse", memory.lse, {batch, context[1], context[2]}, wide(a.q.type()));
+  require(memory.lse.contiguous(), kOp, ": lse is not contiguous");
+  Saved out{.given = a, .context = memory.context, .lse = memory.lse};
+  FusedAttention& g = out.given;
+  g.q = usable(a.q), g.k = usable(a.k), g.value = usable(a.value);
+  if (a.v) g.v = contiguous(*a.v);
+  if (a.bias) g.bias = usable(*a.bias);
+  if (a.place) g.place = contiguous(*a.place);
+  if (a.range) g.range = contiguous(*a.range);
+  out.batch = batch;
+  return out;
+}
+
+}  // namespace
+
+void fused_attention_into(const FusedAttention& attention, const FusedSaved& into) {
+  const NoTape off;
+  const Saved saved = saved_for(attention, into);
+  launch(kOp, saved.given.q, [&]<class T>() { return saved.kernel<T>(); });
+}
+
+void fused_attention_gradients_into(const FusedAttention& attention, const FusedSaved& saved_in,
+                                    const Tensor& dcontext, const FusedGradients& into) {
+  const NoTape off;
+  const Saved saved = saved_for(attention, saved_in);
+  const FusedAttention& g = saved.given;
+  const auto of_batch = [&](const Tensor& x) {
+    return Shape{saved.batch, x.size(1), x.size(2), x.size(3)};
+  };
+  require_rows("dq", into.dq, of_batch(g.q), g.q.type());
+  require_rows("dk", into.dk, of_batch(g.k), g.k.type());
+  require_rows("dvalue", into.dvalue, of_batch(g.value), g.value.type());
+  require_rows("dcontext", dcontext, saved.context.shape(), g.q.type());
+  require(into.dv.has_value() == g.v.has_value() && !g.place && (!into.dbias || g.bias), kOp,
+          ": the gradients that are wanted are not those of what is given");
+  if (into.dv) require_rows("dv", *into.dv, g.v->shape(), g.v->type());
+  if (into.dbias) require_rows("dbias", *into.dbias, g.bias->shape(), g.bias->type());
+  if (into.dbias) copy_into(zeros(into.dbias->shape(), into.dbias->type()), *into.dbias);
+  launch(kOp, g.q, [&]<class T>() {
+    using W = kernels::Wide<T>;
+    kernels::AttentionGrad<T> kernel{};
+    kernel.forward = saved.kernel<T>();
+    kernel.dcontext = heads<const T>(dcontext);
+    kernel.dq = heads<T>(into.dq), kernel.dk = heads<T>(into.dk);
+    kernel.dvalue = heads<T>(into.dvalue);
+    if (into.dv) kernel.dv = into.dv->data<W>();
+    if (into.dbias) kernel.dbias = bias_heads<W>(*into.dbias, g.q.size(2));
+    return kernel;
+  });
 }
 
 Tensor by_distance(const Tensor& table, int64_t queries, int64_t keys) {

@@ -1,0 +1,257 @@
+// heed._core.attend, and the fused kernel for other frameworks' ops.
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "bindings.h"
+#include "heed/attention/attend.h"
+#include "heed/base/check.h"
+#include "heed/ops/fused.h"
+#include "heed/ops/into.h"
+
+namespace heed::python {
+namespace {
+
+// While it lives, this thread computes where the arrays are: on a GPU in a context on their stream,
+// of which there is one for each stream that was ever named.
+class Where {
+ public:
+  Where(const ChosenDevice& device, uintptr_t stream) {
+    if (device.device == Device::cpu) return;
+    static std::mutex mutex;
+    static std::map<std::pair<int, uintptr_t>, std::shared_ptr<Context>> contexts;
+    {
+      const std::lock_guard lock(mutex);
+      std::shared_ptr<Context>& known = contexts[{device.index, stream}];
+      if (!known)
+        known = Context::make({.device = Device::cuda,
+                               .index = device.index,
+                               .stream = reinterpret_cast<void*>(stream)});
+      kept_ = known;
+    }
+    context_.emplace(*kept_);
+    device_.emplace(Device::cuda);
+  }
+
+ private:
+  std::shared_ptr<Context> kept_;
+  std::optional<UseContext> context_;
+  std::optional<UseDevice> device_;
+};
+
+// All on one device, which is given back.
+ChosenDevice one_device(const std::vector<std::pair<py::object, const char*>>& arrays) {
+  const ChosenDevice first = device_of(arrays[0].first, arrays[0].second);
+  for (const auto& [array, what] : arrays) {
+    const ChosenDevice other = device_of(array, what);
+    require(other.device == first.device && other.index == first.index,
+            "attend: ", arrays[0].second, " is on ", name(first.device), ":", first.index, ", ",
+            what, " on ", name(other.device), ":", other.index, "; all must be on one device");
+  }
+  return first;
+}
+
+// [T, d], [B, T, d] or [B, H, T, d] as the last.
+Tensor as_heads(const Tensor& x, const char* what) {
+  require(x.rank() >= 2 && x.rank() <= 4, "attend: ", what,
+          " wants [T, d], [B, T, d] or [B, H, T, d], given ", x.shape());
+  const Shape &s = x.shape(), &t = x.strides();
+  if (x.rank() == 2) return x.view({1, 1, s[0], s[1]}, {0, 0, t[0], t[1]});
+  if (x.rank() == 3) return x.view({s[0], 1, s[1], s[2]}, {t[0], 0, t[1], t[2]});
+  return x;
+}
+
+Tensor without_heads(const Tensor& given, int rank) {
+  const Tensor x = contiguous(given);
+  const Shape& s = x.shape();
+  if (rank == 2) return x.view({s[2], s[3]}, row_major({s[2], s[3]}));
+  if (rank == 3) return x.view({s[0], s[2], s[3]}, row_major({s[0], s[2], s[3]}));
+  return x;
+}
+
+using Arrays = std::map<std::string, Tensor>;
+
+// A score made of given parameters; the sizes inside it are theirs.
+std::unique_ptr<Score> score_of(const std::string& name, const Arrays& params, const Tensor& q,
+                                const Tensor& k) {
+  ScoreSizes sizes{
+      .query = q.size(3), .key = k.size(3), .heads = q.size(1), .key_heads = k.size(1)};
+  const auto last = [&](const char* which, int from_end) -> int64_t {
+    const auto found = params.find(which);
+    return found == params.end() || found->second.rank() < -from_end ? 0
+                                                                     : found->second.size(from_end);
+  };
+  const std::string known = score_row(name).name;
+  if (known == "additive") sizes.size = last("W", -1);
+  if (known == "bilinear" || known == "factorized") sizes.rank = last("A", -1);
+  if (known == "static") {
+    sizes.rank = last("W1", -1);
+    sizes.positions = sizes.rank ? last("W1", -2) : last("W", -1);
+  }
+  if (known == "location") sizes.positions = last("W", -2);
+  const auto find = [&](const std::string& which, const Shape& shape) {
+    const auto found = params.find(which);
+    require(found != params.end(), "attend: score '", known, "' wants a parameter ", which,
+            " of shape ", shape, "; give it in params, or take score_parameters()");
+    Tensor x = found->second;
+    if (x.rank() == shape.rank() - 1 && shape[0] == 1) {  // one head has no axis of its own
+      std::vector<int64_t> s{1}, t{0};
+      s.insert(s.end(), x.shape().begin(), x.shape().end());
+      t.insert(t.end(), x.strides().begin(), x.strides().end());
+      x = x.view(Shape(s), Shape(t));
+    }
+    require(x.shape() == shape && x.type() == wide(q.type()), "attend: score '", known, "' wants ",
+            which, " of shape ", shape, " and ", heed::name(wide(q.type())), ", given ", x.shape(),
+            " and ", heed::name(x.type()));
+    return contiguous(x);
+  };
+  if (wide(q.type()) == Type::f32)
+    return make_score(known, Params([&](const std::string& which, const Shape& shape, Params::Use) {
+                        return find(which, shape);
+                      }),
+                      sizes);
+  const Params own(/*seed=*/0, q.type(), Params::First::unset);  // given ones are of f32
+  auto score = make_score(known, own, sizes);
+  for (const Parameter& p : own.all()) copy_into(find(p.name, p.value.shape()), p.value.detached());
+  return score;
+}
+
+Mask mask_of(const py::dict& given) {
+  Mask mask;
+  if (given.contains("lengths"))
+    mask = mask & Mask::padding(given["lengths"].cast<std::vector<Id>>());
+  if (given.contains("causal")) mask = mask & Mask::causal();
+  if (given.contains("past")) mask = mask & Mask::past();
+  if (given.contains("window")) {
+    const auto w = given["window"].cast<std::pair<int64_t, int64_t>>();
+    mask = mask & Mask::window(w.first, w.second);
+  }
+  return mask;
+}
+
+py::tuple attend_arrays(const py::object& q, const py::object& k, const py::object& v,
+                        const std::string& score, const py::dict& o) {
+  const uintptr_t stream = o["stream"].cast<uintptr_t>();
+  const ChosenDevice device = one_device({{q, "q"}, {k, "k"}, {v, "v"}});
+  const Where where(device, stream);
+  const Tensor given_q = seen(q, "q", stream);
+  const Tensor tq = as_heads(given_q, "q"), tk = as_heads(seen(k, "k", stream), "k"),
+               tv = as_heads(seen(v, "v", stream), "v");
+  require(tk.type() == tq.type() && tv.type() == tq.type(), "attend: types differ: q is ",
+          name(tq.type()), ", k ", name(tk.type()), ", v ", name(tv.type()));
+  Arrays params;
+  for (const auto& [key, value] : o["params"].cast<py::dict>())
+    params[key.cast<std::string>()] = seen(value, "a parameter", stream);
+  AttendOptions options{.mask = mask_of(o["mask"].cast<py::dict>()),
+                        .weigh = {.kind = weigh_kind(o["weigh"].cast<std::string>()),
+                                  .temperature = o["temperature"].cast<double>()},
+                        .want_weights = o["weights"].cast<bool>()};
+  if (!o["bias"].is_none()) options.score_bias = seen(o["bias"], "the bias", stream);
+  Attended found;
+  {
+    const py::gil_scoped_release free;
+    const NoTape off;
+    found = attend(*score_of(score, params, tq, tk), tq, tk, tv, options);
+    found.context = without_heads(found.context, given_q.rank());
+    if (found.weights) found.weights = without_heads(*found.weights, given_q.rank());
+  }
+  return py::make_tuple(shown(found.context),
+                        found.weights ? shown(*found.weights) : py::object(py::none()));
+}
+
+// First values of a score's parameters, by heed's own initializers.
+py::dict score_parameters(const std::string& score, const py::dict& o, uint64_t seed,
+                          const std::string& type) {
+  ScoreSizes sizes;
+  const auto size = [&](const char* key, int64_t& into) {
+    if (o.contains(key)) into = o[key].cast<int64_t>();
+  };
+  size("query", sizes.query), size("key", sizes.key), size("heads", sizes.heads);
+  size("key_heads", sizes.key_heads), size("size", sizes.size), size("rank", sizes.rank);
+  size("positions", sizes.positions);
+  const Params params(seed, type == "float64" ? Type::f64 : Type::f32);
+  make_score(score, params, sizes);
+  py::dict out;
+  for (const Parameter& p : params.all()) out[p.name.c_str()] = shown(p.value.detached());
+  return out;
+}
+
+// ---- for ops of other frameworks: every array is theirs
+
+std::optional<Tensor> seen_or_none(const py::object& array, const char* name, uintptr_t stream) {
+  return array.is_none() ? std::nullopt : std::optional(seen(array, name, stream));
+}
+
+FusedAttention fused_of(const py::dict& o, uintptr_t stream) {
+  const std::string form = o["form"].cast<std::string>();
+  require(form == "dot" || form == "log_dot" || form == "additive", "attend: unknown form '", form,
+          "'");
+  return {.form = form == "dot"       ? ScoreForm::dot
+                  : form == "log_dot" ? ScoreForm::log_dot
+                                      : ScoreForm::additive,
+          .q = seen(o["q"], "q", stream),
+          .k = seen(o["k"], "k", stream),
+          .value = seen(o["value"], "value", stream),
+          .scale = o["scale"].cast<double>(),
+          .v = seen_or_none(o["v"], "v", stream),
+          .bias = seen_or_none(o["bias"], "bias", stream),
+          .range = seen_or_none(o["ranges"], "ranges", stream)};
+}
+
+void fused_forward(const py::dict& o) {
+  const uintptr_t stream = o["stream"].cast<uintptr_t>();
+  const Where where(device_of(o["q"], "q"), stream);
+  const FusedAttention a = fused_of(o, stream);
+  const FusedSaved into{seen(o["context"], "context", stream), seen(o["lse"], "lse", stream)};
+  const py::gil_scoped_release free;
+  fused_attention_into(a, into);
+}
+
+void fused_backward(const py::dict& o) {
+  const uintptr_t stream = o["stream"].cast<uintptr_t>();
+  const Where where(device_of(o["q"], "q"), stream);
+  const FusedAttention a = fused_of(o, stream);
+  const FusedSaved saved{seen(o["context"], "context", stream), seen(o["lse"], "lse", stream)};
+  const Tensor dcontext = seen(o["dcontext"], "dcontext", stream);
+  const FusedGradients into{.dq = seen(o["dq"], "dq", stream),
+                            .dk = seen(o["dk"], "dk", stream),
+                            .dvalue = seen(o["dvalue"], "dvalue", stream),
+                            .dv = seen_or_none(o["dv"], "dv", stream),
+                            .dbias = seen_or_none(o["dbias"], "dbias", stream)};
+  const py::gil_scoped_release free;
+  fused_attention_gradients_into(a, saved, dcontext, into);
+}
+
+}  // namespace
+
+void add_attention(py::module_& m) {
+  m.def("attend", &attend_arrays, py::arg("q"), py::arg("k"), py::arg("v"), py::arg("score"),
+        py::arg("options"));
+  m.def("score_parameters", &score_parameters, py::arg("score"), py::arg("sizes"), py::arg("seed"),
+        py::arg("type"));
+  m.def("scores", [] {
+    py::list out;
+    for (const ScoreRow& row : score_table()) out.append(py::make_tuple(row.name, row.formula));
+    return out;
+  });
+  m.def("weighings", [] {
+    py::list out;
+    for (const WeighRow& row : weigh_table()) out.append(py::make_tuple(row.name, row.formula));
+    return out;
+  });
+  // The keys that each query sees, int32 [B or 1, 1, Tq, 2]; None: all.
+  m.def("mask_ranges",
+        [](const py::dict& mask, int64_t batch, int64_t heads, int64_t queries,
+           int64_t keys) -> py::object {
+          const std::optional<Tensor> found = mask_of(mask).ranges(
+              {.batch = batch, .heads = heads, .queries = queries, .keys = keys});
+          if (!found) return py::none();
+          const auto owner = std::make_shared<Tensor>(contiguous(*found));
+          const std::vector<py::ssize_t> shape(owner->shape().begin(), owner->shape().end());
+          return view_of(owner->data<Id>(), shape, owner);
+        });
+  m.def("fused_forward", &fused_forward, py::arg("options"));
+  m.def("fused_backward", &fused_backward, py::arg("options"));
+}
+
+}  // namespace heed::python

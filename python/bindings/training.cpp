@@ -1,0 +1,421 @@
+// heed._core.train: what `heed train` does, with settings of the same names.
+#include <chrono>
+#include <optional>
+#include <set>
+
+#include "bindings.h"
+#include "heed/base/check.h"
+#include "heed/data/corpus_check.h"
+#include "heed/metrics/metrics.h"
+#include "heed/training/recipe.h"
+#include "heed/training/run_folder.h"
+#include "heed/translation/translator.h"
+
+namespace heed::python {
+namespace {
+
+constexpr const char* kAuto = "auto";
+
+// What is given of a configuration, by its fields' names.
+template <class Config>
+std::set<std::string> apply(const py::dict& given, Config& config) {
+  std::set<std::string> names;
+  fields(config, [&](const char* name, auto& value, const std::string&) {
+    if (!given.contains(name)) return;
+    using T = std::remove_reference_t<decltype(value)>;
+    try {
+      value = given[name].template cast<T>();
+    } catch (const py::cast_error&) {
+      throw py::type_error("train: " + std::string(name) + " wants " +
+                           (std::is_same_v<T, std::string> ? "a string"
+                            : std::is_same_v<T, bool>      ? "True or False"
+                            : std::is_floating_point_v<T>  ? "a number"
+                                                           : "a whole number") +
+                           ", given " + py::repr(given[name]).cast<std::string>());
+    }
+    names.insert(name);
+  });
+  return names;
+}
+
+struct Settings {
+  py::dict given;
+  std::string text(const char* name, const std::string& otherwise = "") const {
+    return given.contains(name) ? given[name].cast<std::string>() : otherwise;
+  }
+  template <class T>
+  T number(const char* name, T otherwise) const {
+    return given.contains(name) ? given[name].cast<T>() : otherwise;
+  }
+  bool has(const char* name) const { return given.contains(name); }
+};
+
+// Everything of the call in C++'s values: nothing of Python is touched while the lock is free.
+struct Call {
+  CorpusFiles corpus, valid;
+  std::string folder, preset, tokenize, family;
+  TokenizerOptions tokenizer;
+  GivenVocabulary vocabulary;
+  CorpusOptions cleaning;
+  bool joint = false, resume = false, anyway = false;
+  ChosenDevice device;
+  int threads = 0;
+  std::function<void(ModelConfig&)> set_model;
+  std::function<void(TrainConfig&)> set_training;
+};
+
+// The family that settings ask for, if they do: as 'heed train' finds it.
+std::string family_of(const py::dict& given) {
+  ModelConfig config;
+  const std::set<std::string> names = apply(given, config);
+  if (names.contains("family")) return config.family;
+  bool recurrent = names.contains("score") && !has_attention(config);
+  fields(config, [&](const char* name, const auto&, const std::string& what) {
+    recurrent = recurrent || (names.contains(name) && what.starts_with("rnn"));
+  });
+  return recurrent ? "rnn" : "";
+}
+
+Call call_of(const Settings& s) {
+  Call c;
+  c.corpus = {s.text("source"), s.text("target"), s.text("alignment")};
+  c.valid = {s.text("valid_source"), s.text("valid_target")};
+  c.folder = s.text("model"), c.preset = s.text("preset", kAuto);
+  c.tokenize = s.text("tokenize", "13a");
+  c.resume = s.number("resume", false), c.anyway = s.number("anyway", false);
+  c.tokenizer.kind = s.text("tokens", c.tokenizer.kind);
+  c.tokenizer.size = s.number("vocabulary", c.tokenizer.size);
+  c.tokenizer.min_count = s.number("min_count", c.tokenizer.min_count);
+  c.joint = s.number("joint", false);
+  if (s.has("tokens")) c.vocabulary.kind = c.tokenizer.kind;
+  if (s.has("vocabulary")) c.vocabulary.size = c.tokenizer.size;
+  if (s.has("joint")) c.vocabulary.joint = c.joint;
+  c.cleaning.max_length = s.number("max_length", c.cleaning.max_length);
+  c.cleaning.max_ratio = s.number("max_ratio", c.cleaning.max_ratio);
+  c.device = device_named(s.text("device", kAuto));
+  c.threads = s.number("threads", 0);
+  ModelConfig model;
+  TrainConfig training;
+  const auto model_given = apply(s.given, model);
+  const auto training_given = apply(s.given, training);
+  c.family = family_of(s.given);
+  // Copies the fields that were given, one by one.
+  const auto copy = [](const auto& from, const std::set<std::string>& names, auto& into) {
+    std::map<std::string, std::function<void(void*)>> set;
+    fields(from, [&](const char* name, const auto& value, const std::string&) {
+      using T = std::remove_cvref_t<decltype(value)>;
+      if (names.contains(name)) set[name] = [value](void* to) { *static_cast<T*>(to) = value; };
+    });
+    fields(into, [&](const char* name, auto& value, const std::string&) {
+      if (const auto found = set.find(name); found != set.end()) found->second(&value);
+    });
+  };
+  c.set_model = [=](ModelConfig& into) { copy(model, model_given, into); };
+  c.set_training = [=](TrainConfig& into) { copy(training, training_given, into); };
+  require(!c.corpus.source.empty(), "train: wants source and target");
+  require(!c.folder.empty(), "train: wants model, the folder to write to");
+  const std::vector<std::string> kinds = tokenizer_kinds(),
+                                 presets = preset_names(ModelKind::translator);
+  if (std::find(kinds.begin(), kinds.end(), c.tokenizer.kind) == kinds.end())
+    fail(unknown_name("tokenizer", c.tokenizer.kind, kinds));
+  if (c.preset != kAuto && std::find(presets.begin(), presets.end(), c.preset) == presets.end())
+    fail(unknown_name("preset", c.preset, presets));
+  make_bleu({.tokenizer = c.tokenize});
+  return c;
+}
+
+bool has_file(const std::string& folder, const char* name) {
+  return std::filesystem::exists(std::filesystem::path(folder) / name);
+}
+
+void want_new_folder(const std::string& folder) {
+  std::string names;
+  if (std::filesystem::exists(folder))
+    for (const std::string& name : foreign_files(folder))
+      names += (names.empty() ? "" : ", ") + name;
+  require(names.empty(), folder, ": has what is not of a model of heed's (", names,
+          "); choose a folder that is empty, or not there yet");
+  require(
+      !has_file(folder, "model.safetensors") && !has_file(folder, "checkpoint/last.safetensors"),
+      folder,
+      ": there is a model in it already; resume=True goes on with it, or choose another folder");
+}
+
+// Python's signal handlers, looked at ten times a second. What one of them, or a callback, raises
+// stops the run, which saves a checkpoint.
+class Signals {
+ public:
+  bool raised() {
+    const auto now = std::chrono::steady_clock::now();
+    if (error_ || now - last_ < std::chrono::milliseconds(100)) return error_.has_value();
+    last_ = now;
+    const py::gil_scoped_acquire lock;
+    if (PyErr_CheckSignals() != 0) error_.emplace();
+    return error_.has_value();
+  }
+  void keep(const py::error_already_set& error) {
+    if (!error_) error_.emplace(error);
+  }
+  void rethrow() {
+    if (error_) throw py::error_already_set(*error_);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  std::optional<py::error_already_set> error_;
+};
+
+// What Python is called for; each takes the lock.
+struct Callbacks {
+  py::function log, told;
+  Signals& signals;
+
+  void tell(const std::string& text, bool warning = false) const {
+    const py::gil_scoped_acquire lock;
+    told(text, warning);
+  }
+  void progress(const Progress& p) const {
+    const py::gil_scoped_acquire lock;
+    py::dict d;
+    d["epoch"] = p.epoch, d["step"] = p.step, d["updates"] = p.updates, d["loss"] = p.loss;
+    d["words_a_second"] = p.words_a_second, d["rate"] = p.rate;
+    d["gradient_norm"] = p.gradient_norm, d["seconds"] = p.seconds, d["best"] = p.best;
+    d["left"] = p.left ? py::object(py::float_(*p.left)) : py::object(py::none());
+    if (p.validation) {
+      d["valid_loss"] = p.validation->loss;
+      if (p.validation->bleu) d["bleu"] = *p.validation->bleu;
+    }
+    try {
+      log(d);
+    } catch (const py::error_already_set& error) {
+      signals.keep(error);
+    }
+  }
+};
+
+struct ValidSet {
+  std::vector<Batch> batches;
+  std::vector<std::string> sources, targets;
+};
+
+ValidSet read_valid(const Call& c, Corpus& corpus) {
+  ValidSet valid;
+  const std::shared_ptr<const HeldOut>& held_out = corpus.options().held_out;
+  PairReader reader(corpus.files());
+  while (const std::optional<TextPair> pair = reader.next()) {
+    if (held_out && !held_out->chosen(pair->line)) continue;
+    if (encoding_trouble(pair->source) || encoding_trouble(pair->target)) continue;
+    valid.sources.push_back(pair->source);
+    valid.targets.push_back(pair->target);
+  }
+  valid.batches =
+      batches_once(corpus, {.tokens = std::max<int64_t>(4096, c.cleaning.max_length + 1)});
+  return valid;
+}
+
+Validation validate(const Call& c, const Translator& translator, const ValidSet& valid) {
+  Validation out;
+  double tokens = 0;
+  for (const Batch& batch : valid.batches) {
+    out.loss += negative_log_likelihood(*translator.model().model, batch);
+    tokens += double(batch.target_tokens());
+  }
+  out.loss /= std::max(tokens, 1.0);
+  std::vector<std::string> lines;
+  for (const Translation& t : translator.translate(valid.sources, {.search = {.beam = 1}}))
+    lines.push_back(t.best().text);
+  const auto metric = make_bleu({.tokenizer = c.tokenize});
+  out.bleu = metric->score(sum_statistics(statistics(*metric, lines, {valid.targets})));
+  return out;
+}
+
+struct Configured {
+  ModelConfig model;
+  TrainConfig training;
+};
+
+// A preset, or what is chosen for the corpus, where the settings say nothing of it.
+Configured configured(Call& c, const Callbacks& python) {
+  TrainConfig given;
+  c.set_training(given);
+  Recipe r;
+  if (c.preset != kAuto) {
+    r.model = preset(c.preset);
+  } else {
+    r = recipe_for(corpus_facts(c.corpus),
+                   {.device = c.device.device,
+                    .threads = threads(),
+                    .minutes = given.minutes,
+                    .steps = given.steps},
+                   c.family, c.vocabulary);
+    c.tokenizer.kind = r.tokenizer.kind, c.tokenizer.size = r.tokenizer.size, c.joint = r.joint;
+    python.tell(r.why);
+    if (c.valid.source.empty()) r.training.hold_out = hold_out_of(count_lines(c.corpus.source));
+  }
+  Configured out{r.model, r.training};
+  c.set_model(out.model);
+  const ModelConfig& m = out.model;
+  if (m.dropout == 0 && m.attention_dropout == 0 && m.inner_dropout == 0) out.training.rdrop = 0;
+  c.set_training(out.training);
+  if (!c.valid.source.empty()) out.training.hold_out = 0;
+  TrainConfig& t = out.training;
+  if (t.steps == 0 && t.epochs == 0 && t.minutes == 0 && t.patience == 0) {
+    if (!c.valid.source.empty() || t.hold_out > 0)
+      t.patience = 5;
+    else
+      t.epochs = 20;
+  }
+  check(out.model);
+  check(out.training);
+  require(
+      !is_language_model(out.model),
+      "train: a translator wants at least one of encoder_layers; 'heed lm train' trains language "
+      "models");
+  require(!t.guided_auto && (t.guided == 0 || !c.corpus.alignment.empty()),
+          "train: guided wants alignment, a file with links; 'heed align' makes one");
+  return out;
+}
+
+TokenizerPair learnt(const Call& c) {
+  if (c.joint) {
+    const auto both = learn_tokenizer(texts(c.corpus, Side::both), c.tokenizer);
+    return {both, both};
+  }
+  return {learn_tokenizer(texts(c.corpus, Side::source), c.tokenizer),
+          learn_tokenizer(texts(c.corpus, Side::target), c.tokenizer)};
+}
+
+struct Ended {
+  Trainer::End end = Trainer::End::limit;
+  int64_t steps = 0;
+};
+
+Ended run(Call c, const Callbacks& python) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto context =
+      Context::make({.device = c.device.device, .index = c.device.index, .threads = c.threads});
+  const UseContext here(*context);
+  const UseDevice device(c.device.device);
+  TrainConfig training;
+  ModelFolder model = [&] {
+    if (c.resume) {
+      require(has_file(c.folder, "checkpoint/last.safetensors"), c.folder,
+              ": nothing to resume: no checkpoint in it; leave resume out to begin");
+      ModelFolder m = open_model(c.folder, Parameters::leave);
+      ModelConfig asked = m.config;
+      c.set_model(asked);
+      require(
+          to_json(asked) == to_json(m.config), c.folder,
+          ": what is resumed stays as it was; leave the model's settings out, or train another");
+      training = training_of(c.folder);
+      c.set_training(training);
+      check(training);
+      return m;
+    }
+    want_new_folder(c.folder);
+    for (const CorpusFiles& files : {c.corpus, c.valid})
+      if (!files.source.empty()) compare_lengths(files, c.cleaning.surplus);
+    const Configured made = configured(c, python);
+    training = made.training;
+    python.tell("learning the vocabulary (" + c.tokenizer.kind + ") ...");
+    return create_model(c.folder, made.model, training, learnt(c));
+  }();
+  require(!is_language_model(model.config), c.folder, ": a language model, not a translator");
+  if (const std::optional<int64_t> most = longest_sentence(model.config))
+    c.cleaning.max_length = std::min(c.cleaning.max_length, *most);
+  CorpusOptions cleaning = c.cleaning;
+  cleaning.sampling = training.sampling, cleaning.seed = training.seed;
+  if (training.hold_out > 0)
+    cleaning.held_out = std::make_shared<HeldOut>(c.corpus, training.hold_out);
+  const auto corpus = std::make_shared<Corpus>(c.corpus, model.tokenizers, cleaning);
+  const CleaningReport found = corpus->look();
+  python.tell(found.text());
+  const bool own = !c.valid.source.empty();
+  std::optional<Corpus> valid_corpus;
+  std::optional<ValidSet> valid;
+  if (own || cleaning.held_out) {
+    CorpusFiles files = own ? c.valid : c.corpus;
+    files.alignment.clear();
+    CorpusOptions plain = c.cleaning;
+    if (!own) plain.held_out = cleaning.held_out, plain.part = CorpusOptions::Part::held_out;
+    valid_corpus.emplace(files, model.tokenizers, plain);
+    valid = read_valid(c, *valid_corpus);
+  }
+  std::vector<CorpusDoubt> doubts = doubts_of(*corpus, found);
+  if (own)
+    for (CorpusDoubt& doubt : known_pairs(*corpus, *valid_corpus)) doubts.push_back(doubt);
+  for (const CorpusDoubt& doubt : doubts) {
+    require(!doubt.grave || c.anyway || c.resume, doubt.told,
+            ". Nothing was trained; anyway=True trains all the same");
+    python.tell(doubt.told, /*warning=*/true);
+  }
+  Trainer trainer(*model.model, model.params, corpus, training, model.path);
+  if (c.resume) trainer.resume();
+  const Translator translator(model);
+  Trainer::Hooks hooks;
+  if (valid) {
+    hooks.validate = [&] { return validate(c, translator, *valid); };
+    hooks.validation_set = valid_corpus->identity() + ", " + c.tokenize;
+    double tokens = 0;
+    for (const Batch& batch : valid->batches) tokens += double(batch.target_tokens());
+    hooks.validation_cost = tokens * (c.device.device == Device::cuda ? 100 : 3);
+  }
+  hooks.log = [&](const Progress& p) { python.progress(p); };
+  hooks.stop = [&] { return python.signals.raised(); };
+  hooks.begun = [&] {
+    if (c.resume) keep_training(c.folder, training);
+  };
+  hooks.best_begins_anew = [&](const std::string& why) {
+    python.tell(why + ": what was best counts no more");
+  };
+  hooks.spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  const Trainer::End end = trainer.run(hooks);
+  return {end, trainer.steps()};
+}
+
+py::tuple train(const py::dict& given, const py::function& log, const py::function& told) {
+  Call call = call_of({given});
+  Signals signals;
+  const Callbacks python{log, told, signals};
+  Ended ended;
+  {
+    const py::gil_scoped_release free;
+    ended = run(std::move(call), python);
+  }
+  signals.rethrow();
+  const char* const why = ended.end == Trainer::End::limit      ? "limit"
+                          : ended.end == Trainer::End::patience ? "patience"
+                                                                : "stopped";
+  return py::make_tuple(ended.steps, why);
+}
+
+template <class Config>
+void add_fields(py::list& out, const Config& config, const char* group) {
+  fields(config, [&](const char* name, const auto& value, const std::string& what) {
+    out.append(py::make_tuple(group, name, py::cast(value), what));
+  });
+}
+
+}  // namespace
+
+void add_training(py::module_& m) {
+  m.def("train", &train, py::arg("settings"), py::arg("log"), py::arg("told"));
+  // (group, name, default, what it is) of every field of the configurations.
+  m.def("settings", [] {
+    py::list out;
+    add_fields(out, ModelConfig{}, "model");
+    add_fields(out, TrainConfig{}, "training");
+    return out;
+  });
+  m.def("preset", [](const std::string& name) {
+    py::dict out;
+    const ModelConfig config = preset(name);
+    fields(config, [&](const char* field, const auto& value, const std::string&) {
+      out[field] = py::cast(value);
+    });
+    return out;
+  });
+  m.def("presets", [] { return preset_names(ModelKind::translator); });
+}
+
+}  // namespace heed::python

@@ -1,0 +1,124 @@
+import unittest
+
+import numpy as np
+
+import heed
+
+rng = np.random.default_rng(1)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+class OnlyDlpack:
+    """An array of a library that heed does not know."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **kwargs):
+        return self._array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+class Attend(unittest.TestCase):
+    def setUp(self):
+        self.q, self.k = rng.normal(size=(2, 3, 5, 8)), rng.normal(size=(2, 3, 7, 8))
+        self.v = rng.normal(size=(2, 3, 7, 4))
+
+    def test_scaled_dot(self):
+        weights = softmax(self.q @ self.k.swapaxes(-1, -2) / np.sqrt(8))
+        context, found = heed.attend(self.q, self.k, self.v, weights=True)
+        np.testing.assert_allclose(found, weights, rtol=1e-12)
+        np.testing.assert_allclose(context, weights @ self.v, rtol=1e-12)
+
+    def test_additive_by_its_formula(self):
+        p = heed.score_parameters("additive", query=8, heads=3, size=6, dtype=np.float64)
+        hidden = np.tanh((self.q @ p["W"])[..., :, None, :] + (self.k @ p["U"])[..., None, :, :])
+        scores = (hidden * p["v"][:, None, None]).sum(-1)
+        found = heed.attend(self.q, self.k, self.v, "additive", params=p)
+        np.testing.assert_allclose(found, softmax(scores) @ self.v, rtol=1e-10)
+
+    def test_every_score_and_every_way_to_weigh(self):
+        for score in heed.scores():
+            p = heed.score_parameters(score, query=8, heads=3, positions=9, dtype=np.float64)
+            for weigh in heed.weighings():
+                with self.subTest(score=score, weigh=weigh):
+                    _, w = heed.attend(self.q, self.k, self.v, score, params=p, weigh=weigh,
+                                       weights=True)
+                    np.testing.assert_allclose(w.sum(-1), 1, rtol=1e-9)
+
+    def test_masks(self):
+        mask = heed.Mask.padding([7, 3]) & heed.Mask.causal()
+        _, w = heed.attend(self.q, self.k, self.v, mask=mask, weights=True)
+        i, j = np.arange(5)[:, None], np.arange(7)
+        np.testing.assert_array_equal(w[0] > 0, np.broadcast_to(j <= i, (3, 5, 7)))
+        np.testing.assert_array_equal(w[1] > 0, np.broadcast_to((j <= i) & (j < 3), (3, 5, 7)))
+        _, by_array = heed.attend(self.q, self.k, self.v, mask=j <= i, weights=True)
+        _, causal = heed.attend(self.q, self.k, self.v, mask="causal", weights=True)
+        np.testing.assert_allclose(by_array, causal, rtol=1e-12)
+
+    def test_axes_may_be_left_out_and_strides_be_any(self):
+        whole = heed.attend(self.q, self.k, self.v)
+        np.testing.assert_array_equal(
+            heed.attend(self.q[:, 0], self.k[:, 0], self.v[:, 0]), whole[:, 0]
+        )
+        np.testing.assert_array_equal(
+            heed.attend(self.q[1, 2], self.k[1, 2], self.v[1, 2]), whole[1, 2]
+        )
+        fortran = [np.asfortranarray(x) for x in (self.q, self.k, self.v)]
+        np.testing.assert_array_equal(heed.attend(*fortran), whole)
+        backwards = heed.attend(self.q[:, :, ::-1], self.k, self.v)
+        np.testing.assert_array_equal(backwards, whole[:, :, ::-1])
+
+    def test_float32_and_grouped_heads(self):
+        q, k, v = (x.astype(np.float32) for x in (self.q, self.k[:, :1], self.v[:, :1]))
+        found = heed.attend(q, k, v)
+        self.assertEqual(found.dtype, np.float32)
+        for h in range(3):
+            np.testing.assert_allclose(found[:, h], heed.attend(q[:, h], k[:, 0], v[:, 0]), rtol=1e-5)
+
+    def test_anything_with_dlpack(self):
+        expected = heed.attend(self.q, self.k, self.v)
+        found = heed.attend(OnlyDlpack(self.q), OnlyDlpack(self.k), OnlyDlpack(self.v))
+        np.testing.assert_array_equal(found, expected)
+
+    def test_a_score_of_ones_own(self):
+        class Euclidean:
+            def forward(self, q, k):
+                return -((q[..., :, None, :] - k[..., None, :, :]) ** 2).sum(-1)
+
+        w = softmax(Euclidean().forward(self.q, self.k))
+        np.testing.assert_allclose(
+            heed.attend(self.q, self.k, self.v, Euclidean()), w @ self.v, rtol=1e-10
+        )
+        np.testing.assert_allclose(
+            heed.attend(self.q[:, 0], self.k[:, 0], self.v[:, 0], Euclidean()),
+            (w @ self.v)[:, 0], rtol=1e-10,
+        )
+
+    def test_mistakes(self):
+        for wrong, kind, said in (
+            (lambda: heed.attend(self.q, self.k[..., :4], self.v), ValueError, "queries of size 8"),
+            (lambda: heed.attend(self.q, self.k, self.v[:, :, :3]), ValueError, "belong together"),
+            (lambda: heed.attend(self.q, self.k, self.v, "cosin"), ValueError, "did you mean"),
+            (lambda: heed.attend(self.q, self.k, self.v, "additive"), ValueError, "parameter W"),
+            (lambda: heed.attend(self.q.astype(int), self.k, self.v), TypeError, "int64"),
+            (lambda: heed.attend(self.q.astype(np.float32), self.k, self.v), ValueError, "f32"),
+            (lambda: heed.attend([1.0], self.k, self.v), TypeError, "given list"),
+            (lambda: heed.attend(self.q, self.k, self.v, mask="causl"), ValueError, "causl"),
+            (lambda: heed.attend(self.q, self.k, self.v, mask=heed.Mask.padding([1])), ValueError,
+             "1"),
+            (lambda: heed.attend(self.q, self.k, self.v, temperature=0), ValueError, "temperature"),
+            (lambda: heed.Mask.padding([1]) & heed.Mask.padding([2]), ValueError, "different"),
+        ):
+            with self.subTest(said), self.assertRaisesRegex(kind, said):
+                wrong()
+
+
+if __name__ == "__main__":
+    unittest.main()

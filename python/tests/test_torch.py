@@ -1,0 +1,190 @@
+import importlib.util
+import unittest
+
+import numpy as np
+
+import heed
+
+if importlib.util.find_spec("torch") is None:
+    raise unittest.SkipTest("PyTorch is not installed")
+
+import torch
+
+import heed.torch
+
+torch.manual_seed(1)
+
+
+def tensors(*shapes, kind=torch.float64):
+    return [torch.randn(*shape, dtype=kind, requires_grad=True) for shape in shapes]
+
+
+def additive(q, k, v, w):
+    """The formula in torch's own ops."""
+    scores = (torch.tanh(q[..., :, None, :] + k[..., None, :, :]) * w[:, None, None, :]).sum(-1)
+    return scores.softmax(-1) @ v
+
+
+class Torch(unittest.TestCase):
+    def test_additive_agrees_with_the_formula(self):
+        shapes = (4, 2, 33, 16), (4, 2, 47, 16), (4, 2, 47, 8), (2, 16)
+        exact = [x.detach() for x in tensors(*shapes)]
+        reference = additive(*exact)
+        inputs = [x.float().requires_grad_() for x in exact]
+        ours = heed.torch.attend(*inputs[:3], "additive", params={"v": inputs[3]})
+        composed = additive(*inputs)
+        error = (ours - reference).abs().max()
+        self.assertLessEqual(error, 2 * (composed - reference).abs().max())
+        # And its gradients.
+        exact = [x.requires_grad_() for x in exact]
+        pull = torch.randn_like(reference)
+        wanted = torch.autograd.grad(additive(*exact), exact, pull)
+        mine = torch.autograd.grad(ours, inputs, pull.float())
+        plain = torch.autograd.grad(composed, inputs, pull.float())
+        for w, m, p in zip(wanted, mine, plain):
+            self.assertLessEqual((m - w).abs().max(), 2 * (p - w).abs().max() + 1e-6 * w.abs().max())
+
+    def test_gradients_of_every_score(self):
+        q, k, v = tensors((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3))
+        for score in heed.scores():
+            p = heed.score_parameters(score, query=4, heads=2, positions=6, dtype=np.float64)
+            params = {n: torch.from_numpy(a).requires_grad_() for n, a in p.items()}
+            with self.subTest(score):
+                def of(q, k, v, *values):
+                    return heed.torch.attend(q, k, v, score, params=dict(zip(params, values)),
+                                             mask="causal")
+
+                self.assertTrue(torch.autograd.gradcheck(of, (q, k, v, *params.values())))
+                composed, w = heed.torch.attend(q, k, v, score, params=params, weights=True)
+                torch.testing.assert_close(
+                    heed.torch.attend(q, k, v, score, params=params), composed
+                )
+                torch.testing.assert_close(w.sum(-1), torch.ones(2, 2, 3, dtype=torch.float64))
+
+    def test_the_bias_and_grouped_heads_have_gradients(self):
+        q, k, v, b = tensors((2, 4, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3), (1, 4, 3, 5))
+        self.assertTrue(torch.autograd.gradcheck(
+            lambda q, k, v, b: heed.torch.attend(q, k, v, bias=b), (q, k, v, b)))
+
+    def test_masks(self):
+        q, k, v = tensors((2, 2, 5, 4), (2, 2, 7, 4), (2, 2, 7, 3))
+        for mask in (heed.Mask.causal(), heed.Mask.past(), heed.Mask.window(1, 2),
+                     heed.Mask.padding([7, 3]), heed.Mask.padding([2, 5]) & heed.Mask.window(2, 0)):
+            with self.subTest(mask):
+                expected = heed.attend(*(x.detach().numpy() for x in (q, k, v)), mask=mask)
+                found = heed.torch.attend(q, k, v, mask=mask)
+                np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-12)
+        lengths = heed.torch.attend(q, k, v, lengths=torch.tensor([7, 3]))
+        torch.testing.assert_close(lengths, heed.torch.attend(q, k, v, mask=heed.Mask.padding([7, 3])))
+
+    def test_tensors_come_and_go_without_a_copy(self):
+        q, k, v = (x.detach() for x in tensors((3, 4), (5, 4), (5, 2)))
+        found = heed.attend(q, k, v)
+        self.assertIsInstance(found, torch.Tensor)
+        torch.testing.assert_close(found, (q @ k.T / 2).softmax(-1) @ v)
+
+    def test_no_second_derivatives(self):
+        q, k, v = tensors((1, 1, 2, 3), (1, 1, 2, 3), (1, 1, 2, 3))
+        first, = torch.autograd.grad(heed.torch.attend(q, k, v).sum(), q, create_graph=True)
+        with self.assertRaisesRegex(RuntimeError, "first derivatives only"):
+            first.sum().backward()
+
+    def test_the_op_is_a_custom_op(self):
+        q, k, v, w = tensors((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3), (2, 4))
+        torch.library.opcheck(torch.ops.heed.attention.default,
+                              (q, k, v, w, None, None, "additive", 1.0))
+
+    def test_compiled(self):
+        module = heed.torch.MultiHead(16, 4, score="additive")
+        x = torch.randn(2, 5, 16)
+        plain = module(x, mask="causal")
+        # Traced whole, forward and backward, as inductor gets it, without its C++ compiler.
+        compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+        found = compiled(x, mask="causal")
+        torch.testing.assert_close(found, plain)
+        grads = torch.autograd.grad(found.sum(), list(module.parameters()), retain_graph=True)
+        wanted = torch.autograd.grad(plain.sum(), list(module.parameters()))
+        for a, b in zip(grads, wanted):
+            torch.testing.assert_close(a, b)
+
+    def test_autocast(self):
+        module = heed.torch.MultiHead(16, 4)
+        x = torch.randn(2, 5, 16)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = module(x)
+        torch.testing.assert_close(found.float(), module(x), rtol=0.05, atol=0.05)
+        found.float().sum().backward()
+        self.assertEqual(module.query.weight.grad.dtype, torch.float32)
+
+    def test_modules_learn(self):
+        torch.manual_seed(3)
+        module = heed.torch.AdditiveAttention(query=8, size=16)
+        adam = torch.optim.Adam(module.parameters(), lr=0.02)
+        k = torch.randn(16, 6, 8)
+        v = torch.randn(16, 6, 4)
+        q = k[:, 2:3]  # to find what is alike
+        losses = []
+        for _ in range(60):
+            loss = (module(q, k, v) - v[:, 2:3]).square().mean()
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+            losses.append(loss.item())
+        self.assertLess(losses[-1], losses[0] / 2)
+
+    def test_scores_of_ones_own(self):
+        class InTorch(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gain = torch.nn.Parameter(torch.ones(()).double())
+
+            def forward(self, q, k):
+                return -self.gain * torch.cdist(q, k).square()
+
+        class InNumpy:
+            def forward(self, q, k):
+                return -((q[..., :, None, :] - k[..., None, :, :]) ** 2).sum(-1)
+
+            def backward(self, q, k, dscores):
+                d = -2 * (q[..., :, None, :] - k[..., None, :, :]) * dscores[..., None]
+                return d.sum(-2), -d.sum(-3)
+
+        q, k, v = tensors((2, 1, 3, 4), (2, 1, 5, 4), (2, 1, 5, 3))
+        a = heed.torch.attend(q, k, v, InTorch(), mask="causal")
+        b = heed.torch.attend(q, k, v, InNumpy(), mask="causal")
+        torch.testing.assert_close(a, b)
+        self.assertTrue(torch.autograd.gradcheck(
+            lambda q, k, v: heed.torch.attend(q, k, v, InNumpy()), (q, k, v)))
+        own = InTorch()
+        heads = heed.torch.MultiHead(8, 2, score=own).double()
+        heads(torch.randn(2, 3, 8).double()).sum().backward()
+        self.assertIsNotNone(own.gain.grad)  # it is a part of the module, and learns
+
+        class Wrong:
+            def forward(self, q, k):
+                return q
+
+        with self.assertRaisesRegex(ValueError, "the score gave"):
+            heed.torch.attend(q, k, v, Wrong())
+
+    def test_mistakes(self):
+        q, k, v = tensors((2, 1, 3, 4), (2, 1, 5, 4), (2, 1, 5, 3))
+        for wrong, kind, said in (
+            (lambda: heed.torch.attend(q, k[..., :2], v), ValueError, "sizes do not fit"),
+            (lambda: heed.torch.attend(q, k.float(), v), ValueError, "types differ"),
+            (lambda: heed.torch.attend(q.half(), k.half(), v.half()), TypeError, "16 bits"),
+            (lambda: heed.torch.attend(q.bfloat16(), k.bfloat16(), v.bfloat16()), ValueError,
+             "no kernel for bf16 on cpu"),
+            (lambda: heed.torch.attend(q.to("meta"), k, v), ValueError, "one device"),
+            (lambda: heed.torch.attend(q, k, 3), TypeError, "given int"),
+            (lambda: heed.torch.attend(q, k, v, "additive"), ValueError, "parameter v"),
+            (lambda: heed.torch.attend(q, k, v, "cosin"), ValueError, "did you mean"),
+            (lambda: heed.torch.attend(q, k, v, lengths=torch.tensor([1])), ValueError, "lengths"),
+            (lambda: heed.torch.MultiHead(10, 3), ValueError, "given 10"),
+        ):
+            with self.subTest(said), self.assertRaisesRegex(kind, said):
+                wrong()
+
+
+if __name__ == "__main__":
+    unittest.main()

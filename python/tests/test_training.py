@@ -1,0 +1,128 @@
+import os
+import signal
+import subprocess
+import tempfile
+import unittest
+import warnings
+
+import heed
+import toy
+
+SMALL = dict(preset="rnn-small", size=32, embedding=16, tokens="words", batch_tokens=300,
+             anyway=True, device="cpu")
+
+
+def corpus(part):
+    return [e for e, _ in toy.pairs()[part]], [f for _, f in toy.pairs()[part]]
+
+
+class Training(unittest.TestCase):
+    def setUp(self):
+        kept = tempfile.TemporaryDirectory()
+        self.addCleanup(kept.cleanup)
+        self.folder = kept.name
+        self.model = os.path.join(kept.name, "m")
+        self.english, self.french = corpus(slice(200))
+        self.unseen = corpus(slice(200, 220))
+
+    def parameters(self, folder):
+        with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+            return file.read()
+
+    def test_callbacks_iterables_and_validation(self):
+        logged, validated, told = [], [], []
+        done = heed.train(
+            (e for e in self.english), iter(self.french), self.model, steps=20,
+            validate_every=10, valid_source=self.unseen[0][:9], valid_target=self.unseen[1][:9],
+            on_log=logged.append, on_validation=validated.append, on_message=told.append, **SMALL,
+        )
+        self.assertEqual((done.steps, done.end), (20, "limit"))
+        self.assertEqual(logged[-1].step, 20)
+        self.assertEqual([p.step for p in validated], [10, 20])
+        self.assertIsNotNone(validated[0].bleu)
+        self.assertGreater(validated[0].valid_loss, 0)
+        self.assertTrue(any("vocabulary" in line for line in told))
+        self.assertTrue(heed.Translator(self.model, device="cpu").translate("the cat").text is not None)
+
+    def test_files_and_iterables_and_the_program_train_the_same(self):
+        paths = [os.path.join(self.folder, name) for name in ("en", "fr")]
+        for path, lines in zip(paths, (self.english, self.french)):
+            with open(path, "w", encoding="utf-8") as file:
+                file.writelines(line + "\n" for line in lines)
+        heed.train(self.english, self.french, self.model, steps=6, **SMALL)
+        other = os.path.join(self.folder, "of-files")
+        heed.train(paths[0], paths[1], other, steps=6, **SMALL)
+        self.assertEqual(self.parameters(self.model), self.parameters(other))
+        program = os.environ.get("HEED_PROGRAM")
+        if not program:
+            self.skipTest("HEED_PROGRAM does not name the program")
+        third = os.path.join(self.folder, "of-the-program")
+        subprocess.run(
+            [program, "train", "--source", paths[0], "--target", paths[1], "--model", third,
+             "--preset", "rnn-small", "--size", "32", "--embedding", "16", "--tokens", "words",
+             "--batch-tokens", "300", "--steps", "6", "--anyway", "--device", "cpu"],
+            check=True, capture_output=True,
+        )
+        self.assertEqual(self.parameters(self.model), self.parameters(third))
+
+    def test_ctrl_c_saves_and_resume_goes_on_as_if_nothing_had_happened(self):
+        def interrupt(progress):
+            os.kill(os.getpid(), signal.SIGINT)
+
+        whole = os.path.join(self.folder, "whole")
+        heed.train(self.english, self.french, whole, steps=60, validate_every=20,
+                   valid_source=self.unseen[0][:5], valid_target=self.unseen[1][:5], **SMALL)
+        with self.assertRaises(KeyboardInterrupt):
+            heed.train(self.english, self.french, self.model, steps=60, validate_every=20,
+                       valid_source=self.unseen[0][:5], valid_target=self.unseen[1][:5],
+                       on_log=interrupt, **SMALL)
+        done = heed.train(self.english, self.french, self.model, resume=True,
+                          valid_source=self.unseen[0][:5], valid_target=self.unseen[1][:5],
+                          anyway=True, device="cpu")
+        self.assertEqual(done.steps, 60)
+        self.assertEqual(self.parameters(self.model), self.parameters(whole))
+
+    def test_what_a_callback_raises_ends_it(self):
+        class Enough(Exception):
+            pass
+
+        def enough(progress):
+            raise Enough
+
+        with self.assertRaises(Enough):
+            heed.train(self.english, self.french, self.model, steps=10, on_log=enough, **SMALL)
+
+    def test_mistakes(self):
+        def train(source=self.english, target=self.french, **settings):
+            heed.train(source, target, self.model, **{**SMALL, "steps": 2, **settings})
+
+        for wrong, kind, said in (
+            (lambda: train(sise=3), TypeError, "did you mean 'size'"),
+            (lambda: train(size="big"), TypeError, "size wants a whole number"),
+            (lambda: train(tokens=3), TypeError, "tokens"),
+            (lambda: train(preset="rn"), ValueError, "unknown preset 'rn'"),
+            (lambda: train(score="aditive"), ValueError, "additive"),
+            (lambda: train(source="/nowhere"), FileNotFoundError, "/nowhere"),
+            (lambda: train(source=3), TypeError, "iterable of strings"),
+            (lambda: train(source=[1, 2]), TypeError, "given int"),
+            (lambda: train(source=["a\nb"]), ValueError, "newline"),
+            (lambda: train(target=self.french[:5]), ValueError, "lines"),
+            (lambda: train(valid_source=["a"]), ValueError, "belong together"),
+            (lambda: train(resume=True), ValueError, "nothing to resume"),
+        ):
+            with self.subTest(said), self.assertRaisesRegex(kind, said):
+                wrong()
+            self.assertFalse(os.path.exists(self.model), said)
+        train()
+        with self.assertRaisesRegex(ValueError, "resume=True goes on"):
+            train()
+
+    def test_doubts_are_warnings(self):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            heed.train(self.english, self.english, self.model, steps=2, **SMALL)
+        self.assertTrue(any(issubclass(w.category, heed.CorpusWarning) for w in caught))
+
+
+if __name__ == "__main__":
+    unittest.main()
