@@ -21,7 +21,7 @@ namespace {
 
 struct TrainOptions {
   std::string text, valid_text, folder, preset = "lm-transformer", log, tensorboard, vocabulary;
-  double valid_share = 0;
+  double valid_share = 0, deadline = 300;
   int64_t context = 0, sample_length = 200;
   bool resume = false, list = false, preset_given = false;
   bool tokens_given = false, vocabulary_given = false;
@@ -83,6 +83,10 @@ ModelFolder model_for(const TrainOptions& o, const ModelConfig& config, const Tr
             ": a translator, not a language model; 'heed train --resume' goes on with it");
     return model;
   }
+  if (!ranks()->first()) {
+    ranks()->meet("the model's folder");
+    return model_of_first_rank(o.folder);
+  }
   const TextStream lines = texts(parts.train);
   std::optional<std::string> line = lines();
   bool bad = false;
@@ -102,19 +106,16 @@ ModelFolder model_for(const TrainOptions& o, const ModelConfig& config, const Tr
                   parts.train.count < 0 ? count_lines(parts.train.path) : parts.train.count);
     pieces = learn_tokenizer(texts(parts.train), tokenizer);
   }
-  return create_model(o.folder, config, training, {pieces, pieces});
+  ModelFolder model = create_model(o.folder, config, training, {pieces, pieces});
+  ranks()->meet("the model's folder");
+  return model;
 }
 
 Validation validate(const TrainOptions& o, const ModelFolder& model,
                     const std::vector<Batch>& batches) {
   Validation out;
-  double tokens = 0;
-  for (const Batch& batch : batches) {
-    out.loss += negative_log_likelihood(*model.model, batch);
-    tokens += double(batch.target_tokens());
-  }
-  out.loss /= std::max(tokens, 1.0);
-  if (o.sample_length > 0) {
+  out.loss = loss_of(*model.model, batches);
+  if (o.sample_length > 0 && ranks()->first()) {
     const Generated g = LanguageModel(model).generate(
         "", {.search = {.sample = true}, .length = o.sample_length})[0];
     std::string text = "  " + g.text;
@@ -128,26 +129,30 @@ Validation validate(const TrainOptions& o, const ModelFolder& model,
 // Every word counts as it is; the loss is what is read.
 TrainConfig language_training() { return {.smoothing = 0, .stop_on = "loss"}; }
 
-void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
+void train(TrainOptions o, const Flags<ModelConfig>& model_flags,
            const Flags<TrainConfig>& train_flags) {
   if (o.list) return print_tables(ModelKind::language_model);
   outlive_readers();
+  const bool first = ranks()->first();
+  if (o.machine.threads == 0) o.machine.threads = threads_of_rank();
   ModelConfig config = chosen_preset(o.preset, ModelKind::language_model);
   model_flags.apply(config);
   if (o.context > 0) config.positions = o.context;
   TrainConfig training = language_training();
   train_flags.apply(training);
   const auto began = std::chrono::steady_clock::now();
+  if (!o.resume) share_updates(training, train_flags.given().contains("accumulate"));
   end_by_itself(training, !o.valid_text.empty() || o.valid_share > 0);
   check_usage(o, config, training, model_flags.given());
   use(o.machine);
   want_files({o.text, o.valid_text, o.vocabulary});
   const Parts parts = parts_of(o);
-  const FolderLock lock(o.folder);
-  if (!o.resume) want_new_folder(o.folder, {o.log, o.tensorboard});
-  TrainingLog log(o.log, o.tensorboard);
+  std::optional<FolderLock> lock;
+  if (first) lock.emplace(o.folder);
+  if (!o.resume && first) want_new_folder(o.folder, {o.log, o.tensorboard});
+  TrainingLog log(first ? o.log : "", first ? o.tensorboard : "");
   ModelFolder model = model_for(o, config, training, parts);
-  lock.clean();
+  if (first) lock->clean();
   if (o.resume) {
     std::set<std::string> model_given = model_flags.given();
     if (o.context > 0) model_given.insert("positions");
@@ -161,6 +166,7 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
     training = training_of(o.folder);
     train_flags.apply(training);
     check(training);
+    share_updates(training, /*given=*/true);
     want_draws(model.config, training);
   }
   const TextCorpusOptions text{.lines = model.config.reads == "lines",
@@ -186,12 +192,13 @@ void train(const TrainOptions& o, const Flags<ModelConfig>& model_flags,
   std::function<Validation()> look;
   if (parts.valid) look = [&] { return validate(o, model, valid); };
   const auto begun = [&] {
-    if (o.resume) keep_training(o.folder, training);
+    if (o.resume && first) keep_training(o.folder, training);
   };
   double tokens = 0;  // without a search: one pass forward of three
   for (const Batch& batch : valid) tokens += double(batch.target_tokens()) / 3;
   run_training(trainer, {.folder = o.folder,
                          .log = log,
+                         .deadline = o.deadline,
                          .validate = look,
                          .validation_set = valid_set,
                          .begun = begun,
@@ -235,6 +242,7 @@ void add_lm_train(CLI::App& lm) {
   command->add_option("--log", o->log, "also write progress to this file, a JSON object a line");
   command->add_option("--tensorboard", o->tensorboard,
                       "also write progress into this folder, as TensorBoard's curves");
+  add_deadline_flag(*command, o->deadline);
   add_machine_flags(*command, o->machine);
   auto model_flags = std::make_shared<Flags<ModelConfig>>(*command, kModelGroup, std::nullopt,
                                                           std::set<std::string>{"encoder_layers"});

@@ -14,6 +14,7 @@
 
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/ranks.h"
 #include "apps/training.h"
 #include "heed/base/check.h"
 #include "heed/tensor/cuda.h"
@@ -124,10 +125,10 @@ int run(int argc, char** argv) {
     std::cerr << usage_error(app, e, {argv + 1, argv + argc});
     return 2;
   } catch (const std::bad_alloc&) {
-    std::cerr << "heed: out of memory\n";
+    heed::apps::tell_failure("out of memory");
     return 1;
   } catch (const std::exception& e) {
-    std::cerr << "heed: " << e.what() << '\n';
+    heed::apps::tell_failure(e.what());
     return 1;
   }
   return 0;
@@ -136,7 +137,9 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  heed::apps::silence_other_ranks();
   const int code = run(argc, argv);
+  heed::apps::leave_ranks(code);
   const int signal = heed::apps::stop_signal();
   if (signal == 0) return code;
   // What was asked to stop has saved, and now ends as it would have without: who started it, a

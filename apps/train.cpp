@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <sstream>
 
 #include "apps/commands.h"
 #include "apps/flags.h"
@@ -37,6 +38,7 @@ struct Options {
   bool anyway = false, normalization_given = false, guided_auto = false;
   bool tokens_given = false, vocabulary_given = false, joint_given = false;
   int64_t samples = 2;
+  double deadline = 300;
   Machine machine;
 };
 
@@ -106,10 +108,8 @@ double cost_of(const ValidSet& valid) {
   return tokens * (current_arena().device() == Device::cuda ? 100 : 3);
 }
 
-double bleu_of(const std::vector<Translation>& found, const std::vector<std::string>& references,
+double bleu_of(const std::vector<std::string>& lines, const std::vector<std::string>& references,
                const std::string& tokenizer) {
-  std::vector<std::string> lines;
-  for (const Translation& t : found) lines.push_back(t.best().text);
   const auto metric = make_bleu({.tokenizer = tokenizer});
   return metric->score(sum_statistics(statistics(*metric, lines, {references})));
 }
@@ -132,21 +132,28 @@ Validation validate(const Options& o, const Translator& translator, const ValidS
                     int round) {
   const ModelFolder& model = translator.model();
   Validation out;
-  double tokens = 0;
-  for (const Batch& batch : valid.batches) {
-    out.loss += negative_log_likelihood(*model.model, batch);
-    tokens += double(batch.target_tokens());
-  }
-  out.loss /= std::max(tokens, 1.0);
+  out.loss = loss_of(*model.model, valid.batches);
   StatusLine status;
   TranslateOptions translate{.search = {.beam = 1}};
   translate.progress = [&](int64_t done) {
     status.show("  validating: " + std::to_string(done) + " of " +
                 std::to_string(valid.sources.size()) + " sentences");
   };
-  out.bleu = bleu_of(translator.translate(valid.sources, translate), valid.targets, o.tokenize);
+  // Every rank translates some of them.
+  const auto n = static_cast<size_t>(ranks()->count()), own = static_cast<size_t>(ranks()->rank());
+  std::vector<std::string> sources;
+  for (size_t i = own; i < valid.sources.size(); i += n) sources.push_back(valid.sources[i]);
+  std::string mine;
+  for (const Translation& t : translator.translate(sources, translate))
+    mine += t.best().text + '\n';
+  std::vector<std::istringstream> all;
+  for (std::string& lines : ranks()->gather("the validation's translations", mine))
+    all.emplace_back(std::move(lines));
+  std::vector<std::string> found(valid.sources.size());
+  for (size_t i = 0; i < found.size(); ++i) std::getline(all[i % n], found[i]);
+  out.bleu = bleu_of(found, valid.targets, o.tokenize);
   status.clear();
-  if (valid.sources.empty()) return out;
+  if (valid.sources.empty() || !ranks()->first()) return out;
   for (int64_t i = 0; i < o.samples; ++i) {
     const size_t at = static_cast<size_t>(round * o.samples + i) % valid.sources.size();
     const bool attends = has_attention(model.config);
@@ -173,6 +180,7 @@ void want_text(const CorpusFiles& files) {
   fail(files.source, files.target.empty() ? "" : " or " + files.target, ": has no text");
 }
 
+// Made by the first rank, and opened by the others once it is there.
 ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainConfig& training) {
   if (o.resume) {
     ModelFolder model = resumed_model(o.folder);
@@ -180,8 +188,14 @@ ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainCo
             ": a language model, not a translator; 'heed lm train --resume' goes on with it");
     return model;
   }
+  if (!ranks()->first()) {
+    ranks()->meet("the model's folder");
+    return model_of_first_rank(o.folder);
+  }
   tell_learning(o.tokenizer, count_lines(o.corpus.source) * (o.joint ? 2 : 1));
-  return create_model(o.folder, config, training, learn_tokenizers(o));
+  ModelFolder model = create_model(o.folder, config, training, learn_tokenizers(o));
+  ranks()->meet("the model's folder");
+  return model;
 }
 
 // Either two files or one TSV file, which `files` gets.
@@ -342,6 +356,8 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   const auto began = std::chrono::steady_clock::now();
   if (o.list) return print_tables(ModelKind::translator);
   outlive_readers();
+  const bool first = ranks()->first();
+  if (o.machine.threads == 0) o.machine.threads = threads_of_rank();
   choose_files(o.corpus, o.tsv, "--");
   choose_files(o.valid, o.valid_tsv, "--valid-");
   ModelConfig config;
@@ -356,6 +372,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     if (!has_dropout(config)) training.rdrop = 0;  // is chosen for one that drops
     train_flags.apply(training);
     training.guided_auto = training.guided_auto || o.guided_auto;
+    if (!o.resume) share_updates(training, train_flags.given().contains("accumulate"));
     end_by_itself(training, !o.valid.source.empty() || training.hold_out > 0);
     check_usage(o, config, training, model_flags.given(), train_flags.given());
   };
@@ -363,11 +380,12 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   use(o.machine);
   want_files({o.corpus.source, o.corpus.target, o.corpus.alignment, o.valid.source, o.valid.target,
               o.source_tokenizer, o.target_tokenizer});
-  const FolderLock lock(o.folder);
-  if (!o.resume) want_new_folder(o.folder, {o.log, o.tensorboard});
-  TrainingLog log(o.log, o.tensorboard);
+  std::optional<FolderLock> lock;
+  if (first) lock.emplace(o.folder);
+  if (!o.resume && first) want_new_folder(o.folder, {o.log, o.tensorboard});
+  TrainingLog log(first ? o.log : "", first ? o.tensorboard : "");
   if (o.cut) o.cleaning.surplus = CorpusOptions::Surplus::cut;
-  if (!o.resume) {
+  if (!o.resume && first) {
     want_text(o.corpus);
     for (const CorpusFiles& files : {o.corpus, o.valid})
       if (!files.source.empty()) compare_lengths(files, o.cleaning.surplus);
@@ -384,9 +402,13 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   const auto hold_out = [&] {
     if (training.hold_out > 0) held_out = std::make_shared<HeldOut>(o.corpus, training.hold_out);
   };
-  if (!o.resume) hold_out();  // before anything is written
+  if (!o.resume && first) hold_out();  // before anything is written
   ModelFolder model = model_for(o, config, training);
-  lock.clean();
+  if (first) lock->clean();
+  if (!o.resume && !first) {
+    training = training_of(o.folder);
+    hold_out();
+  }
   if (o.resume) {
     // What is read from a file has the kind and the size that it has.
     const bool learnt = o.source_tokenizer.empty() && o.target_tokenizer.empty();
@@ -402,6 +424,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     train_flags.apply(training);
     training.guided_auto = training.guided > 0 && (training.guided_auto || o.guided_auto);
     check(training);
+    share_updates(training, /*given=*/true);
     want_draws(model.config, training);
     want(!training.guided_auto || o.corpus.alignment.empty(),
          "this run learns its alignment (--guided auto); leave --alignment out");
@@ -413,8 +436,8 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     o.cleaning.max_length = std::min(o.cleaning.max_length, *most);
   std::optional<LearntLinks> learnt_links;
   if (training.guided_auto) {
-    learnt_links.emplace(o.corpus, o.folder);
-    o.corpus.alignment = learnt_links->path();
+    if (first) learnt_links.emplace(o.corpus, o.folder);
+    o.corpus.alignment = ranks()->gather("the alignment", first ? learnt_links->path() : "")[0];
   }
   CorpusOptions cleaning = o.cleaning;
   cleaning.sampling = training.sampling, cleaning.seed = training.seed;
@@ -446,7 +469,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   const Translator translator(model);
   if (valid) look = [&] { return validate(o, translator, *valid, round++); };
   const auto begun = [&] {
-    if (!o.resume) return;
+    if (!o.resume || !first) return;
     keep_training(o.folder, training);
     // Guided from here on: the head that is taught aligns, unless another was chosen.
     const AlignmentHead taught = model.model->guided_head(), none;
@@ -456,6 +479,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   run_training(trainer,
                {.folder = o.folder,
                 .log = log,
+                .deadline = o.deadline,
                 .validate = look,
                 .validation_set = valid ? valid_corpus->identity() + ", " + o.tokenize : "",
                 .begun = begun,
@@ -478,6 +502,8 @@ void add_train(CLI::App& app) {
       "  heed train ... --guided auto                  attention that aligns words, from the "
       "first\n"
       "  heed train --config run.json --model m --seed 2              settings of a file\n"
+      "  mpirun -n 8 heed train ...                    on several machines, the same bytes (make "
+      "mpi)\n"
       "  heed train --list                                            scores, weights, presets\n");
   train->add_option("--source", o->corpus.source, "source sentences, one a line (plain or gzip)");
   train->add_option("--target", o->corpus.target, "their translations");
@@ -525,6 +551,7 @@ void add_train(CLI::App& app) {
   train->add_option("--log", o->log, "also write progress to this file, a JSON object a line");
   train->add_option("--tensorboard", o->tensorboard,
                     "also write progress into this folder, as TensorBoard's curves");
+  add_deadline_flag(*train, o->deadline);
   train->add_option(kConfigFlag, o->config, "a JSON file with settings: flags, without dashes");
   add_machine_flags(*train, o->machine);
   auto model_flags = std::make_shared<Flags<ModelConfig>>(*train, kModelGroup, std::nullopt,

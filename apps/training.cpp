@@ -47,6 +47,11 @@ std::string line(const Progress& p) {
     std::snprintf(text, sizeof text, "loss %.3f  ppl %.2f  %.0f words/s  rate %.2e  norm %.2f  ",
                   p.loss, std::exp(p.loss), p.words_a_second, p.rate, p.gradient_norm);
     out += text;
+    if (const int n = ranks()->count(); n > 1) {
+      std::snprintf(text, sizeof text, "%d ranks: %.0f words/s each, %.0f %% waiting  ", n,
+                    p.words_a_second / n, 100 * p.waiting);
+      out += text;
+    }
   }
   out += duration(p.seconds);
   if (p.left) out += ", " + duration(*p.left) + " left";
@@ -134,6 +139,41 @@ void print_tables(ModelKind kind) {
                                 "bidirectional", "wiring", "inner", "norm", "position"}));
 }
 
+void share_updates(TrainConfig& training, bool given) {
+  const int n = ranks()->count();
+  if (!given) training.accumulate = std::max<int64_t>(training.accumulate, n);
+  want(n <= training.accumulate, "--accumulate " + std::to_string(training.accumulate) +
+                                     " has no work for " + std::to_string(n) +
+                                     " ranks; start at most so many, or give --accumulate " +
+                                     std::to_string(n));
+}
+
+void add_deadline_flag(CLI::App& command, double& seconds) {
+  command
+      .add_option("--deadline", seconds,
+                  "of several ranks: seconds after which one that does not answer ends the run")
+      ->check(above_zero());
+}
+
+double loss_of(const Model& model, const std::vector<Batch>& batches) {
+  const auto n = static_cast<size_t>(ranks()->count()), own = static_cast<size_t>(ranks()->rank());
+  std::string mine;  // of every n-th
+  double tokens = 0;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    tokens += double(batches[i].target_tokens());
+    if (i % n != own) continue;
+    const double loss = negative_log_likelihood(model, batches[i]);
+    mine.append(reinterpret_cast<const char*>(&loss), sizeof loss);
+  }
+  const std::vector<std::string> all = ranks()->gather("the validation's loss", mine);
+  double sum = 0, loss = 0;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    std::memcpy(&loss, all[i % n].data() + i / n * sizeof loss, sizeof loss);
+    sum += loss;
+  }
+  return sum / std::max(tokens, 1.0);
+}
+
 void end_by_itself(TrainConfig& training, bool validates) {
   if (training.steps > 0 || training.epochs > 0 || training.minutes > 0 || training.patience > 0)
     return;
@@ -199,6 +239,10 @@ FolderLock::~FolderLock() {
 
 void FolderLock::clean() const {
   if (held_) remove_temporaries(folder_);
+}
+
+ModelFolder model_of_first_rank(const std::string& folder) {
+  return open_model(folder, Parameters::leave);
 }
 
 ModelFolder resumed_model(const std::string& folder) {
@@ -306,6 +350,8 @@ void outlive_readers() { std::signal(SIGPIPE, SIG_IGN); }
 std::function<bool()> stop_on_signal() {
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
+  // mpirun gives it to its ranks, as it does not give the others.
+  if (ranks()->count() > 1) std::signal(SIGUSR1, [](int) { ask_to_stop(SIGTERM); });
   // A terminal that is closed, unless nohup says that it does not matter.
   if (std::signal(SIGHUP, ask_to_stop) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
   return [] { return stop_asked != 0; };
@@ -318,6 +364,7 @@ void run_training(Trainer& trainer, const TrainingRun& run) {
     std::fprintf(stderr, "going on from step %lld\n", static_cast<long long>(trainer.steps()));
   StatusLine status;
   Trainer::Hooks hooks;
+  hooks.ranks = ranks();
   hooks.stop = stop_on_signal();
   hooks.begun = run.begun;
   hooks.validation_set = run.validation_set;
@@ -336,6 +383,8 @@ void run_training(Trainer& trainer, const TrainingRun& run) {
       return run.validate();
     };
   const int64_t before = trainer.steps();
+  ranks()->meet("the corpus");
+  set_deadline(run.deadline);
   const Trainer::End end = trainer.run(hooks);
   status.clear();
   if (end == Trainer::End::stopped) {

@@ -1,6 +1,7 @@
 // What 'heed train' and 'heed lm train' have in common: presets, folders, the run itself.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/ranks.h"
 #include "heed/files/events.h"
 #include "heed/training/run_folder.h"
 #include "heed/translation/model_folder.h"
@@ -20,6 +22,16 @@ ModelConfig chosen_preset(const std::string& name, ModelKind kind);
 
 // What --list prints: scores, ways to weigh, and presets with the flags that they stand for.
 void print_tables(ModelKind kind);
+
+// Where nothing says how many micro-batches an update has, each rank has one. Throws what is told
+// as a mistake in the arguments if there are more ranks than that.
+void share_updates(TrainConfig& training, bool given);
+// A flag for how long a rank that hangs is waited for.
+void add_deadline_flag(CLI::App& command, double& seconds);
+
+// The mean loss of a token of these batches, over all ranks: each computes some, and they are added
+// in order.
+double loss_of(const Model& model, const std::vector<Batch>& batches);
 
 // Where nothing says when a run ends, it ends by itself.
 void end_by_itself(TrainConfig& training, bool validates);
@@ -57,6 +69,8 @@ class FolderLock {
   int file_ = -1;
 };
 
+// What the first rank has made, as the others find it.
+ModelFolder model_of_first_rank(const std::string& folder);
 // The model of a run that is to go on.
 ModelFolder resumed_model(const std::string& folder);
 // What the flags of a run that is resumed ask for.
@@ -99,6 +113,7 @@ class TrainingLog {
 struct TrainingRun {
   std::string folder;
   TrainingLog& log;
+  double deadline = 0;                        // seconds
   std::function<Validation()> validate = {};  // may be empty
   std::string validation_set = {};            // what it looks at, as Trainer::Hooks has it
   std::function<void()> begun = {};           // called where nothing speaks against the run

@@ -8,7 +8,9 @@ BELOW = {
     "search": "base kernels tensor ops nn attention models",
     "translation": "base data files text kernels tensor ops nn attention models search",
     "language": "base data files kernels tensor ops nn attention models search translation",
-    "training": "base data files kernels tensor ops nn attention models search translation metrics",
+    "ranks": "base",
+    "training": "base data files kernels ranks tensor ops nn attention models search translation "
+                "metrics",
     "studies": "base data files kernels tensor ops nn attention models search training translation "
                "language metrics view",
     "serve": "base data files text kernels tensor ops nn attention models search translation language",

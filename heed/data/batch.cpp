@@ -232,15 +232,20 @@ class Batches::Making {
 
   // The next one; none if they are no longer wanted.
   std::optional<Batch> next() {
-    while (!window_ || at_.batch == count()) {
-      if (window_) at_ = following_;
-      if (!next_window()) return std::nullopt;
+    while (true) {
+      while (!window_ || at_.batch == count()) {
+        if (window_) at_ = following_;
+        if (!next_window()) return std::nullopt;
+      }
+      const DataPosition here = at_;
+      const int64_t turn = passed_++ % all_.options_.every;
+      ++at_.batch;
+      if (turn < all_.options_.first || turn >= all_.options_.last) continue;
+      Batch batch = make_batch(*window_, plan_[static_cast<size_t>(here.batch)], *all_.examples_);
+      batch.position = here;
+      batch.after = at_.batch < count() ? at_ : following_;
+      return batch;
     }
-    Batch batch = make_batch(*window_, plan_[static_cast<size_t>(at_.batch)], *all_.examples_);
-    batch.position = at_;
-    ++at_.batch;
-    batch.after = at_.batch < count() ? at_ : following_;
-    return batch;
   }
 
  private:
@@ -281,6 +286,7 @@ class Batches::Making {
   Window window_;
   std::vector<std::vector<int64_t>> plan_;
   int64_t empty_windows_ = 0;  // in a row
+  int64_t passed_ = 0;         // batches since the start
   std::future<Window> coming_;
 };
 

@@ -66,6 +66,9 @@ struct BatchOptions {
   int64_t pool = 100'000;  // pairs that are sorted by length together
   uint64_t seed = 1;
   int64_t ahead = 8;  // batches that are prepared in advance
+  // Of every so many batches, counted from the start, those in [first, last) are made, and the
+  // others passed over: somebody else has them.
+  int64_t every = 1, first = 0, last = 1;
 };
 
 // The pairs of each batch of a window, by their numbers in the window.

@@ -14,6 +14,7 @@
 #include "heed/ops/into.h"
 #include "heed/tensor/context.h"
 #include "heed/translation/config_file.h"
+#include "heed/version.h"
 
 namespace heed {
 namespace {
@@ -165,22 +166,90 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> ex
     }
 }
 
+// ---- ranks
+
+// The first rank's clock, and whether anyone asks to stop.
+Trainer::Moment Trainer::agreed(bool stop) {
+  if (ranks_->count() == 1) return {Clock::now(), stop};
+  struct Seen {
+    int64_t ticks;
+    bool stop;
+  };
+  Moment moment{};
+  const std::vector<Seen> all =
+      ranks_->gather("step " + std::to_string(state_.step),
+                     Seen{static_cast<int64_t>(Clock::now().time_since_epoch().count()), stop});
+  moment.now = Time(Clock::duration(all[0].ticks));
+  for (const Seen& seen : all) moment.stop = moment.stop || seen.stop;
+  return moment;
+}
+
+// All begin alike, or not at all.
+void Trainer::meet() {
+  require(ranks_->count() <= config_.accumulate, "training: ", ranks_->count(),
+          " ranks have nothing to share of an update of ", config_.accumulate,
+          " micro-batches; start at most so many, or give --accumulate ", ranks_->count());
+  if (ranks_->count() == 1) return;
+  ranks_->want_same("the version of heed", kVersion);
+  ranks_->want_same("the training's configuration", to_json(config_));
+  ranks_->want_same("the corpus", identity_);
+  ranks_->want_same("the step to go on from", std::to_string(state_.step));
+  if (state_.step > 0) return;  // all have read the same checkpoint
+  for (size_t i = 0; i < params_.all().size(); ++i) {
+    const Tensor w = params_.all()[i].value.detached();
+    const size_t bytes = static_cast<size_t>(w.count()) * size_of(w.type());
+    ranks_->broadcast("first values", {static_cast<std::byte*>(w.raw()), bytes});
+    if (!average_.empty()) copy_into(w, average_[i]);
+  }
+}
+
 // ---- one update
 
-// Of the sum of the batches' losses, which go into losses_, by token.
+// Of the sum of the micro-batches' losses, of all ranks; this one's go into losses_, by token.
 void Trainer::gradients(const std::vector<Batch>& now) {
+  const int64_t first = share().first;
+  std::optional<GradientSum> sum;
+  if (config_.accumulate > 1) sum.emplace(params_);
   for (size_t i = 0; i < now.size(); ++i) {
-    // What is drawn is a function of the seed, the update and the batch within it.
+    const int64_t at = first + static_cast<int64_t>(i);
+    // What is drawn is a function of the seed, the update and the micro-batch within it.
     Tape tape(config_.seed * 0x9E3779B97F4A7C15ull +
-              static_cast<uint64_t>(state_.step * config_.accumulate) + i);
+              static_cast<uint64_t>(state_.step * config_.accumulate + at));
     const BatchLoss loss = batch_loss(
         model_, now[i],
         {.smoothing = config_.smoothing, .guided = config_.guided, .rdrop = config_.rdrop});
-    tape.backward(config_.accumulate == 1 ? loss.total
-                                          : loss.total * (1 / double(config_.accumulate)));
-    const int64_t at = static_cast<int64_t>(i);
+    tape.backward(sum ? loss.total * (1 / double(config_.accumulate)) : loss.total);
     copy_into(loss.cross_entropy.view({1}, {1}), slice(losses_, 0, at, at + 1));
+    if (sum) sum->take(at);
   }
+  if (sum) sum->give(*ranks_, config_.accumulate);
+}
+
+// What every rank knows of its own micro-batches, and on a CPU their losses, to all.
+void Trainer::share_losses(Update& update) const {
+  const Share own = share();
+  update.micro.resize(static_cast<size_t>(config_.accumulate));
+  for (size_t i = 0; i < update.batches.size(); ++i) {
+    const Batch& b = update.batches[i];
+    update.micro[static_cast<size_t>(own.first) + i] = {
+        .tokens = b.target_tokens(), .line = b.lines.front(), .after = b.after};
+  }
+  if (ranks_->count() == 1) return;
+  float* const losses = losses_.data<float>();
+  for (int64_t i = own.first; i < own.last; ++i)
+    update.micro[static_cast<size_t>(i)].loss = losses[i];
+  std::vector<Ranks::Sent> to;
+  std::vector<Ranks::Received> from;
+  for (int r = 0; r < ranks_->count(); ++r) {
+    const auto of = [&](const Share& s) {
+      return std::span(update.micro)
+          .subspan(static_cast<size_t>(s.first), static_cast<size_t>(s.last - s.first));
+    };
+    to.push_back(std::as_bytes(of(own)));
+    from.push_back(std::as_writable_bytes(of(share_of(r, ranks_->count(), config_.accumulate))));
+  }
+  ranks_->exchange("losses of step " + std::to_string(update.step), to, from);
+  for (size_t i = 0; i < update.micro.size(); ++i) losses[i] = update.micro[i].loss;
 }
 
 // On a GPU sizes are rounded up, so that few shapes come back often (heed/tensor/graph.h).
@@ -192,9 +261,9 @@ Batch Trainer::next(Batches& batches) const {
 }
 
 void Trainer::update(Batches& batches, Window& window) {
-  Update now{.step = state_.step + 1, .batches = {}};
+  Update now{.step = state_.step + 1, .batches = {}, .micro = {}};
   StepGraphs::Shape shape{};
-  for (int64_t i = 0; i < config_.accumulate; ++i) {
+  for (int64_t i = share().first; i < share().last; ++i) {
     const Batch& b = now.batches.emplace_back(next(batches));
     shape[0] = shape[0] * 131 + b.rows, shape[1] = shape[1] * 131 + b.source_width;
     shape[2] = shape[2] * 131 + b.target_width, shape[3] += b.links.empty() ? 0 : 1;
@@ -210,7 +279,8 @@ void Trainer::update(Batches& batches, Window& window) {
     gradients(now.batches);
     adam_.step(rate, {.of = moving ? &average_ : nullptr, .factor = factor});
   });
-  state_.position = now.batches.back().after;
+  share_losses(now);
+  state_.position = now.micro.back().after;
   state_.step = now.step;
   now.report = StepReport::take(losses_, adam_.squares());
   flush_report(window);  // what was launched before: a GPU is never waited for without work
@@ -229,13 +299,13 @@ void Trainer::flush_report(Window& window) {
   const StepReport::Values found = StepReport::read(done.report);
   double loss = 0;
   int64_t tokens = 0;
-  for (size_t i = 0; i < done.batches.size(); ++i) {
-    const Batch& b = done.batches[i];
+  for (size_t i = 0; i < done.micro.size(); ++i) {
+    const MicroBatch& b = done.micro[i];
     if (!std::isfinite(found.losses[i]))
-      fail("training: the loss is no longer a number at step ", done.step, " (lines ",
-           b.lines.front(), " and others).", advice);
-    loss += found.losses[i] * double(b.target_tokens());
-    tokens += b.target_tokens();
+      fail("training: the loss is no longer a number at step ", done.step, " (lines ", b.line,
+           " and others).", advice);
+    loss += found.losses[i] * double(b.tokens);
+    tokens += b.tokens;
   }
   window.loss += loss, window.tokens += tokens;
   const double norm = std::sqrt(found.squares);
@@ -259,7 +329,8 @@ void Trainer::flush_report(Window& window) {
 // run was killed between them.
 void Trainer::take_recent_mean() {
   if (config_.average_last == 0) return;
-  save_parameters(params_, recent_path(state_.step));
+  if (ranks_->first()) save_parameters(params_, recent_path(state_.step));
+  ranks_->meet("the parameters of a validation");  // all read what the first has written
   std::vector<int64_t>& recent = state_.recent;
   recent.push_back(state_.step);
   if (static_cast<int64_t>(recent.size()) > config_.average_last) recent.erase(recent.begin());
@@ -280,7 +351,7 @@ void Trainer::take_recent_mean() {
 // Files that the checkpoint does not name any more; those that it names must be there until the
 // next is whole.
 void Trainer::forget_old() const {
-  if (config_.average_last == 0) return;
+  if (config_.average_last == 0 || !ranks_->first()) return;
   std::error_code error;  // one that stays is only in the way
   for (const auto& entry : std::filesystem::directory_iterator(folder_ / kCheckpoint, error)) {
     const std::string name = entry.path().filename().string();
@@ -411,12 +482,13 @@ void Trainer::make_plan(const Hooks& hooks) {
 }
 
 Progress Trainer::progress(const Window& w) const {
-  const double seconds = seconds_since(w.since);
+  const double seconds = std::max(1e-9, seconds_since(w.since));
   Progress p{.epoch = state_.position.epoch + 1,
              .step = state_.step,
              .updates = w.updates,
              .loss = w.tokens ? w.loss / double(w.tokens) : 0,
-             .words_a_second = double(w.tokens) / std::max(seconds, 1e-9),
+             .words_a_second = double(w.tokens) / seconds,
+             .waiting = (ranks_->waited() - w.waited) / seconds,
              .rate = rate_at(schedule(), state_.step),
              .gradient_norm = w.updates ? w.norm / double(w.updates) : 0,
              .seconds = state_.seconds};
@@ -437,47 +509,62 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   require(hooks.validate || !std::isfinite(state_.best), "training: the model in ",
           folder_.string(), " is the best of this run's validations, and ",
           "without one the last would take its place; give the sentences to validate on again");
+  ranks_ = hooks.ranks ? hooks.ranks : alone();
+  meet();
   std::error_code error;
   std::filesystem::create_directories(folder_ / kCheckpoint, error);
   require(!error, (folder_ / kCheckpoint).string(), ": cannot be made: ", error.message());
   if (hooks.begun) hooks.begun();
   keep_or_forget_best(hooks);
-  Batches batches(examples_, {.tokens = config_.batch_tokens, .seed = config_.seed},
+  Batches batches(examples_,
+                  {.tokens = config_.batch_tokens,
+                   .seed = config_.seed,
+                   .every = config_.accumulate,
+                   .first = share().first,
+                   .last = share().last},
                   state_.position);
-  Window window{.since = Clock::now()};
-  auto last = Clock::now(), saved = last;
+  const auto new_window = [&](Time since) {
+    return Window{.since = since, .waited = ranks_->waited()};
+  };
+  auto last = now(), saved = last;
+  Window window = new_window(last);
   bool unsaved = false;
   double save_seconds = 0;
   const bool means = config_.average_last > 0;
-  begun_ = state_.seconds += hooks.spent;
+  double spent = hooks.spent;
+  ranks_->broadcast("the time", std::as_writable_bytes(std::span(&spent, 1)));
+  begun_ = state_.seconds += spent;
   if (state_.plan.minutes != config_.minutes) state_.plan = {};  // other minutes, another plan
   updates_ = earlier_ = later_ = {};
   constexpr double kSecondsALine = 5, kSecondsACheckpoint = 30;
   // All time counts.
-  const auto count_time = [&] {
-    const auto now = Clock::now();
-    const double seconds = std::chrono::duration<double>(now - last).count();
+  const auto seconds_between = [](Time from, Time to) {
+    return std::chrono::duration<double>(to - from).count();
+  };
+  const auto count_time_until = [&](Time to) {
+    const double seconds = seconds_between(last, to);
     state_.seconds += seconds;
-    last = now;
+    last = to;
     return seconds;
   };
+  const auto count_time = [&] { return count_time_until(now()); };
   const auto save_is_due = [&] {
     return config_.save_every > 0 ? state_.step % config_.save_every == 0
-                                  : seconds_since(saved) >= kSecondsACheckpoint;
+                                  : seconds_between(saved, last) >= kSecondsACheckpoint;
   };
   const auto save_now = [&] {
     flush_report(window);
-    const auto from = Clock::now();
+    const Time from = last;
     // Nothing says which is best: the last, or the mean over the last validations, made there.
     if (!hooks.validate && (!means || state_.validated == state_.step)) keep();
     save();
     save_seconds = count_time();
-    saved = Clock::now(), unsaved = false;
+    saved = last, unsaved = false;
     window.since += saved - from;  // it does not count as training
   };
   const auto tell = [&](Progress p) {
     if (hooks.log) hooks.log(p);
-    window = {.since = Clock::now()};
+    window = new_window(last);
   };
   const auto look = [&] {
     flush_report(window);
@@ -494,13 +581,14 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     earlier_ = later_ = updates_;
     // Beside a model that was kept lies the checkpoint to go on from.
     if (p.best || ((means || save_is_due()) && !watch_.doubtful())) save_now();
-    window.since = Clock::now();  // nor does validation
+    window.since = last;  // nor does validation
   };
   while (!reached_limit() && !out_of_patience()) {
     update(batches, window);
     unsaved = true;
     ++updates_.step;
-    updates_.seconds += count_time();
+    const Moment moment = agreed(hooks.stop && hooks.stop());
+    updates_.seconds += count_time_until(moment.now);
     if (state_.plan.steps == 0 && std::has_single_bit(uint64_t(updates_.step)))
       earlier_ = std::exchange(later_, updates_);
     shorten_plan(hooks);
@@ -509,8 +597,9 @@ Trainer::End Trainer::run(const Hooks& hooks) {
       look();
     else if (save_is_due() && (flush_report(window), !watch_.doubtful()))
       save_now();  // else what was saved before may be the last that is good
-    if (seconds_since(window.since) >= kSecondsALine) flush_report(window), tell(progress(window));
-    if (hooks.stop && hooks.stop()) {
+    if (seconds_between(window.since, last) >= kSecondsALine)
+      flush_report(window), tell(progress(window));
+    if (moment.stop) {
       flush_report(window);
       // What was saved before a loss that is in doubt is what to go on from.
       if (!watch_.doubtful() || !std::filesystem::exists(checkpoint_path())) save_now();
@@ -563,6 +652,7 @@ void Trainer::validate(const Hooks& hooks, Progress& p) {
 }
 
 void Trainer::keep() const {
+  if (!ranks_->first()) return;
   const UseAverage averaged(params_, average_);
   save_parameters(params_, folder_ / kModel);
 }
@@ -583,6 +673,7 @@ TensorsByName Trainer::checkpoint_tensors() const {
 }
 
 void Trainer::save() const {
+  if (!ranks_->first()) return;
   const nlohmann::json state{{"step", state_.step},
                              {"adam_steps", adam_.steps()},
                              {"epoch", state_.position.epoch},

@@ -6,6 +6,10 @@
 // at any moment and resumed ends with the same bytes as one that was not, its checkpoint included.
 // (Limits of time are the exception.)
 //
+// Several ranks (ranks/ranks.h) train as one: each has its share of an update's micro-batches, and
+// the run, its bytes included, does not depend on how many there are. What clocks and signals
+// decide, the first rank's decide for all; it alone writes.
+//
 // Threads: one trains at a time with a set of parameters.
 #pragma once
 
@@ -20,8 +24,10 @@
 #include "heed/data/batch.h"
 #include "heed/models/model.h"
 #include "heed/models/tensor_file.h"
+#include "heed/ranks/ranks.h"
 #include "heed/tensor/context.h"
 #include "heed/tensor/graph.h"
+#include "heed/training/gradient_sum.h"
 #include "heed/training/loss.h"
 #include "heed/training/loss_watch.h"
 #include "heed/training/optimizer.h"
@@ -63,7 +69,9 @@ void fields(Config& c, F&& f) {
   f("schedule", c.schedule, "inverse_sqrt, cosine, constant or plateau");
   f("warmup", c.warmup, "steps until the highest rate");
   f("batch_tokens", c.batch_tokens, "tokens a batch, padding counted");
-  f("accumulate", c.accumulate, "batches whose gradients are summed before an update");
+  f("accumulate", c.accumulate,
+    "batches whose gradients are summed before an update, over all ranks; not given: as many as "
+    "there are ranks");
   f("smoothing", c.smoothing, "label smoothing");
   f("sampling", c.sampling,
     "subwords are drawn anew in each epoch: bpe leaves out a merge with this probability (0.05, "
@@ -115,7 +123,8 @@ struct Progress {
   int64_t epoch = 0, step = 0;
   int64_t updates = 0;        // since the last line: of none, the next four say nothing
   double loss = 0;            // nats a token since the last line, smoothing included
-  double words_a_second = 0;  // tokens of the target, padding not counted
+  double words_a_second = 0;  // tokens of the target, padding not counted; of all ranks
+  double waiting = 0;         // the share of the time that this rank waited for others
   double rate = 0, gradient_norm = 0;
   double seconds = 0;               // over all parts of a run
   std::optional<double> left = {};  // seconds until the nearest limit
@@ -130,7 +139,9 @@ class Trainer {
  public:
   // What the loop asks for and tells; all may be empty.
   struct Hooks {
-    std::function<Validation()> validate;
+    // Who trains together: every one of them runs a trainer with the same settings. Null: alone.
+    std::shared_ptr<Ranks> ranks = {};
+    std::function<Validation()> validate;  // the same on all ranks
     // What `validate` looks at, told apart by these words. Where the best of a checkpoint is of
     // other sentences, or by another measure, or its model is gone, it begins anew, and why is
     // told.
@@ -190,14 +201,31 @@ class Trainer {
     double loss = 0, norm = 0;
     int64_t tokens = 0, updates = 0;
     std::chrono::steady_clock::time_point since;
+    double waited = 0;  // until then
   };
-
+  // What all ranks know of a micro-batch that one of them computed.
+  struct MicroBatch {
+    float loss = 0;  // a token
+    int64_t tokens = 0, line = 0;
+    DataPosition after;
+  };
   struct Update {  // one that was launched, and will be looked at
     int64_t step = 0;
-    std::vector<Batch> batches;
+    std::vector<Batch> batches;     // of this rank
+    std::vector<MicroBatch> micro;  // of all
     StepReport::Ticket report = {};
   };
+  using Time = std::chrono::steady_clock::time_point;
+  struct Moment {  // as all ranks see it
+    Time now;
+    bool stop = false;
+  };
 
+  Moment agreed(bool stop = false);
+  Time now() { return agreed().now; }
+  void meet();
+  Share share() const { return share_of(ranks_->rank(), ranks_->count(), config_.accumulate); }
+  void share_losses(Update& update) const;
   Batch next(Batches& batches) const;
   void gradients(const std::vector<Batch>& now);
   void update(Batches& batches, Window& window);
@@ -228,6 +256,7 @@ class Trainer {
   Params params_;
   std::shared_ptr<Examples> examples_;
   std::string identity_;  // theirs
+  std::shared_ptr<Ranks> ranks_ = alone();
   TrainConfig config_;
   std::filesystem::path folder_;
   SafetensorsOptions tensor_options_;  // the folder's

@@ -1,0 +1,143 @@
+// Open MPI or MPICH starts the ranks and moves their bytes. Messages are posted without waiting and
+// asked for until they are there: so it is known who is missing, and nobody waits for ever.
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <set>
+#include <thread>
+
+#include "heed/base/check.h"
+#include "heed/ranks/ranks.h"
+
+namespace heed {
+namespace {
+
+void want(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  fail("ranks: ", call, " failed: ", std::string(text.data(), static_cast<size_t>(length)));
+}
+
+// Joins, and knows where everybody is.
+std::vector<std::string> hosts() {
+  int given = 0, count = 0;
+  want(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given), "MPI_Init_thread");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  require(given >= MPI_THREAD_FUNNELED,
+          "ranks: this MPI is for programs of one thread; take one with MPI_THREAD_FUNNELED");
+  want(MPI_Comm_size(MPI_COMM_WORLD, &count), "MPI_Comm_size");
+  constexpr int kLongest = 64;
+  std::array<char, kLongest> own{};
+  ::gethostname(own.data(), own.size() - 1);
+  std::vector<char> all(static_cast<size_t>(count) * kLongest);
+  want(
+      MPI_Allgather(own.data(), kLongest, MPI_CHAR, all.data(), kLongest, MPI_CHAR, MPI_COMM_WORLD),
+      "MPI_Allgather");
+  std::vector<std::string> names;
+  for (int r = 0; r < count; ++r) names.emplace_back(all.data() + r * kLongest);
+  return names;
+}
+
+int own_rank() {
+  int rank = 0;
+  want(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+  return rank;
+}
+
+class Mpi : public Ranks {
+ public:
+  explicit Mpi(std::vector<std::string> names) : Ranks(own_rank(), std::move(names)) {}
+  ~Mpi() override { MPI_Finalize(); }
+
+ private:
+  struct Pending {
+    MPI_Request request = MPI_REQUEST_NULL;
+    int rank = 0;
+  };
+
+  void move(const std::string& what, std::span<const Sent> to,
+            std::span<const Received> from) override {
+    // A count is an int; smaller pieces also let both sides go on earlier.
+    constexpr size_t kPiece = size_t{16} << 20;
+    std::vector<Pending> pending;
+    const auto post = [&](auto spans, auto call) {
+      for (int r = 0; r < count(); ++r) {
+        auto rest = spans[static_cast<size_t>(r)];
+        if (r == rank()) continue;
+        for (; !rest.empty(); rest = rest.subspan(std::min(rest.size(), kPiece)))
+          call(rest.first(std::min(rest.size(), kPiece)), r,
+               pending.emplace_back(Pending{.rank = r}));
+      }
+    };
+    post(from, [](Received bytes, int r, Pending& p) {
+      want(MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, r, 0, MPI_COMM_WORLD,
+                     &p.request),
+           "MPI_Irecv");
+    });
+    post(to, [](Sent bytes, int r, Pending& p) {
+      want(MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, r, 0, MPI_COMM_WORLD,
+                     &p.request),
+           "MPI_Isend");
+    });
+    finish(what, pending);
+  }
+
+  void finish(const std::string& what, std::vector<Pending>& pending) {
+    using Clock = std::chrono::steady_clock;
+    const auto begin = Clock::now();
+    double warned = 0;
+    while (true) {
+      std::erase_if(pending, [&](Pending& p) {
+        int done = 0;
+        const int code = MPI_Test(&p.request, &done, MPI_STATUS_IGNORE);
+        require(code == MPI_SUCCESS, "ranks: ", what, ": ", name(p.rank),
+                " is gone (its connection was closed)");
+        return done != 0;
+      });
+      if (pending.empty()) return;
+      const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+      // At first another rank may be at work on the same core; then there is time to sleep.
+      if (waited < 0.005)
+        ::sched_yield();
+      else
+        std::this_thread::sleep_for(std::chrono::microseconds(waited < 1 ? 50 : 2000));
+      if (waited < std::min(waiting().warn_after, waiting().deadline)) continue;
+      std::set<int> missing;
+      for (const Pending& p : pending) missing.insert(p.rank);
+      std::string words;
+      for (const int r : missing) words += (words.empty() ? "" : ", ") + name(r);
+      if (waited >= waiting().deadline)
+        fail("ranks: ", what, ": nothing came from ", words, " for ", static_cast<int64_t>(waited),
+             " s (--deadline); it is stopped, stuck or cut off");
+      if (waited < warned + waiting().warn_after) continue;
+      warned = waited;
+      int lowest = 0;
+      while (missing.contains(lowest)) ++lowest;
+      if (waiting().warn && lowest == rank())
+        waiting().warn(what + ": waiting for " + words + " for " +
+                       std::to_string(static_cast<int64_t>(waited)) + " s");
+    }
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Ranks> join_ranks() {
+  if (launched().count == 1) return alone();
+  return std::make_shared<Mpi>(hosts());
+}
+
+void abort_ranks(int code) {
+  int begun = 0;
+  if (MPI_Initialized(&begun) == MPI_SUCCESS && begun) MPI_Abort(MPI_COMM_WORLD, code);
+  std::_Exit(code);
+}
+
+}  // namespace heed
