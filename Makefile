@@ -1,5 +1,10 @@
 # The short face of the build. Presets are in CMakePresets.json; each builds into build/<preset>.
-.PHONY: all demo test bench cuda fuzz python python-tests format lint clean deps
+.PHONY: all demo test bench cuda mpi fuzz python python-tests format lint clean deps
+
+# The presets compile the same files, mostly in the same way: what one has compiled the others take
+# from ccache, wherever they build it.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
 
 # The program and the library; tests and examples are built by who wants them.
 all: deps
@@ -17,7 +22,7 @@ demo: all
 	@tools/demo
 
 # What CI runs: everything, as users get it and under the address and undefined sanitizers; what many
-# threads share also under the thread sanitizer; what the shared libraries show.
+# threads share also under the thread sanitizer; what the shared libraries show; several ranks.
 test: all
 	@cmake --build --preset release
 	@ctest --preset release
@@ -30,6 +35,8 @@ test: all
 	@cmake --preset shared >build/configure.log || (cat build/configure.log; false)
 	@cmake --build --preset shared
 	@ctest --preset shared
+	@$(MAKE) --no-print-directory mpi
+	@ctest --preset mpi
 	@$(MAKE) --no-print-directory python-if-possible
 	@$(MAKE) --no-print-directory cuda-if-possible
 
@@ -59,6 +66,13 @@ bench: deps
 cuda: deps
 	@cmake --preset cuda >build/configure.log || (cat build/configure.log; false)
 	@cmake --build --preset cuda --target heed_program
+
+# For several machines: `mpirun -n 8 build/mpi/heed train ...` (docs/scale.md).
+mpi:
+	@mkdir -p build
+	@tools/install-deps mpi
+	@cmake --preset mpi >build/configure.log || (cat build/configure.log; false)
+	@cmake --build --preset mpi
 
 cuda-if-possible:
 	@if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then $(MAKE) --no-print-directory cuda; \

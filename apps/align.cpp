@@ -218,7 +218,7 @@ std::vector<Translation> scored(Options& o, const Translator& translator, const 
   };
   std::vector<Translation> found = translator.score(sources, targets, o.translate);
   status.clear();
-  warn_of_cuts(found, 0, translator.longest(o.translate));
+  std::fprintf(stderr, "%s", told_of_cuts(found, 0, translator.longest(o.translate)).c_str());
   return found;
 }
 

@@ -121,7 +121,7 @@ void add_embed(CLI::App& app) {
       "  heed embed --model m --compare 'dogs may bark' 'trees shed bark' --word bark\n"
       "  heed embed --model m --senses data/senses/senses.tsv\n");
   command->add_option("--model", o->folder, "the model's folder");
-  command->add_option("--input", o->input, "lines of text (plain or gzip); -: standard input");
+  command->add_option("--input", o->input, "lines of text (plain or packed); -: standard input");
   command->add_option(
       "--layer", o->layer,
       "a number, 0 being the table, or mix (default: mix, of a translator the last)");

@@ -216,7 +216,7 @@ void add_lm_train(CLI::App& lm) {
       "  heed lm train --text book.txt --model m --preset lm-rnn --score additive\n"
       "  heed lm train --text lines.txt.gz --model m --preset elmo --tokens words    for heed "
       "embed\n");
-  command->add_option("--text", o->text, "a text to learn from (plain or gzip)");
+  command->add_option("--text", o->text, "a text to learn from (plain or packed)");
   command->add_option("--valid-text", o->valid_text, "another to validate on");
   command->add_option("--valid-share", o->valid_share,
                       "instead: the last share of --text, which is not learnt from");
@@ -362,7 +362,7 @@ void add_lm_score(CLI::App& lm) {
       "  heed lm score --model m --text book.txt --last 0.1   what --valid-share held out\n"
       "  echo 'To be, or not' | heed lm score --model m --by-piece\n");
   command->add_option("--model", o->folder, "the model's folder");
-  command->add_option("--text", o->text, "the text (plain or gzip); -: standard input");
+  command->add_option("--text", o->text, "the text (plain or packed); -: standard input");
   command->add_option("--last", o->last, "only this share, from the end");
   command->add_option("--batch", o->score.batch, "rows at a time; changes no result")
       ->check(above_zero());

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <chrono>
 #include <thread>
 
 #include "heed/base/limits.h"
@@ -54,7 +54,11 @@ int threads_of_rank() {
 
 void leave_ranks(int code) {
   if (!joined || joined->count() == 1) return;
-  if (code != 0) abort_ranks(code);
+  if (code != 0) {
+    // What all have found alike, the first one says: it is given the time to.
+    if (!joined->first()) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    abort_ranks(code);
+  }
   joined.reset();
 }
 

@@ -390,7 +390,7 @@ void add_score(CLI::App& app) {
       "  heed score --metric aer -r gold.txt <alignments       alignment error rate\n");
   score
       ->add_option("hypothesis", options->hypotheses,
-                   "translations, one sentence a line, plain or gzip (default: standard input)")
+                   "translations, one sentence a line, plain or packed (default: standard input)")
       ->default_str("");
   score
       ->add_option("-r,--reference", options->references,

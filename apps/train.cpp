@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <sstream>
 
 #include "apps/commands.h"
 #include "apps/flags.h"
@@ -143,14 +142,11 @@ Validation validate(const Options& o, const Translator& translator, const ValidS
   const auto n = static_cast<size_t>(ranks()->count()), own = static_cast<size_t>(ranks()->rank());
   std::vector<std::string> sources;
   for (size_t i = own; i < valid.sources.size(); i += n) sources.push_back(valid.sources[i]);
-  std::string mine;
+  std::vector<std::string> mine, found;
   for (const Translation& t : translator.translate(sources, translate))
-    mine += t.best().text + '\n';
-  std::vector<std::istringstream> all;
-  for (std::string& lines : ranks()->gather("the validation's translations", mine))
-    all.emplace_back(std::move(lines));
-  std::vector<std::string> found(valid.sources.size());
-  for (size_t i = 0; i < found.size(); ++i) std::getline(all[i % n], found[i]);
+    mine.push_back(t.best().text);
+  const auto all = ranks()->gather("the validation's translations", mine);
+  for (size_t i = 0; i < valid.sources.size(); ++i) found.push_back(all[i % n][i / n]);
   out.bleu = bleu_of(found, valid.targets, o.tokenize);
   status.clear();
   if (valid.sources.empty() || !ranks()->first()) return out;
@@ -505,7 +501,8 @@ void add_train(CLI::App& app) {
       "  mpirun -n 8 heed train ...                    on several machines, the same bytes (make "
       "mpi)\n"
       "  heed train --list                                            scores, weights, presets\n");
-  train->add_option("--source", o->corpus.source, "source sentences, one a line (plain or gzip)");
+  train->add_option("--source", o->corpus.source,
+                    "source sentences, one a line (plain, gzip, zstd or xz)");
   train->add_option("--target", o->corpus.target, "their translations");
   train->add_option("--tsv", o->tsv, "instead: one file, source, tab, translation");
   train->add_option("--alignment", o->corpus.alignment,

@@ -1,12 +1,15 @@
 // heed translate: lines in, translations out, in the same order; or a whole text.
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <limits>
 
 #include "apps/bad_lines.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/ranks.h"
 #include "apps/translator_flags.h"
 #include "heed/base/check.h"
 #include "heed/data/alignment.h"
@@ -22,19 +25,23 @@ struct Options : TranslatorFlags {
   // Lines read at a time, and no fewer than 32 batches: after the last of them slots run empty.
   int64_t chunk = 2000;
   bool interactive = false;
+  std::string output;  // a file instead of standard output
+  bool resume = false;
   BadLines bad;
   bool whole = false;  // --text
   std::string format = "text";
   TextOptions text;
 };
 
-void print(const Options& o, const ModelFolder& model, const Translation& t) {
+// What is written for one line: as many lines as are asked for, so that whoever reads them knows
+// which they belong to.
+void write(const Options& o, const ModelFolder& model, const Translation& t, std::string& out) {
   if (o.json) {
-    std::printf("%s\n", to_json(model, t, o.translate.extract).dump().c_str());
+    out += to_json(model, t, o.translate.extract).dump() + '\n';
     return;
   }
-  // So many lines for every line, so that whoever reads them knows which they belong to: where
-  // there are fewer translations, as of an empty line, lines without words and of probability 0.
+  // Where there are fewer translations, as of an empty line, lines without words and of
+  // probability 0.
   std::vector<Translation::Candidate> all = t.candidates;
   Translation::Candidate none;
   none.log_probability = -std::numeric_limits<double>::infinity();
@@ -52,7 +59,7 @@ void print(const Options& o, const ModelFolder& model, const Translation& t) {
       std::snprintf(number, sizeof number, "\t%.6f", c.log_probability);
       line += number;
     }
-    std::cout << line << '\n';  // a line may have a zero byte
+    out += line + '\n';
   }
 }
 
@@ -74,10 +81,10 @@ std::string read_whole(LineReader& reader, const BadLine& bad) {
 
 void translate_text(Options o) {
   want(o.prefixes.empty() && o.alignment.empty() && !o.json && !o.scores &&
-           o.translate.search.best == 1 && !o.interactive,
-       "--text gives one text; --prefix, --alignment, --json, --scores, --best and --interactive "
-       "are "
-       "for lines");
+           o.translate.search.best == 1 && !o.interactive && o.output.empty(),
+       "--text gives one text; --prefix, --alignment, --json, --scores, --best, --interactive and "
+       "--output are for lines");
+  want(ranks()->count() == 1, "--text is for one process; several ranks translate lines");
   want(o.format == "text" || o.format == "html",
        "--format is 'text' or 'html', given '" + o.format + "'");
   prepare(o);
@@ -95,73 +102,192 @@ void translate_text(Options o) {
   o.bad.sum_up();
 }
 
+// Where answers go: standard output, or a file that can be gone on with.
+class Answers {
+ public:
+  explicit Answers(const Options& o) : path_(o.output) {
+    if (path_.empty()) return;
+    require(o.resume || !std::filesystem::exists(path_) || std::filesystem::is_empty(path_), path_,
+            ": is there already; --resume goes on with it, or choose another file");
+    if (o.resume) keep_whole_lines(o.json ? 1 : o.translate.search.best);
+    file_.open(path_, std::ios::app | std::ios::binary);
+    require(file_.good(), path_, ": cannot be written to");
+  }
+  // Lines of the input that have their answers already.
+  int64_t done() const { return done_; }
+
+  void write(const std::string& text) {
+    if (path_.empty()) {
+      std::cout << text << std::flush;
+      return;
+    }
+    file_ << text << std::flush;
+    require(file_.good(), path_, ": cannot be written to; what is there can be gone on with by ",
+            "--resume, once there is room");
+  }
+
+ private:
+  // A run that was killed may have left a part of an answer.
+  void keep_whole_lines(int64_t lines_each) {
+    if (!std::filesystem::exists(path_)) return;
+    std::ifstream file(path_, std::ios::binary);
+    std::vector<char> buffer(size_t{1} << 20);
+    uint64_t at = 0, keep = 0;
+    int64_t lines = 0;
+    while (file.read(buffer.data(), std::ssize(buffer)), file.gcount() > 0)
+      for (const char* c = buffer.data(); c != buffer.data() + file.gcount(); ++c) {
+        ++at;
+        if (*c != '\n' || ++lines % lines_each != 0) continue;
+        keep = at;
+        ++done_;
+      }
+    std::filesystem::resize_file(path_, keep);
+  }
+
+  std::string path_;
+  std::ofstream file_;
+  int64_t done_ = 0;
+};
+
+std::string joined(const std::vector<std::string>& lines, size_t first, size_t last) {
+  std::string text;
+  for (size_t i = first; i < last; ++i) text += lines[i] + '\n';
+  return text;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t at = 0, end = 0; at < text.size(); at = end + 1) {
+    end = text.find('\n', at);
+    lines.push_back(text.substr(at, end - at));
+  }
+  return lines;
+}
+
+// Lines that were read together, and where they stand in the text.
+struct Chunk {
+  std::vector<std::string> lines, prefixes;
+  int64_t before = 0;
+};
+
+struct Answer {
+  std::string text, warnings;
+};
+
+Answer answer(Options& o, const Translator& translator, const Chunk& chunk, StatusLine& status) {
+  const ModelFolder& model = translator.model();
+  Answer out;
+  o.translate.search.prefixes.clear();
+  for (size_t i = 0; i < chunk.prefixes.size(); ++i) {
+    const Tokenizer& target = *model.tokenizers.target;
+    if (const int64_t n = unknown_pieces(target, chunk.prefixes[i]))
+      out.warnings += "heed: " + o.prefixes + ": line " +
+                      std::to_string(chunk.before + static_cast<int64_t>(i) + 1) + " has " +
+                      std::to_string(n) + " piece" + (n > 1 ? "s" : "") +
+                      " that the model does not know\n";
+    o.translate.search.prefixes.push_back(target.encode(chunk.prefixes[i]).ids);
+  }
+  o.translate.progress = [&](int64_t done) {
+    status.show(std::to_string(chunk.before + done * ranks()->count()) + " lines translated");
+  };
+  o.translate.first_line = chunk.before + 1;
+  const std::vector<Translation> found = translator.translate(chunk.lines, o.translate);
+  status.clear();
+  out.warnings += told_of_cuts(found, chunk.before, translator.longest(o.translate));
+  for (const Translation& t : found) write(o, model, t, out.text);
+  return out;
+}
+
+// The first rank's chunk, of which every rank answers its share; the answers are the first's.
+Answer answer_together(Options& o, const Translator& translator, const Chunk& chunk,
+                       StatusLine& status) {
+  const int n = ranks()->count();
+  if (n == 1) return answer(o, translator, chunk, status);
+  std::vector<std::string> lines, prefixes, places;
+  const auto all = std::ssize(chunk.lines);
+  for (int r = 0; r < n; ++r) {
+    const auto first = static_cast<size_t>(all * r / n),
+               last = static_cast<size_t>(all * (r + 1) / n);
+    lines.push_back(joined(chunk.lines, first, last));
+    prefixes.push_back(chunk.prefixes.empty() ? "" : joined(chunk.prefixes, first, last));
+    places.push_back(std::to_string(chunk.before + static_cast<int64_t>(first)));
+  }
+  const Chunk mine{.lines = lines_of(ranks()->scatter("lines", lines)),
+                   .prefixes = lines_of(ranks()->scatter("prefixes", prefixes)),
+                   .before = std::stoll(ranks()->scatter("places", places))};
+  const Answer own = answer(o, translator, mine, status);
+  Answer out;
+  for (const std::string& text : ranks()->collect("translations", own.text)) out.text += text;
+  for (const std::string& text : ranks()->collect("warnings", own.warnings)) out.warnings += text;
+  return out;
+}
+
 void translate(Options o) {
   want(!o.folder.empty(), "--model is required, a folder that 'heed train' made");
+  want(!o.resume || !o.output.empty(), "--resume goes on with --output, a file; give it again");
+  if (o.machine.threads == 0) o.machine.threads = threads_of_rank();
   if (o.whole) return translate_text(std::move(o));
   want(o.format == "text" && o.text.source_language.empty(),
        "--format and --language are for whole texts; add --text");
   prepare(o);
+  const bool first = ranks()->first();
+  std::optional<Answers> answers;
+  if (first) answers.emplace(o);
   const Translator translator(opened(o.folder, o.machine));
   if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
     o.translate.search.want_weights = true;
   o.chunk = o.interactive ? 1 : std::max(o.chunk, 32 * translator.batch(o.translate));
+  o.chunk *= ranks()->count();
   const bool prompt = o.interactive && stderr_is_terminal() && o.source.empty();
   if (prompt) std::fprintf(stderr, "> ");
-  LineReader reader(o.source.empty() ? "-" : o.source);
-  std::optional<LineReader> prefixes;
-  if (!o.prefixes.empty()) prefixes.emplace(o.prefixes);
+  std::optional<LineReader> reader, prefixes;
   StatusLine status;
-  int64_t before = 0;
+  Chunk chunk;
+  if (first) {
+    reader.emplace(o.source.empty() ? "-" : o.source);
+    if (!o.prefixes.empty()) prefixes.emplace(o.prefixes);
+    chunk.before = answers->done();
+    const auto done = static_cast<uint64_t>(chunk.before);
+    require(reader->skip(done) == done && (!prefixes || prefixes->skip(done) == done), o.output,
+            ": has the answers to ", done, " lines, and there are fewer; is it the same text?");
+    if (done > 0) std::fprintf(stderr, "going on after line %lld\n", static_cast<long long>(done));
+  }
   const BadLine bad = o.bad.told();
   std::optional<Error> broken;  // by a line that is not to be translated; those before it are
-  for (bool more = true; more;) {
-    std::vector<std::string> lines;
+  for (char more = 1; more;) {
+    chunk.lines.clear(), chunk.prefixes.clear();
     // Where the input pauses, somebody waits for an answer to what he has said so far.
     constexpr std::chrono::milliseconds kPause{10};
-    while (static_cast<int64_t>(lines.size()) < o.chunk && (lines.empty() || reader.ready(kPause)))
+    while (first && std::ssize(chunk.lines) < o.chunk &&
+           (chunk.lines.empty() || reader->ready(kPause)))
       try {
-        std::optional<std::string> line = reader.next();
+        std::optional<std::string> line = reader->next();
         more = line.has_value();
         if (!more) break;
-        lines.push_back(as_text(std::move(*line), place_of(reader), bad));
+        chunk.lines.push_back(as_text(std::move(*line), place_of(*reader), bad));
       } catch (const Error& error) {
-        broken = error, more = false;
+        broken = error, more = 0;
         break;
       }
-    if (prefixes) {
-      o.translate.search.prefixes.clear();
-      for (size_t i = 0; i < lines.size(); ++i) {
-        std::optional<std::string> given = prefixes->next();
-        const int64_t number = before + static_cast<int64_t>(i) + 1;
-        require(given.has_value(), o.prefixes, ": ends before line ", number,
-                ", which the text has; it wants a line for each, which may be empty");
-        const std::string prefix = as_text(std::move(*given), place_of(*prefixes), bad);
-        if (const int64_t n = unknown_pieces(*translator.model().tokenizers.target, prefix))
-          std::fprintf(stderr,
-                       "heed: %s: line %lld has %lld piece%s that the model does not know\n",
-                       o.prefixes.c_str(), static_cast<long long>(number),
-                       static_cast<long long>(n), n > 1 ? "s" : "");
-        o.translate.search.prefixes.push_back(
-            translator.model().tokenizers.target->encode(prefix).ids);
-      }
+    for (size_t i = 0; prefixes && i < chunk.lines.size(); ++i) {
+      std::optional<std::string> given = prefixes->next();
+      require(given.has_value(), o.prefixes, ": ends before line ",
+              chunk.before + static_cast<int64_t>(i) + 1,
+              ", which the text has; it wants a line for each, which may be empty");
+      chunk.prefixes.push_back(as_text(std::move(*given), place_of(*prefixes), bad));
     }
-    o.translate.progress = [&](int64_t done) {
-      status.show(std::to_string(before + done) + " lines translated");
-    };
-    o.translate.first_line = before + 1;
-    const std::vector<Translation> found = translator.translate(lines, o.translate);
-    status.clear();
-    warn_of_cuts(found, before, translator.longest(o.translate));
-    for (const Translation& t : found) print(o, translator.model(), t);
-    std::cout.flush();
-    std::fflush(stdout);
-    before += static_cast<int64_t>(lines.size());
+    const Answer found = answer_together(o, translator, chunk, status);
+    ranks()->broadcast("the end", std::as_writable_bytes(std::span(&more, 1)));
+    if (!first) continue;
+    std::fprintf(stderr, "%s", found.warnings.c_str());
+    answers->write(found.text);
+    chunk.before += std::ssize(chunk.lines);
     if (prompt) std::fprintf(stderr, more ? "> " : "\n");
   }
   o.bad.sum_up();
   if (broken) throw *broken;
   require(!prefixes || !prefixes->next(), o.prefixes, ": has more lines than the text, which has ",
-          before);
+          chunk.before);
 }
 
 }  // namespace
@@ -176,11 +302,14 @@ void add_translate(CLI::App& app) {
       "  heed translate --model m --alignment pharaoh < text.en     with word links behind a tab\n"
       "  heed translate --model m --beam 10 --best 5 --scores < text.en\n"
       "  heed translate --model m --sample --temperature 0.8 --top-k 20 < text.en\n"
+      "  mpirun -n 4 heed translate --model m --input big.en --output big.de    (make mpi)\n"
       "  heed translate --model m --interactive                         as you type\n"
       "  heed translate --model m --text --language en < letter.txt     sentences are found\n"
       "  heed translate --model m --text --format html < page.html      tags go with their "
       "words\n");
-  command->add_option("--input", o->source, "a file instead of standard input (plain or gzip)");
+  command->add_option("--input", o->source, "a file instead of standard input (plain or packed)");
+  command->add_option("--output", o->output, "a file instead of standard output");
+  command->add_flag("--resume", o->resume, "go on with --output after its last whole answer");
   command->add_flag("--interactive", o->interactive, "answer each line before the next is read");
   SearchOptions& s = o->translate.search;
   command->add_option("--beam", s.beam, "hypotheses kept; 1 is greedy search")

@@ -44,14 +44,14 @@ nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t,
   return out;
 }
 
-void warn_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t most) {
+std::string told_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t most) {
+  std::string told;
   for (size_t i = 0; i < found.size(); ++i)
     if (found[i].cut)
-      std::fprintf(
-          stderr,
-          "heed: line %lld has more than %lld pieces; the rest was left out (--max-length)\n",
-          static_cast<long long>(first + static_cast<int64_t>(i) + 1),
-          static_cast<long long>(most));
+      told += "heed: line " + std::to_string(first + static_cast<int64_t>(i) + 1) +
+              " has more than " + std::to_string(most) +
+              " pieces; the rest was left out (--max-length)\n";
+  return told;
 }
 
 void add_extract_flags(CLI::App& command, ExtractOptions& extract) {

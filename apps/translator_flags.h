@@ -34,6 +34,6 @@ nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t,
                                const ExtractOptions& extract);
 
 // Says on stderr which lines were too long; `first` stands before the first of them.
-void warn_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t most);
+std::string told_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t most);
 
 }  // namespace heed::apps

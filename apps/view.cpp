@@ -454,7 +454,7 @@ void add_view(CLI::App& app) {
   command->add_option("--model", o->folder, "the model's folder");
   command->add_option("--use", o->use,
                       "instead: a file of 'heed align --save', whose posteriors are drawn");
-  command->add_option("--input", o->input, "lines of text (plain or gzip); -: standard input");
+  command->add_option("--input", o->input, "lines of text (plain or packed); -: standard input");
   command->add_option("--source", o->source, "given pairs instead: their source, and");
   command->add_option("--target", o->target, "their target");
   command->add_option("--gold", o->gold,

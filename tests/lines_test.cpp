@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <lzma.h>
 #include <unistd.h>
+#include <zstd.h>
 
 #include <string>
 #include <vector>
@@ -28,11 +30,35 @@ Strings numbered(int count) {
   return lines;
 }
 
-// The lines of a file with these bytes, which come out of a gzip file just so.
+std::string zstd(const std::string& bytes) {
+  std::string out(ZSTD_compressBound(bytes.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), bytes.data(), bytes.size(), 3));
+  return out;
+}
+
+std::string xz(const std::string& bytes) {
+  std::string out(lzma_stream_buffer_bound(bytes.size()), '\0');
+  size_t size = 0;
+  EXPECT_EQ(lzma_easy_buffer_encode(0, LZMA_CHECK_CRC32, nullptr,
+                                    reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(),
+                                    reinterpret_cast<uint8_t*>(out.data()), &size, out.size()),
+            LZMA_OK);
+  out.resize(size);
+  return out;
+}
+
+// Files with these bytes, packed in every way.
+Strings packed_files(const Folder& folder, const std::string& bytes) {
+  return {folder.put_gzip("a.gz", bytes), folder.put("a.zst", zstd(bytes)),
+          folder.put("a.xz", xz(bytes))};
+}
+
+// The lines of a file with these bytes, which come out of a packed file just so.
 Strings lines_of(const std::string& bytes) {
   const Folder folder;
   const Strings lines = read_lines(folder.put("plain", bytes));
-  EXPECT_EQ(read_lines(folder.put_gzip("packed", bytes)), lines);
+  for (const std::string& path : packed_files(folder, bytes))
+    EXPECT_EQ(read_lines(path), lines) << path;
   return lines;
 }
 
@@ -103,7 +129,9 @@ TEST(Lines, ReadingGoesOnWhereItStopped) {
   const Folder folder;
   const Strings lines = numbered(40'000);
   const std::string text = "\xEF\xBB\xBF" + joined(lines);
-  for (const std::string& path : {folder.put("plain", text), folder.put_gzip("packed", text)}) {
+  Strings paths = packed_files(folder, text);
+  paths.push_back(folder.put("plain", text));
+  for (const std::string& path : paths) {
     for (const size_t stop : {size_t{0}, size_t{1}, size_t{20'000}, lines.size()}) {
       LineReader first(path);
       EXPECT_EQ(first.skip(stop), stop);
@@ -122,7 +150,9 @@ TEST(Lines, ComeFromStandardInputToo) {
   const Folder folder;
   const Strings lines = numbered(20'000);
   const std::string plain = folder.put("plain", joined(lines));
-  for (const std::string& path : {plain, folder.put_gzip("packed", joined(lines))}) {
+  Strings paths = packed_files(folder, joined(lines));
+  paths.push_back(plain);
+  for (const std::string& path : paths) {
     const StandardInput input(path);
     LineReader reader("-");
     EXPECT_EQ(reader.name(), "standard input");
@@ -179,7 +209,6 @@ TEST(Lines, OfAPipeComeBeforeItsEnd) {
 
 TEST(Lines, OfAPipeMayBePacked) {
   const Folder folder;
-  const std::string packed = read(folder.put_gzip("a.gz", joined(numbered(1000))));
   const auto through = [](const std::string& bytes) {
     Pipe pipe;
     pipe.put(bytes);
@@ -189,14 +218,20 @@ TEST(Lines, OfAPipeMayBePacked) {
   const Strings once = numbered(1000);
   Strings twice = once;
   twice.insert(twice.end(), once.begin(), once.end());
-  EXPECT_EQ(through(packed + packed), twice);  // members one after the other, as gzip has it
-  EXPECT_EQ(through(packed + "garbage"), numbered(1000));
-  EXPECT_EQ(through("\x1f"), Strings{"\x1f"});
+  for (const std::string& path : packed_files(folder, joined(once))) {
+    const std::string packed = read(path), kind = path.ends_with("gz")    ? "gzip"
+                                                  : path.ends_with("zst") ? "zstd"
+                                                                          : "xz";
+    EXPECT_EQ(through(packed + packed), twice) << kind;  // members one after the other
+    EXPECT_EQ(through(packed + "garbage"), once) << kind;
+    EXPECT_EQ(through(packed.substr(0, 1)), Strings{packed.substr(0, 1)}) << kind;
+    EXPECT_TRUE(has(message([&] { through(packed.substr(0, packed.size() / 2)); }),
+                    "the " + kind + " file ends too early"));
+    std::string damaged = packed;
+    damaged[damaged.size() / 2] ^= 0x40;
+    EXPECT_TRUE(has(message([&] { through(damaged); }), "damaged " + kind + " file")) << kind;
+  }
   EXPECT_EQ(through(""), Strings{});
-  EXPECT_TRUE(has(message([&] { through(packed.substr(0, packed.size() / 2)); }), "too early"));
-  std::string damaged = packed;
-  damaged[damaged.size() / 2] ^= 0x40;
-  EXPECT_TRUE(has(message([&] { through(damaged); }), "damaged gzip file"));
 }
 
 TEST(Lines, BadFilesAreNamed) {
@@ -207,13 +242,16 @@ TEST(Lines, BadFilesAreNamed) {
   EXPECT_EQ(message([&] { LineReader{directory}; }),
             directory + ": is a directory; the name of a text file was wanted");
   EXPECT_TRUE(has(message([&] { LineReader(""); }), "path is empty"));
-  const std::string packed = read(folder.put_gzip("a.gz", joined(numbered(10'000))));
-  EXPECT_TRUE(
-      has(message([&] { read_lines(folder.put("b.gz", packed.substr(0, packed.size() / 2))); }),
-          "b.gz: cut short after line"));
-  std::string damaged = packed;
-  damaged[damaged.size() / 2] ^= 0x40;
-  EXPECT_TRUE(has(message([&] { read_lines(folder.put("c.gz", damaged)); }), "c.gz: "));
+  for (const std::string& path : packed_files(folder, joined(numbered(10'000)))) {
+    const std::string packed = read(path);
+    EXPECT_TRUE(
+        has(message([&] { read_lines(folder.put("b", packed.substr(0, packed.size() - 20))); }),
+            "b: after line "))
+        << path;
+    std::string damaged = packed;
+    damaged[damaged.size() / 2] ^= 0x40;
+    EXPECT_TRUE(has(message([&] { read_lines(folder.put("c", damaged)); }), "/c: ")) << path;
+  }
 }
 
 }  // namespace

@@ -284,10 +284,18 @@ TEST(Trainer, AnUpdateTakesTheMeanOfItsBatches) {
   Adam adam(hand.params, {.clip_norm = config.clip});
   Batches batches(corpus, {.tokens = config.batch_tokens, .seed = config.seed});
   for (int64_t step = 1; step <= config.steps; ++step) {
-    for (int64_t i = 0; i < config.accumulate; ++i) {
+    std::vector<std::vector<Tensor>> of_batch(3);  // in the order of the parameters
+    for (auto& grads : of_batch) {
       Tape tape(1);
       tape.backward(batch_loss(*hand.model, batches.next(), {}).total * (1.0 / 3));
+      for (const Parameter& p : hand.params.all()) {
+        grads.push_back(*p.value.parameter_state()->grad);
+        p.value.parameter_state()->grad = nullptr;
+      }
     }
+    for (size_t i = 0; i < hand.params.all().size(); ++i)
+      hand.params.all()[i].value.parameter_state()->grad =
+          std::make_shared<Tensor>(of_batch[0][i] + of_batch[1][i] + of_batch[2][i]);
     adam.step(rate_at({.rate = config.rate, .warmup = config.warmup}, step));
   }
   for (size_t i = 0; i < run.params.all().size(); ++i)

@@ -20,7 +20,7 @@
 
 namespace heed {
 
-// Some consecutive lines of a file, plain or gzip.
+// Some consecutive lines of a file, plain or packed.
 struct TextPart {
   std::string path;
   int64_t first = 0, count = -1;  // lines before it; how many it has, -1: all that follow

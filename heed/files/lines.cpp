@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <cerrno>
 #include <cstring>
@@ -26,8 +25,6 @@ std::string system_words(int error) { return std::generic_category().message(err
 
 }  // namespace
 
-void LineReader::Close::operator()(void* file) const { gzclose_r(static_cast<gzFile>(file)); }
-
 LineReader::LineReader(const std::string& path)
     : name_(name_of_input(path)), buffer_(kBufferBytes) {
   require(!path.empty(), "cannot read a text file: its path is empty");
@@ -35,18 +32,9 @@ LineReader::LineReader(const std::string& path)
                                                 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) fail(name_, ": cannot be read: ", system_words(errno));
   struct stat status = {};
-  const bool known = ::fstat(descriptor, &status) == 0;
-  if (known && !S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode))
-    pipe_ = std::make_unique<PipeInput>(descriptor);
-  else
-    file_.reset(gzdopen(descriptor, "rb"));
-  if (!file_ && !pipe_) {
-    ::close(descriptor);
-    fail(name_, ": cannot be read: ", system_words(ENOMEM));
-  }
-  require(!known || !S_ISDIR(status.st_mode), name_,
-          ": is a directory; the name of a text file was wanted");
-  if (file_) gzbuffer(static_cast<gzFile>(file_.get()), static_cast<unsigned>(kBufferBytes));
+  const bool folder = ::fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode);
+  input_ = std::make_unique<ByteInput>(descriptor);
+  require(!folder, name_, ": is a directory; the name of a text file was wanted");
   constexpr size_t kMarkBytes = sizeof kByteOrderMark - 1;
   if (fill() && end_ >= kMarkBytes && !std::memcmp(buffer_.data(), kByteOrderMark, kMarkBytes)) {
     begin_ = kMarkBytes;
@@ -58,46 +46,28 @@ LineReader::LineReader(const std::string& path, Position position) : LineReader(
   if (position.byte <= position_.byte) return;  // the beginning, before or after a byte order mark
   require(path != kStandardInput, name_, ": cannot be read from byte ", position.byte,
           " on; save it to a file");
-  const auto file = static_cast<gzFile>(file_.get());
-  // Seeking past the end succeeds, so the last byte before the position is read as a proof.
-  char last = 0;
-  const auto target = static_cast<z_off_t>(position.byte - 1);
-  require(gzseek(file, target, SEEK_SET) == target && gzread(file, &last, 1) == 1, name_,
-          ": has fewer than ", position.byte, " bytes, where reading was to go on; is it the file ",
-          "that was read before?");
+  // What was filled first is read again.
+  if (position.byte - position_.byte <= end_ - begin_) {
+    begin_ += position.byte - position_.byte;
+    position_ = position;
+    return;
+  }
+  require(input_->skip_to(position.byte), name_, ": has fewer than ", position.byte,
+          " bytes, where reading was to go on; is it the file that was read before?");
   begin_ = end_ = 0;
   position_ = position;
 }
 
 // Reads into the used-up buffer. False at the end of the file.
 bool LineReader::fill() {
-  if (pipe_) {
-    try {
-      begin_ = 0;
-      end_ = pipe_->read(buffer_.data(), buffer_.size());
-    } catch (const Error& error) {
-      end_ = 0;
-      fail(name_, position_.line > 0 ? ": after line " + std::to_string(position_.line) : "",
-           error.what());
-    }
-    return end_ > 0;
+  try {
+    begin_ = 0;
+    end_ = input_->read(buffer_.data(), buffer_.size());
+  } catch (const Error& error) {
+    end_ = 0;
+    fail(name_, position_.line > 0 ? ": after line " + std::to_string(position_.line) : "",
+         error.what());
   }
-  const auto file = static_cast<gzFile>(file_.get());
-  errno = 0;
-  const int count = gzread(file, buffer_.data(), static_cast<unsigned>(buffer_.size()));
-  // Bytes that were read before damage was met are lines all the same; the damage is reported by
-  // the next call. A cut-off gzip file reads as an ordinary end, and only gzerror() tells.
-  if (count <= 0) {
-    int code = Z_OK;
-    const std::string words = gzerror(file, &code);
-    if (code == Z_ERRNO) fail(name_, ": cannot be read: ", system_words(errno));
-    if (code == Z_BUF_ERROR)
-      fail(name_, ": cut short after line ", position_.line, ": the gzip file ends too early");
-    if (code != Z_OK || count < 0)
-      fail(name_, ": damaged gzip file after line ", position_.line, " (", words, ")");
-  }
-  begin_ = 0;
-  end_ = count > 0 ? static_cast<size_t>(count) : 0;
   return end_ > 0;
 }
 
@@ -135,7 +105,7 @@ std::optional<std::string> LineReader::next() {
 }
 
 bool LineReader::ready(std::chrono::milliseconds wait) const {
-  return !pipe_ || std::memchr(buffer_.data() + begin_, '\n', end_ - begin_) || pipe_->ready(wait);
+  return std::memchr(buffer_.data() + begin_, '\n', end_ - begin_) || input_->ready(wait);
 }
 
 uint64_t LineReader::skip(uint64_t count) {

@@ -1,7 +1,7 @@
-// Text line by line, from a plain or gzip file or from standard input, without ever holding the
-// whole of it.
+// Text line by line, from a file, plain or packed (gzip, zstd, xz), or from standard input, without
+// ever holding the whole of it.
 //
-// Which of the two a file is, its first bytes say, not its name. A line is what stands before "\n",
+// Which of them a file is, its first bytes say, not its name. A line is what stands before "\n",
 // less a "\r" at its end (files from Windows); the byte order mark that some editors put at the
 // beginning of a file is dropped. Nothing else is changed: whether the text is UTF-8 is for the
 // caller to ask (base/unicode.h).
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/files/pipe_input.h"
+#include "heed/files/byte_input.h"
 
 namespace heed {
 
@@ -32,8 +32,8 @@ class LineReader {
 
   // "-" is standard input. Throws Error if the file is absent, unreadable or a directory.
   explicit LineReader(const std::string& path);
-  // Goes on where another reader of the same file was. In a gzip file this unpacks what is before.
-  // Standard input can only be read from its beginning.
+  // Goes on where another reader of the same file was. In a packed file this unpacks what is
+  // before. Standard input can only be read from its beginning.
   LineReader(const std::string& path, Position position);
 
   // The next line; nothing at the end. Throws Error if the file is damaged or cut short, or has a
@@ -53,16 +53,12 @@ class LineReader {
   const std::string& name() const { return name_; }
 
  private:
-  struct Close {
-    void operator()(void* file) const;
-  };
   bool fill();
   template <class Append>
   bool advance(Append append);
 
   std::string name_;
-  std::unique_ptr<void, Close> file_;  // zlib's
-  std::unique_ptr<PipeInput> pipe_;    // instead of it, of what is no file
+  std::unique_ptr<ByteInput> input_;
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;  // what of the buffer is still unread
   Position position_;

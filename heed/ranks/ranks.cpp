@@ -102,6 +102,55 @@ std::vector<std::string> Ranks::gather(const std::string& what, const std::strin
   return all;
 }
 
+std::vector<std::vector<std::string>> Ranks::gather(const std::string& what,
+                                                    const std::vector<std::string>& mine) {
+  // Each text's size before it: it may have any bytes.
+  std::string packed;
+  for (const std::string& text : mine) {
+    const size_t size = text.size();
+    packed.append(reinterpret_cast<const char*>(&size), sizeof size).append(text);
+  }
+  std::vector<std::vector<std::string>> all;
+  for (const std::string& theirs : gather(what, packed)) {
+    std::vector<std::string>& texts = all.emplace_back();
+    for (size_t at = 0, size = 0; at < theirs.size(); at += size) {
+      std::memcpy(&size, theirs.data() + at, sizeof size);
+      texts.push_back(theirs.substr(at += sizeof size, size));
+    }
+  }
+  return all;
+}
+
+std::string Ranks::scatter(const std::string& what, const std::vector<std::string>& texts) {
+  const auto n = static_cast<size_t>(count_);
+  require(!first() || texts.size() == n, "ranks: ", what, ": a text for each of ", n,
+          " ranks is wanted, given ", texts.size());
+  std::vector<size_t> sizes(n);
+  for (size_t r = 0; r < texts.size(); ++r) sizes[r] = texts[r].size();
+  broadcast(what, std::as_writable_bytes(std::span(sizes)));
+  std::string mine(sizes[static_cast<size_t>(rank_)], '\0');
+  std::vector<Sent> to(n);
+  std::vector<Received> from(n);
+  for (size_t r = 0; first() && r < n; ++r) to[r] = std::as_bytes(std::span(texts[r]));
+  from[0] = std::as_writable_bytes(std::span(mine));
+  exchange(what, to, from);
+  return mine;
+}
+
+std::vector<std::string> Ranks::collect(const std::string& what, const std::string& mine) {
+  const std::vector<size_t> sizes = gather(what, mine.size());
+  std::vector<std::string> all(sizes.size());
+  std::vector<Sent> to(sizes.size());
+  std::vector<Received> from(sizes.size());
+  to[0] = std::as_bytes(std::span(mine));
+  for (size_t r = 0; first() && r < sizes.size(); ++r) {
+    all[r].resize(sizes[r]);
+    from[r] = std::as_writable_bytes(std::span(all[r]));
+  }
+  exchange(what, to, from);
+  return all;
+}
+
 void Ranks::want_same(const std::string& what, const std::string& mine) {
   const std::vector<std::string> all = gather(what, mine);
   for (size_t r = 1; r < all.size(); ++r)

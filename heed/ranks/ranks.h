@@ -60,6 +60,12 @@ class Ranks {
   void broadcast(const std::string& what, std::span<std::byte> bytes);
   // Everybody's words, by rank.
   std::vector<std::string> gather(const std::string& what, const std::string& mine);
+  std::vector<std::vector<std::string>> gather(const std::string& what,
+                                               const std::vector<std::string>& mine);
+  // Of the first rank's texts, one for each rank, this one's.
+  std::string scatter(const std::string& what, const std::vector<std::string>& texts);
+  // Everybody's words, by rank, at the first; the others get none.
+  std::vector<std::string> collect(const std::string& what, const std::string& mine);
   // Everybody's value, by rank.
   template <class T>
   std::vector<T> gather(const std::string& what,

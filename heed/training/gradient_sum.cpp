@@ -64,9 +64,6 @@ void GradientSum::take(int64_t at) {
 // of a ring, in the order of the tree.
 Tensor GradientSum::over(Ranks& ranks, int64_t all) {
   const int n = ranks.count(), own = ranks.rank();
-  require(sum_.blocks().front().value.device() == Device::cpu,
-          "ranks: gradients on a GPU are not exchanged yet; train on one GPU, or with --device "
-          "cpu");
   const Type type = sum_.blocks().front().value.type();
   const auto shard = [&](const Tensor& flat, int r) {
     return bytes_of(slice(flat, 0, shard_begin(elements_, r, n), shard_begin(elements_, r + 1, n)));

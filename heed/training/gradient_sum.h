@@ -70,7 +70,8 @@ class GradientSum {
 
   // Takes the gradients of micro-batch number `at` from the parameters.
   void take(int64_t at);
-  // Puts the sum over the `all` micro-batches of all ranks in their place.
+  // Puts the sum over the `all` micro-batches of all ranks in their place; of several ranks in the
+  // host's memory.
   void give(Ranks& ranks, int64_t all);
 
  private:

@@ -190,6 +190,9 @@ void Trainer::meet() {
           " ranks have nothing to share of an update of ", config_.accumulate,
           " micro-batches; start at most so many, or give --accumulate ", ranks_->count());
   if (ranks_->count() == 1) return;
+  require(arena_->device() == Device::cpu,
+          "training: ranks exchange gradients of CPUs alone so far; train on one GPU without "
+          "mpirun, or with --device cpu");
   ranks_->want_same("the version of heed", kVersion);
   ranks_->want_same("the training's configuration", to_json(config_));
   ranks_->want_same("the corpus", identity_);
