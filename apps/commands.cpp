@@ -12,6 +12,9 @@ void add_commands(CLI::App& app) {
   add_lm(app);
   add_embed(app);
   add_quantize(app);
+  add_import(app);
+  add_export(app);
+  add_info(app);
   add_score(app);
   add_study(app);
   add_bench(app);

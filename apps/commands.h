@@ -10,6 +10,9 @@ void add_commands(CLI::App& app);
 
 void add_bench(CLI::App& app);
 void add_embed(CLI::App& app);
+void add_export(CLI::App& app);
+void add_import(CLI::App& app);
+void add_info(CLI::App& app);
 void add_lm(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_score(CLI::App& app);

@@ -31,6 +31,7 @@ struct Options : TranslatorFlags {
   bool whole = false;  // --text
   std::string format = "text";
   TextOptions text;
+  const CLI::App* command = nullptr;
 };
 
 // What is written for one line: as many lines as are asked for, so that whoever reads them knows
@@ -89,6 +90,7 @@ void translate_text(Options o) {
        "--format is 'text' or 'html', given '" + o.format + "'");
   prepare(o);
   const TextTranslator translator{Translator(opened(o.folder, o.machine))};
+  take_search_defaults(o.translate.search, *o.command, translator.translator().model());
   if (o.format == "html") o.text.format = TextOptions::Format::html;
   StatusLine status;
   o.translate.progress = [&](int64_t done) {
@@ -234,6 +236,7 @@ void translate(Options o) {
   std::optional<Answers> answers;
   if (first) answers.emplace(o);
   const Translator translator(opened(o.folder, o.machine));
+  take_search_defaults(o.translate.search, *o.command, translator.model());
   if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
     o.translate.search.want_weights = true;
   o.chunk = o.interactive ? 1 : std::max(o.chunk, 32 * translator.batch(o.translate));
@@ -346,6 +349,7 @@ void add_translate(CLI::App& app) {
                    "of --text: a sentence of more pieces is translated in parts")
       ->check(above_zero());
   o->bad.add_flag(*command);
+  o->command = command;
   add_translator_flags(*command, o);
   command->callback([o] { translate(*o); });
 }

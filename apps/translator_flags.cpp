@@ -44,6 +44,19 @@ nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t,
   return out;
 }
 
+void take_search_defaults(SearchOptions& options, const CLI::App& command,
+                          const ModelFolder& model) {
+  std::set<std::string> given;
+  fields(model.search, [&](const char* name, const auto&) {
+    const CLI::Option* const option = command.get_option_no_throw(flag_of(name));
+    // --max-length of these commands is of sources.
+    if (option && option->count() > 0 && std::string_view(name) != "max_length") given.insert(name);
+  });
+  if (given.contains("max_ratio")) given.insert("max_extra");
+  model.search.fill(options, given);
+  options.beam = std::max(options.beam, options.best);
+}
+
 std::string told_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t most) {
   std::string told;
   for (size_t i = 0; i < found.size(); ++i)

@@ -13,6 +13,10 @@
 
 namespace heed::apps {
 
+// How the model's makers search with it, where the command's flags do not say otherwise.
+void take_search_defaults(SearchOptions& options, const CLI::App& command,
+                          const ModelFolder& model);
+
 struct TranslatorFlags {
   std::string folder, alignment;  // "", "pharaoh" or "soft"
   TranslateOptions translate;

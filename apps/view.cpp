@@ -34,6 +34,7 @@ struct Options {
   TranslateOptions translate;
   std::string color = "auto", html, svg, png, scale = "none";
   bool words = false, hide_end = false, one_based = false, zero_based = false;
+  const CLI::App* command = nullptr;
   int width = 0;
   BadLines bad;
   Inference machine;
@@ -434,6 +435,7 @@ void view(Options o) {
   o.bad.sum_up();
   if (is_language_model(model.config)) return view_language_model(o, LanguageModel(loaded), lines);
   const Translator translator(loaded);
+  take_search_defaults(o.translate.search, *o.command, model);
   view_translations(o, translator, {}, translator.translate(lines, o.translate));
 }
 
@@ -498,6 +500,7 @@ void add_view(CLI::App& app) {
       ->check(not_negative());
   add_extract_flags(*command, o->translate.extract);
   o->bad.add_flag(*command);
+  o->command = command;
   add_inference_flags(*command, o->machine);
   command->callback([o] { view(*o); });
 }

@@ -7,6 +7,7 @@ BELOW = {
     "models": "base files kernels tensor ops nn attention",
     "search": "base kernels tensor ops nn attention models",
     "translation": "base data files text kernels tensor ops nn attention models search",
+    "exchange": "base data files kernels tensor ops nn attention models search translation",
     "language": "base data files kernels tensor ops nn attention models search translation",
     "ranks": "base",
     "training": "base data files kernels ranks tensor ops nn attention models search translation "

@@ -20,7 +20,7 @@ void expect_steps_as_forced(const Model& model, const Source& source, const std:
                             int64_t B, int64_t T, bool attends) {
   const TeacherForced forced = model.forward(source, ids(in, {B, T}), true);
   EXPECT_EQ(forced.weights.empty(), !attends);
-  const Tensor all = log_softmax(linear(forced.hidden, model.output_weight()));
+  const Tensor all = log_softmax(model.logits(forced.hidden));
   State state = model.start(source);
   for (int64_t t = 0; t < T; ++t) {
     std::vector<Id> last;

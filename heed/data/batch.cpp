@@ -130,8 +130,10 @@ Batch make_batch(std::span<const PairView> rows, const SpecialIds& source,
                  const SpecialIds& target) {
   Batch batch;
   batch.rows = static_cast<int64_t>(rows.size());
+  const size_t before = source.source_begin ? 1 : 0, around = before + (source.source_end ? 1 : 0);
   for (const PairView& row : rows) {
-    batch.source_width = std::max(batch.source_width, width(row.source.size()));
+    batch.source_width =
+        std::max(batch.source_width, static_cast<int64_t>(row.source.size() + around));
     batch.target_width = std::max(batch.target_width, target_width(row));
   }
   batch.source.assign(static_cast<size_t>(batch.rows * batch.source_width), source.pad);
@@ -141,7 +143,7 @@ Batch make_batch(std::span<const PairView> rows, const SpecialIds& source,
     const PairView& row = rows[b];
     const size_t s = row.source.size(), t = row.target.size();
     const auto from = batch.source.begin() + static_cast<int64_t>(b) * batch.source_width;
-    *std::copy(row.source.begin(), row.source.end(), from) = source.end;
+    std::ranges::copy(framed(row.source, source), from);
     const auto to = batch.target.begin() + static_cast<int64_t>(b) * batch.target_width;
     const auto after = std::copy(row.target.begin(), row.target.end(), to);
     if (!row.goes_on) *after = target.end;
@@ -149,12 +151,13 @@ Batch make_batch(std::span<const PairView> rows, const SpecialIds& source,
     *in = target.begin;
     std::copy(row.target.begin(), row.target.end() - (row.goes_on ? 1 : 0), in + 1);
 
-    batch.source_lengths.push_back(static_cast<Id>(s + 1));
+    batch.source_lengths.push_back(static_cast<Id>(s + around));
     batch.target_lengths.push_back(static_cast<Id>(target_width(row)));
     batch.lines.push_back(row.line);
-    batch.links.emplace_back(row.links.begin(), row.links.end());
-    if (!row.links.empty())
-      batch.links.back().push_back({static_cast<int32_t>(s), static_cast<int32_t>(t)});
+    Links& links = batch.links.emplace_back(row.links.begin(), row.links.end());
+    if (!links.empty() && source.source_end)
+      links.push_back({static_cast<int32_t>(s), static_cast<int32_t>(t)});
+    for (Link& link : links) link.source += static_cast<int32_t>(before);
   }
   return batch;
 }

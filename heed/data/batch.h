@@ -29,8 +29,9 @@ struct DataPosition {
   auto operator<=>(const DataPosition&) const = default;
 };
 
-// Piece k of a sentence stands in column k, on both sides: a source row is its pieces, then end; of
-// a target there are two, shifted by one, for teacher forcing. The decoder reads `target_in`
+// Piece k of a sentence stands in column k, on both sides: a source row is its pieces, then end
+// (or what else its SpecialIds say: a begin before them shifts them by one); of a target there are
+// two, shifted by one, for teacher forcing. The decoder reads `target_in`
 // (begin, then the pieces) and predicts `target` (the pieces, then end), so the weights in its row
 // k are those that produced piece k. The rest of a row is padding. A target that goes on (PairView)
 // has no end, neither in the row nor in its length.

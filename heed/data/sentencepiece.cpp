@@ -64,7 +64,7 @@ size_t reserved_bytes(std::string_view text) {
   return text.starts_with(kSpace) ? kSpace.size() : 0;
 }
 
-class SentencePiece : public Tokenizer {
+class SentencePiece : public Tokenizer, public PieceCutter {
  public:
   SentencePiece(std::string model, const std::string& what)
       : model_(std::move(model)), facts_(facts_of(model_)) {
@@ -96,7 +96,7 @@ class SentencePiece : public Tokenizer {
     if (newline_) {
       for (const std::string_view line : split_fields(text, '\n')) {
         const auto first = static_cast<size_t>(line.data() - text.data());
-        if (first > 0) out.add(*newline_, first - 1);
+        if (first > 0) out.add(*newline_, first - 1, kNewline);
         encode_line(line, first, out);
       }
     } else {
@@ -104,6 +104,18 @@ class SentencePiece : public Tokenizer {
     }
     return {.text = std::string(text), .ids = out.ids, .word = words_at(text, out.offsets)};
   }
+
+  std::vector<Piece> cut(std::string_view text) const override {
+    Placed out;
+    out.texts.emplace();
+    encode_line(text, 0, out);
+    std::vector<Piece> pieces;
+    for (size_t i = 0; i < out.ids.size(); ++i)
+      pieces.push_back({std::move((*out.texts)[i]), out.offsets[i]});
+    return pieces;
+  }
+  bool exact() const override { return facts_.exact; }
+  const std::string& file() const override { return model_; }
 
   Sentence decode(std::span<const Id> ids) const override {
     Sentence sentence{
@@ -167,8 +179,12 @@ class SentencePiece : public Tokenizer {
  private:
   struct Placed {
     std::vector<Id> ids;
-    std::vector<size_t> offsets;  // in the text
-    void add(Id id, size_t offset) { ids.push_back(id), offsets.push_back(offset); }
+    std::vector<size_t> offsets;                         // in the text
+    std::optional<std::vector<std::string>> texts = {};  // of the pieces, if wanted
+    void add(Id id, size_t offset, std::string_view text) {
+      ids.push_back(id), offsets.push_back(offset);
+      if (texts) texts->emplace_back(text);
+    }
   };
 
   // `first`: where the line begins in the text.
@@ -177,7 +193,7 @@ class SentencePiece : public Tokenizer {
       const spm::ImmutableSentencePieceText pieces = processor_.EncodeAsImmutableProto(part);
       for (size_t i = 0; i < pieces.pieces_size(); ++i) {
         const auto piece = pieces.pieces(static_cast<int>(i));
-        out.add(static_cast<Id>(piece.id()), first + offset_of(piece.begin()));
+        out.add(static_cast<Id>(piece.id()), first + offset_of(piece.begin()), piece.piece());
       }
     };
     if (!facts_.exact) return by_library(line, [](size_t at) { return at; });
@@ -195,7 +211,8 @@ class SentencePiece : public Tokenizer {
       if (bytes > 0) {
         plain_up_to(at);
         for (size_t i = at; i < at + bytes; ++i)
-          out.add(byte_ids_[static_cast<unsigned char>(spaced[i])], first + at - 1);
+          out.add(byte_ids_[static_cast<unsigned char>(spaced[i])], first + at - 1,
+                  byte_piece(static_cast<unsigned char>(spaced[i])));
         from = at + bytes;
       }
       at += std::max<size_t>(bytes, 1);
@@ -415,13 +432,24 @@ std::shared_ptr<const Tokenizer> learn_sentencepiece(const TextStream& texts,
   return std::make_shared<SentencePiece>(std::move(model), "the model just learnt");
 }
 
-std::shared_ptr<const Tokenizer> load_sentencepiece(const std::filesystem::path& path) {
+namespace {
+
+std::shared_ptr<const SentencePiece> loaded(const std::filesystem::path& path) {
   require(!std::filesystem::is_directory(path), path.string(),
           ": is a directory; a SentencePiece model file was wanted");
   std::ifstream file(path, std::ios::binary);
   require(file.is_open(), path.string(), ": cannot be read; a SentencePiece model was wanted");
   std::string model{std::istreambuf_iterator<char>(file), {}};
   return std::make_shared<SentencePiece>(std::move(model), path.string());
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> load_sentencepiece(const std::filesystem::path& path) {
+  return loaded(path);
+}
+std::shared_ptr<const PieceCutter> load_piece_cutter(const std::filesystem::path& path) {
+  return loaded(path);
 }
 
 }  // namespace heed

@@ -4,6 +4,7 @@
 
 #include "heed/base/check.h"
 #include "heed/base/unicode.h"
+#include "heed/data/piece_table.h"
 #include "heed/data/sentencepiece.h"
 #include "heed/data/text.h"
 
@@ -177,7 +178,7 @@ Made learn_look_up(const LookUp::Manner& manner, const TextStream& texts,
 
 struct Kind {
   std::string name, suffix;
-  Made (*learn)(const TextStream&, const TokenizerOptions&);
+  Made (*learn)(const TextStream&, const TokenizerOptions&);  // none: only of other tools
   Made (*load)(const std::filesystem::path&);
 };
 
@@ -185,6 +186,8 @@ const std::vector<Kind>& kinds() {
   using Path = std::filesystem::path;
   using Options = TokenizerOptions;
   static const std::vector<Kind> table = {
+      // Before .spm: a file of pieces may stand beside the model that cuts them.
+      {"pieces", kPiecesSuffix, nullptr, load_piece_table},
       {"unigram", ".spm", learn_sentencepiece, load_sentencepiece},
       {"bpe", ".spm", learn_sentencepiece, load_sentencepiece},
       {"words", kWords.suffix,
@@ -201,7 +204,7 @@ const std::vector<Kind>& kinds() {
 
 const Kind& kind_of(const std::string& name) {
   for (const Kind& kind : kinds())
-    if (kind.name == name) return kind;
+    if (kind.name == name && kind.learn) return kind;
   fail(unknown_name("tokenizer", name, tokenizer_kinds()));
 }
 
@@ -224,7 +227,8 @@ std::vector<std::string> Tokenizer::pieces(std::span<const Id> ids) const {
 
 std::vector<std::string> tokenizer_kinds() {
   std::vector<std::string> names;
-  for (const Kind& kind : kinds()) names.push_back(kind.name);
+  for (const Kind& kind : kinds())
+    if (kind.learn) names.push_back(kind.name);
   return names;
 }
 

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -25,10 +26,21 @@ struct SpecialIds {
   Id unknown = 1;  // whatever the vocabulary does not have
   Id begin = 2;    // what a decoder reads before the first token
   Id end = 3;      // after the last token
+  // What a source's tokens stand between.
+  bool source_begin = false, source_end = true;
   bool operator==(const SpecialIds&) const = default;
 
   static constexpr Id kCount = 4;
 };
+
+// A source's tokens as an encoder reads them.
+inline std::vector<Id> framed(std::span<const Id> source, const SpecialIds& special) {
+  std::vector<Id> out;
+  if (special.source_begin) out.push_back(special.begin);
+  out.insert(out.end(), source.begin(), source.end());
+  if (special.source_end) out.push_back(special.end);
+  return out;
+}
 
 class Vocabulary {
  public:

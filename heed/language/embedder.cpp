@@ -93,19 +93,20 @@ std::vector<WordVectors> Embedder::embed(const std::vector<std::string>& lines, 
   constexpr size_t kBatch = 32;
   for (size_t at = 0; at < order.size(); at += kBatch) {
     const size_t end = std::min(order.size(), at + kBatch);
-    const size_t width = sentences[order[at]].ids.size() + 1;
+    const size_t width = framed(sentences[order[at]].ids, special).size();
     std::vector<Id> rows;
     Source source;
     for (size_t i = at; i < end; ++i) {
-      const std::vector<Id>& s = sentences[order[i]].ids;
+      const std::vector<Id> s = framed(sentences[order[i]].ids, special);
       rows.insert(rows.end(), s.begin(), s.end());
-      rows.push_back(special.end);
-      rows.insert(rows.end(), width - s.size() - 1, special.pad);
-      source.lengths.push_back(static_cast<Id>(s.size() + 1));
+      rows.insert(rows.end(), width - s.size(), special.pad);
+      source.lengths.push_back(static_cast<Id>(s.size()));
     }
     const LoadedModel::Turn turn(*model_);
     source.ids = ids(rows, {static_cast<int64_t>(end - at), static_cast<int64_t>(width)});
-    const WordLayers found = model().model->word_layers(source, special.begin);
+    WordLayers found = model().model->word_layers(source, special.begin);
+    if (special.source_begin)  // the rows of a sentence are its words
+      for (Tensor& x : found.layers) x = slice(x, 1, 1, x.size(1));
     const Tensor x =
         to(contiguous(layer.number ? found.layers[static_cast<size_t>(*layer.number)] : *found.mix),
            Device::cpu);

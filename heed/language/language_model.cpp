@@ -57,7 +57,7 @@ std::vector<double> LanguageModel::log_probabilities(const std::vector<Row>& row
   const int64_t B = static_cast<int64_t>(rows.size()), T = static_cast<int64_t>(longest);
   const TeacherForced forced = model().model->forward(no_source(B), ids(in, {B, T}), false);
   const Tensor all = to(
-      contiguous(log_softmax(linear(forced.hidden, model().model->output_weight()))), Device::cpu);
+      contiguous(log_softmax(model().model->logits(forced.hidden))), Device::cpu);
   const float* at = all.data<float>();
   std::vector<double> out;
   for (const Row& r : rows) {
@@ -215,7 +215,7 @@ ReadText LanguageModel::read(const std::string& text, bool want_weights, int64_t
     const LoadedModel::Turn turn(*model_);
     TeacherForced forced = model().model->forward(no_source(1), ids(r.in, {1, T}), want_weights);
     const Tensor all =
-        to(contiguous(log_softmax(linear(forced.hidden, model().model->output_weight()))),
+        to(contiguous(log_softmax(model().model->logits(forced.hidden))),
            Device::cpu);
     for (int64_t t = 0; t < T; ++t)
       r.log_probability.push_back(

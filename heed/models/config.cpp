@@ -6,6 +6,7 @@
 #include "heed/attention/weigh.h"
 #include "heed/base/check.h"
 #include "heed/models/config_json.h"
+#include "heed/nn/layers.h"
 
 namespace heed {
 namespace {
@@ -116,7 +117,11 @@ void check(const ModelConfig& c) {
   one_of("cell", c.cell, {"rnn", "gru", "lstm"});
   one_of("wiring", c.wiring, {"before", "after"});
   one_of("norm", c.norm, {"pre", "post"});
-  one_of("position", c.position, {"sinusoidal", "learned", "rotary"});
+  one_of("position", c.position,
+         {"sinusoidal", "learned", "rotary", "sinusoidal_marian", "sinusoidal_from_one",
+          "sinusoidal_interleaved"});
+  one_of("activation", c.activation, feed_forward_names());
+  one_of("decoder", c.decoder, {"attention", "ssru"});
   one_of("reads", c.reads, {"stream", "lines"});
   std::vector<std::string> scores;
   for (const ScoreRow& row : score_table()) {
@@ -154,6 +159,19 @@ void check(const ModelConfig& c) {
           "config: embedding is for rnn; a transformer's is size");
   for (const double p : {c.dropout, c.attention_dropout, c.inner_dropout})
     require(p >= 0 && p < 1, "config: dropout wants a share in [0, 1), given ", p);
+  require(c.norm_epsilon > 0 && c.norm_epsilon <= 1,
+          "config: norm_epsilon wants a number above 0 and at most 1, given ", c.norm_epsilon);
+  require(c.embedding_scale >= 0 && std::isfinite(c.embedding_scale),
+          "config: embedding_scale wants a number of at least 0, given ", c.embedding_scale);
+  require(c.decoder == "attention" || !is_language_model(c),
+          "config: a language model's layers have self-attention; decoder cannot be '", c.decoder,
+          "'");
+  require(c.family == "transformer" ||
+              (c.activation == "relu" && c.norm_epsilon == 1e-5 && !c.embedding_norm &&
+               c.embedding_scale == 0 && !c.shared_embeddings && !c.output_bias &&
+               c.decoder == "attention"),
+          "config: activation, norm_epsilon, embedding_norm, embedding_scale, shared_embeddings, ",
+          "output_bias and decoder are for family 'transformer'");
   require(c.temperature > 0 && std::isfinite(c.temperature),
           "config: temperature wants a number above 0, given ", c.temperature);
   require(!is_language_model(c) || c.positions > 1,

@@ -35,6 +35,13 @@ struct ModelConfig {
   double inner_dropout = 0;
   std::string norm = "pre";
   std::string position = "sinusoidal";
+  std::string activation = "relu";
+  double norm_epsilon = 1e-5;
+  bool embedding_norm = false;
+  double embedding_scale = 0;
+  bool shared_embeddings = false;
+  bool output_bias = false;
+  std::string decoder = "attention";
   // language models
   std::string reads = "stream";
 };
@@ -70,7 +77,20 @@ void fields(Config& c, F&& f) {
   f("inner_dropout", c.inner_dropout,
     "transformer: share of activations dropped inside the feed-forward layers in training");
   f("norm", c.norm, "transformer: pre or post");
-  f("position", c.position, "transformer: sinusoidal, learned or rotary");
+  f("position", c.position,
+    "transformer: sinusoidal, learned or rotary; of other toolkits sinusoidal_marian, "
+    "sinusoidal_from_one, sinusoidal_interleaved");
+  f("activation", c.activation,
+    "transformer: inside the feed-forward layers: relu, swish, gelu (by tanh), gelu_erf, "
+    "gelu_sigmoid, tanh or sigmoid");
+  f("norm_epsilon", c.norm_epsilon, "transformer: what norms add to the variance");
+  f("embedding_norm", c.embedding_norm, "transformer: word and position go through a norm");
+  f("embedding_scale", c.embedding_scale,
+    "transformer: word vectors are multiplied by it; 0: by the root of size");
+  f("shared_embeddings", c.shared_embeddings,
+    "transformer: one table of word vectors for both sides, though each has a tokenizer");
+  f("output_bias", c.output_bias, "transformer: a bias for every word of the target");
+  f("decoder", c.decoder, "transformer: layers with self-attention, or ssru (recurrent)");
   f("reads", c.reads, "language models: a stream, or lines that each end");
 }
 

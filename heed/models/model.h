@@ -130,8 +130,13 @@ class Model {
   // One further token of every hypothesis; `last` is the one before, [B K]. Advances the state.
   virtual Step step(State& state, std::span<const Id> last, bool want_weights) const = 0;
 
-  // [D, V].
+  // [D, V], and [V] if it has one.
   virtual Tensor output_weight() const = 0;
+  virtual std::optional<Tensor> output_bias() const { return std::nullopt; }
+  // The scores of words [..., V] from hidden vectors [..., D].
+  Tensor logits(const Tensor& hidden) const {
+    return linear(hidden, output_weight(), output_bias());
+  }
 
   // The positions that it can have; none: as many as you like.
   virtual std::optional<int64_t> positions() const { return std::nullopt; }

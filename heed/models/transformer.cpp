@@ -14,16 +14,24 @@ Transformer::Block Transformer::block(const Params& params, Cross cross) const {
                                .rank = c.rank,
                                .positions = c.positions,
                                .rotary = c.position == "rotary"};
-  Block b{.self_norm = {params / "self_norm", c.size},
-          .inner_norm = {params / "inner_norm", c.size},
-          .self = {params / "self", sizes},
-          .inner = {params / "feed_forward", c.size, c.inner, c.inner_dropout},
+  const bool recurrent = cross == Cross::yes && c.decoder == "ssru";
+  Block b{.self_norm = {params / "self_norm", c.size, c.norm_epsilon},
+          .inner_norm = {params / "inner_norm", c.size, c.norm_epsilon},
+          .self = {},
+          .recurrent = {},
+          .inner = {params / "feed_forward", c.size, c.inner, c.inner_dropout, c.activation},
           .cross_norm = {},
           .cross = {}};
+  const Params of_cell = params / "recurrent";
+  if (recurrent)
+    b.recurrent.emplace(Ssru{{of_cell / "forget", c.size, c.size},
+                             {of_cell / "input", c.size, c.size, Linear::Bias::no}});
+  else
+    b.self.emplace(params / "self", sizes);
   if (cross == Cross::yes) {
     MultiHead::Sizes across = sizes;
     across.rotary = false;  // a source's and a target's positions have no common measure
-    b.cross_norm.emplace(params / "cross_norm", c.size);
+    b.cross_norm.emplace(params / "cross_norm", c.size, c.norm_epsilon);
     b.cross.emplace(params / "cross", across);
   }
   return b;
@@ -32,8 +40,11 @@ Transformer::Block Transformer::block(const Params& params, Cross cross) const {
 Transformer::Transformer(const Params& params, const ModelConfig& c, const Vocabularies& v)
     : config_(c),
       source_(params / (is_language_model(c) ? "words" : "source"), v.source, c.size),
-      sinusoids_(c.size) {
+      sinusoids_(c.size, sinusoid_named(c.position).value_or(Sinusoid::halves)) {
   if (!v.shared) target_.emplace(params / "target", v.target, c.size);
+  if (c.embedding_norm && !is_language_model(c))
+    source_norm_.emplace(params / "source" / "norm", c.size, c.norm_epsilon);
+  if (c.embedding_norm) target_norm_.emplace(params / "target" / "norm", c.size, c.norm_epsilon);
   if (c.position == "learned") positions_.emplace(params / "positions", c.positions, c.size);
   for (int64_t i = 0; i < c.encoder_layers; ++i)
     encoder_.push_back(block(params / "encoder" / std::to_string(i), Cross::no));
@@ -41,10 +52,16 @@ Transformer::Transformer(const Params& params, const ModelConfig& c, const Vocab
     decoder_.push_back(
         block(params / "decoder" / std::to_string(i), encoder_.empty() ? Cross::no : Cross::yes));
   if (c.norm == "pre") {
-    if (!encoder_.empty()) encoder_norm_.emplace(params / "encoder" / "norm", c.size);
-    decoder_norm_.emplace(params / "decoder" / "norm", c.size);
+    if (!encoder_.empty())
+      encoder_norm_.emplace(params / "encoder" / "norm", c.size, c.norm_epsilon);
+    decoder_norm_.emplace(params / "decoder" / "norm", c.size, c.norm_epsilon);
   }
   if (!c.tied) output_.emplace(params / "output", c.size, v.target, Linear::Bias::no);
+  if (c.output_bias) output_bias_ = (params / "output").add("bias", {v.target}, constant(0));
+}
+
+std::optional<Tensor> Transformer::output_bias() const {
+  return output_bias_ ? std::optional(compute_copy(*output_bias_)) : std::nullopt;
 }
 
 Tensor Transformer::output_weight() const {
@@ -87,10 +104,15 @@ class Transformer::Stream {
   std::optional<Tensor> more_;
 };
 
-Tensor Transformer::embed(const Embedding& table, const Tensor& id, const Positions& first) const {
+Tensor Transformer::embed(Side side, const Tensor& id, const Positions& first) const {
   const int64_t B = first.by_sentence() ? id.size(0) : 1, T = id.size(1), D = config_.size;
-  Tensor x = table(id) * std::sqrt(double(D));  // [B, T, D]
-  if (config_.position == "rotary") return dropout(x, config_.dropout);
+  const Embedding& table = side == Side::target && target_ ? *target_ : source_;
+  const std::optional<LayerNorm>& norm = side == Side::target ? target_norm_ : source_norm_;
+  const double scale =
+      config_.embedding_scale == 0 ? std::sqrt(double(D)) : config_.embedding_scale;
+  Tensor x = scale == 1 ? table(id) : table(id) * scale;  // [B, T, D]
+  const auto done = [&] { return dropout(norm ? (*norm)(x) : x, config_.dropout); };
+  if (config_.position == "rotary") return done();
   std::vector<Id> at;
   for (int64_t b = 0; b < B; ++b)
     for (int64_t t = 0; t < T; ++t) at.push_back(static_cast<Id>(first.at(b, t)));
@@ -102,7 +124,20 @@ Tensor Transformer::embed(const Embedding& table, const Tensor& id, const Positi
   } else {
     x = x + sinusoids_(at, {B, T, D}, x.type());
   }
-  return dropout(x, config_.dropout);
+  return done();
+}
+
+// f_t = sigmoid(x_t W_f + b_f), c_t = f_t c_{t-1} + (1 - f_t) x_t W, and relu(c_t) of every step.
+Tensor Transformer::all_steps(const Ssru& cell, const Tensor& x) {
+  const std::vector<Tensor> forget =
+      unstack(contiguous(transpose(cell.forget(x, Activation::sigmoid), 0, 1)));
+  const std::vector<Tensor> input = unstack(contiguous(transpose(cell.input(x), 0, 1)));
+  std::vector<Tensor> states;
+  for (size_t t = 0; t < forget.size(); ++t) {
+    const Tensor added = (1.0 - forget[t]) * input[t];
+    states.push_back(t == 0 ? added : forget[t] * states.back() + added);  // [B, D]
+  }
+  return relu(transpose(stack(states), 0, 1));  // [B, T, D]
 }
 
 Tensor Transformer::encode(const Source& source, const Shown& shown) const {
@@ -112,11 +147,11 @@ Tensor Transformer::encode(const Source& source, const Shown& shown) const {
       .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
       .dropout = config_.attention_dropout,
       .want_weights = shown.weights != nullptr};
-  Stream x(config_, embed(source_, source.ids, 0));
+  Stream x(config_, embed(Side::source, source.ids, 0));
   for (size_t i = 0; i < encoder_.size(); ++i) {
     const Block& b = encoder_[i];
     x.around(b.self_norm, [&](const Tensor& y) {
-      const MultiHead::Output read = b.self.itself(y, options);
+      const MultiHead::Output read = b.self->itself(y, options);
       if (read.attended.weights)
         shown.weights->push_back({static_cast<int64_t>(i), *read.attended.weights});
       return read.y;
@@ -147,7 +182,7 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
       .dropout = config_.attention_dropout};
   AttendOptions cross = self;
   if (memory) cross.mask = Mask::padding(source.lengths).at({B, config_.heads, T, memory->size(1)});
-  Stream x(config_, embed(target_ ? *target_ : source_, target_in, 0));
+  Stream x(config_, embed(Side::target, target_in, 0));
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
     const bool wanted = want_weights.of(static_cast<int64_t>(i));
@@ -157,7 +192,8 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
       if (weights) where.push_back({static_cast<int64_t>(i), *weights});
     };
     x.around(b.self_norm, [&](const Tensor& y) {
-      MultiHead::Output read = b.self.itself(y, self);
+      if (b.recurrent) return all_steps(*b.recurrent, y);
+      MultiHead::Output read = b.self->itself(y, self);
       show(memory ? out.decoder_self : out.weights, read.attended.weights);
       return read.y;
     });
@@ -181,7 +217,13 @@ AlignmentHead Transformer::guided_head() const {
 
 State Transformer::start(const Source& source) const {
   State state(source);
-  for (size_t i = 0; i < decoder_.size(); ++i) state.cache["self" + std::to_string(i)];
+  for (size_t i = 0; i < decoder_.size(); ++i) {
+    const std::string name = "self" + std::to_string(i);
+    if (decoder_[i].recurrent)
+      state.hypothesis[name] = zeros({state.sentences(), config_.size});
+    else
+      state.cache[name];
+  }
   if (encoder_.empty()) return state;
   const Tensor memory = encode(source, {});
   for (size_t i = 0; i < decoder_.size(); ++i) {
@@ -203,15 +245,22 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
                             .first = Positions::each(state.positions),
                             .want_weights = want_weights};
   Step out;
-  Stream x(config_,
-           embed(target_ ? *target_ : source_, ids(last, {rows, 1}), of_rows));  // [rows, 1, D]
+  Stream x(config_, embed(Side::target, ids(last, {rows, 1}), of_rows));  // [rows, 1, D]
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
-    KeyValueCache& cache = state.cache.at("self" + std::to_string(i));
+    const std::string name = "self" + std::to_string(i);
     x.around(b.self_norm, [&](const Tensor& y) {
-      cache.append(b.self.project_kv(y, of_rows));
+      if (b.recurrent) {
+        const Tensor forget =
+            reshape(b.recurrent->forget(y, Activation::sigmoid), {rows, config_.size});
+        Tensor& c = state.hypothesis.at(name);
+        c = forget * c + (1.0 - forget) * reshape(b.recurrent->input(y), {rows, config_.size});
+        return reshape(relu(c), {rows, 1, config_.size});
+      }
+      KeyValueCache& cache = state.cache.at(name);
+      cache.append(b.self->project_kv(y, of_rows));
       self.mask = cache.mask();
-      MultiHead::Output read = b.self(y, cache.all(), self);
+      MultiHead::Output read = (*b.self)(y, cache.all(), self);
       if (const auto& w = read.attended.weights)  // [rows, H, 1, words so far]
         out.weights.push_back(
             {static_cast<int64_t>(i), reshape(*w, {rows, w->size(1), w->size(3)})});
@@ -232,7 +281,7 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
   }
   state.advance();
   const Tensor hidden = reshape(x.end(decoder_norm_), {rows, config_.size});
-  out.logits = linear(hidden, output_weight());
+  out.logits = logits(hidden);
   return out;
 }
 

@@ -22,22 +22,30 @@ class Transformer final : public Model {
   AlignmentHead guided_head() const override;
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;
+  std::optional<Tensor> output_bias() const override;
   std::optional<int64_t> positions() const override { return positions_of(config_); }
   bool trains_in_bf16() const override { return true; }
   WordLayers word_layers(const Source& source, Id begin) const override;
 
  private:
+  // A simpler simple recurrent unit (Kim et al., 2019) in the place of a decoder's self-attention.
+  struct Ssru {
+    Linear forget, input;
+  };
   struct Block {  // of the encoder or, with a cross part, of the decoder
     LayerNorm self_norm, inner_norm;
-    MultiHead self;
+    std::optional<MultiHead> self;  // none: recurrent
+    std::optional<Ssru> recurrent;
     FeedForward inner;
     std::optional<LayerNorm> cross_norm;
     std::optional<MultiHead> cross;
   };
   enum class Cross { yes, no };
   Block block(const Params& params, Cross cross) const;
+  static Tensor all_steps(const Ssru& cell, const Tensor& x);
   class Stream;
-  Tensor embed(const Embedding& table, const Tensor& id, const Positions& first) const;
+  enum class Side { source, target };
+  Tensor embed(Side side, const Tensor& id, const Positions& first) const;
   // What is wanted of the encoder beside its result.
   struct Shown {
     std::vector<Tensor>* layers = nullptr;
@@ -47,12 +55,14 @@ class Transformer final : public Model {
 
   ModelConfig config_;
   Embedding source_;
-  std::optional<Embedding> target_;     // none: the source's
-  std::optional<Embedding> positions_;  // learned ones
+  std::optional<Embedding> target_;                     // none: the source's
+  std::optional<LayerNorm> source_norm_, target_norm_;  // of word and position
+  std::optional<Embedding> positions_;                  // learned ones
   SinusoidalPositions sinusoids_;
   std::vector<Block> encoder_, decoder_;
   std::optional<LayerNorm> encoder_norm_, decoder_norm_;  // with norms before, one more at the end
   std::optional<Linear> output_;                          // none: tied
+  std::optional<Tensor> output_bias_;
 };
 
 }  // namespace heed

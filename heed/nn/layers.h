@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "heed/nn/module.h"
 #include "heed/ops/ops.h"
@@ -38,15 +40,15 @@ class Embedding {
 
 class LayerNorm {
  public:
-  LayerNorm(const Params& params, int64_t size);
-  Tensor operator()(const Tensor& x) const { return layer_norm(x, gain_, bias_); }
+  static constexpr double kEpsilon = 1e-5;
+  LayerNorm(const Params& params, int64_t size, double epsilon = kEpsilon);
+  Tensor operator()(const Tensor& x) const { return layer_norm(x, gain_, bias_, epsilon_); }
   // x + dropout(y, p), and its norm.
-  Normed of_sum(const Tensor& x, const Tensor& y, double p) const {
-    return add_dropout_norm(x, y, p, gain_, bias_);
-  }
+  Normed of_sum(const Tensor& x, const Tensor& y, double p) const;
 
  private:
   Tensor gain_, bias_;
+  double epsilon_;
 };
 
 class RmsNorm {
@@ -64,27 +66,47 @@ class FeedForward {
  public:
   FeedForward(const Params& params, int64_t size, int64_t inner, double dropout = 0,
               Activation f = Activation::relu);
-  Tensor operator()(const Tensor& x) const {
-    return outer_(linear_dropout(x, inner_.weight(), inner_.bias(), activation_, dropout_));
-  }
+  // By the name of the activation: relu, gelu (the tanh form), tanh and sigmoid are one pass with
+  // the product; swish, gelu_erf and gelu_sigmoid (x sigmoid(1.702 x)) another one.
+  FeedForward(const Params& params, int64_t size, int64_t inner, double dropout,
+              const std::string& activation);
+  Tensor operator()(const Tensor& x) const;
 
  private:
   Linear inner_, outer_;
   double dropout_;
   Activation activation_;
+  Tensor (*after_)(const Tensor&) = nullptr;  // none: the activation was all
 };
+std::vector<std::string> feed_forward_names();
 
-// Positions [T, D] from `first` on: sines and cosines of falling frequency (Vaswani et al., 2017,
-// section 3.5), the sines in the first half, the cosines in the second. Learned positions are an
-// Embedding of position numbers; rotary ones are the op rotary().
-Tensor sinusoidal_positions(int64_t length, int64_t size, int64_t first = 0, Type type = Type::f32);
+// x Phi(x), of the normal distribution (Hendrycks and Gimpel, 2016), without an approximation that
+// f32 could tell.
+Tensor gelu_erf(const Tensor& x);
+
+// Sines and cosines of falling frequency (Vaswani et al., 2017, section 3.5), as toolkits have
+// them. With h = D / 2 and i < h, position p has the angle
+//   halves        p 10000^(-i / h), sines in the first half, cosines in the second: heed's own, and
+//                 tensor2tensor's, Hugging Face's
+//   closed        p 10000^(-i / (h - 1)): Marian's
+//   from_one      closed, the first position being 1: OpenNMT-tf's, and CTranslate2's
+//   interleaved   p 10000^(-i / h), a sine and a cosine in turn: OpenNMT-py's
+enum class Sinusoid { halves, closed, from_one, interleaved };
+// "sinusoidal", "sinusoidal_marian", "sinusoidal_from_one", "sinusoidal_interleaved"; none for
+// another name.
+std::optional<Sinusoid> sinusoid_named(const std::string& position);
+
+// Positions [T, D] from `first` on. Learned positions are an Embedding of position numbers; rotary
+// ones are the op rotary().
+Tensor sinusoidal_positions(int64_t length, int64_t size, int64_t first = 0, Type type = Type::f32,
+                            Sinusoid kind = Sinusoid::halves);
 
 // The same for a model, whose steps want them again and again: sines take a host longer than all
 // else it does for a small step. Keeps a table for each device; may be called from many threads at
 // once.
 class SinusoidalPositions {
  public:
-  explicit SinusoidalPositions(int64_t size);
+  explicit SinusoidalPositions(int64_t size, Sinusoid kind = Sinusoid::halves);
   // Rows of these positions, seen as `shape`, whose last size is D.
   Tensor operator()(std::span<const Id> at, const Shape& shape, Type type) const;
 
@@ -93,6 +115,7 @@ class SinusoidalPositions {
   Tensor table(int64_t rows, Type type) const;
 
   int64_t size_;
+  Sinusoid kind_;
   std::shared_ptr<Tables> tables_;
 };
 

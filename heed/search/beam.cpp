@@ -89,6 +89,11 @@ void Beam::finish(int64_t leaf, double log_probability, std::vector<float> last_
 bool Beam::enough() const {
   const SearchOptions& o = options_;
   if (o.beam == 1) return ended_ > 0;
+  if (o.ending == Ending::shrinking) return false;  // it ends with its last hypothesis
+  if (o.ending == Ending::full) {
+    if (std::ssize(finished_) < std::max(o.beam, o.best)) return false;
+    return normalized(o, best_live(), static_cast<size_t>(steps_ - 1)) <= finished_.back().score;
+  }
   const double wanted = std::max(std::round(o.patience * double(o.beam)), double(o.best));
   if (double(ended_) < wanted) return false;
   return normalized(o, best_live(), static_cast<size_t>(steps_)) <= finished_.front().score;
@@ -139,8 +144,9 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
         best = best_tokens(slots.log_probabilities(slot, hypothesis), allowed, 2 * o.beam);
       next = std::move(*best);
     }
+    const bool counts = !forced || !o.free_prefix;
     for (const TokenScore& w : next)
-      all.push_back({log_probability(leaf) + w.log_probability, k, w.token});
+      all.push_back({log_probability(leaf) + (counts ? w.log_probability : 0), k, w.token});
     for (const TokenScore& w : next)
       if (o.want_tree) considered[k].push_back({w.token, w.log_probability});
     if (weights_needed) {
@@ -153,10 +159,13 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
   std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
     return a.log_probability > b.log_probability;
   });
+  const bool shrinks = o.ending == Ending::shrinking;
+  const auto places = static_cast<size_t>(shrinks ? std::max<int64_t>(0, o.beam - ended_) : o.beam);
   const std::vector<int64_t> before = std::exchange(leaves_, {});
   std::vector<Id> from;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const Candidate& c = all[rank];
+    if (shrinks && rank == places) break;
     if (static_cast<int64_t>(leaves_.size()) == o.beam || c.log_probability == kNever) break;
     const int64_t parent = before[c.leaf];
     if (c.token == o.end) {

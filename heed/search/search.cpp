@@ -12,6 +12,19 @@ Tensor on_host(const Tensor& x) { return to(contiguous(x), Device::cpu); }
 
 }  // namespace
 
+namespace {
+
+const std::vector<std::string> kEndings = {"patience", "full", "shrinking"};
+
+}  // namespace
+
+Ending ending_named(const std::string& name) {
+  const auto found = std::find(kEndings.begin(), kEndings.end(), name);
+  if (found == kEndings.end()) fail(unknown_name("ending", name, kEndings));
+  return static_cast<Ending>(found - kEndings.begin());
+}
+std::string to_string(Ending ending) { return kEndings[static_cast<size_t>(ending)]; }
+
 void check(const SearchOptions& o) {
   require(o.beam > 0 && o.best > 0, "search: wants a beam and a number of results above 0, given ",
           o.beam, " and ", o.best);
@@ -99,8 +112,7 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
   }
   const bool weights_needed = o.want_weights || o.coverage > 0;
   const TeacherForced forced = model.forward(source, ids(in, {B, T}), weights_needed);
-  const Tensor log_probabilities =
-      on_host(log_softmax(linear(forced.hidden, model.output_weight())));
+  const Tensor log_probabilities = on_host(log_softmax(model.logits(forced.hidden)));
   const int64_t V = log_probabilities.size(2);
   std::optional<Tensor> weights;
   if (weights_needed)

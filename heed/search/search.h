@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "heed/models/model.h"
@@ -28,17 +29,28 @@ struct SearchNode {
   std::vector<Candidate> candidates = {};
 };
 
+// When a search ends, beside the longest that a translation may be.
+//   patience   see SearchOptions::patience
+//   full       when `beam` hypotheses have ended and no live one is, as it stands, better than the
+//              worst of them: Hugging Face's, with early_stopping false
+//   shrinking  one that ends leaves its place empty, and the last one ends the search: Marian's
+enum class Ending { patience, full, shrinking };
+// By these names. Throws Error for another.
+Ending ending_named(const std::string& name);
+std::string to_string(Ending ending);
+
 struct SearchOptions {
   Id begin = 2, end = 3, pad = 0, unknown = 1;
-  int64_t beam = 5;        // hypotheses kept; 1: greedy
-  int64_t best = 1;        // hypotheses returned for each sentence
-  double normalize = 1;    // scores are divided by length^normalize; 0: not at all
-  double coverage = 0;     // Wu et al. (2016), eq. 14: beta
+  int64_t beam = 5;      // hypotheses kept; 1: greedy
+  int64_t best = 1;      // hypotheses returned for each sentence
+  double normalize = 1;  // scores are divided by length^normalize; 0: not at all
+  double coverage = 0;   // Wu et al. (2016), eq. 14: beta
   // A search ends when patience * beam hypotheses have ended (Kasai et al., 2022; 1 is the rule of
   // fairseq and CTranslate2) and no live one is, as it stands, better than all of them; or when no
   // live one can become better than the worst of `beam` ended ones. Infinite: the latter alone,
   // which is exact but long.
   double patience = 1;
+  Ending ending = Ending::patience;
   int64_t min_length = 0;  // tokens before the end
   double max_ratio = 2;    // at most max_ratio * source + max_extra tokens
   int64_t max_extra = 20;
@@ -60,6 +72,9 @@ struct SearchOptions {
   // By sentence, or empty: tokens that a translation must begin with, and numbers that draws depend
   // on, such as the line's.
   std::vector<std::vector<Id>> prefixes = {};
+  // A prefix's tokens count for nothing: as CTranslate2 has it, an unlikely one then does not make
+  // what follows longer.
+  bool free_prefix = false;
   std::vector<int64_t> numbers = {};
   bool want_tree = false;  // every token that was kept: for an engine (engine.h)
 };

@@ -71,6 +71,14 @@ Tensor divergence(const Batch& b, const Tensor& logits) {
   return sum(each * tensor(counts, {half, b.target_width}, each.type()));
 }
 
+// Where the output has a bias all logits are held; else never.
+Tensor token_loss(const Model& model, const Prediction& p, double smoothing) {
+  if (!model.output_bias())
+    return linear_cross_entropy(p.hidden, model.output_weight(), p.words, smoothing);
+  const Tensor narrow = model.logits(p.hidden);
+  return cross_entropy(cast(narrow, wide(narrow.type())), p.words, smoothing);
+}
+
 }  // namespace
 
 Source source_of(const Batch& b) {
@@ -92,19 +100,17 @@ BatchLoss batch_loss(const Model& model, const Batch& given, const LossOptions& 
   BatchLoss loss;
   if (draws_twice) {
     // What both terms are of is held: [2 B, Tt, V].
-    const Tensor narrow = linear(forced.hidden, model.output_weight());
+    const Tensor narrow = model.logits(forced.hidden);
     const Tensor logits = cast(narrow, wide(narrow.type()));
     const Tensor tokens = cross_entropy(logits, targets(b), o.smoothing);
     loss = {.total = tokens + divergence(b, logits) * (o.rdrop / 4),
             .cross_entropy = tokens.detached()};
   } else {
-    const Tensor tokens =
-        linear_cross_entropy(forced.hidden, model.output_weight(), targets(b), o.smoothing);
+    const Tensor tokens = token_loss(model, {forced.hidden, targets(b)}, o.smoothing);
     loss = {.total = tokens, .cross_entropy = tokens.detached()};
   }
   for (const Prediction& p : forced.also)
-    loss.total =
-        loss.total + linear_cross_entropy(p.hidden, model.output_weight(), p.words, o.smoothing);
+    loss.total = loss.total + token_loss(model, p, o.smoothing);
   if (guided) loss.total = loss.total + alignment_loss(b, forced.weights, taught) * o.guided;
   return loss;
 }

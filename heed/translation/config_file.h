@@ -26,6 +26,7 @@ void write_config(const std::filesystem::path& folder, nlohmann::ordered_json js
 SafetensorsOptions tensor_options(const std::filesystem::path& folder);
 
 nlohmann::ordered_json to_json(const AlignmentHead& alignment);
+nlohmann::ordered_json to_json(const SearchDefaults& search);
 
 // The names that a tokenizer's file may have in a model's folder.
 std::vector<std::string> tokenizer_names();

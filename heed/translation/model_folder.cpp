@@ -1,5 +1,6 @@
 #include "heed/translation/model_folder.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -15,17 +16,20 @@ namespace heed {
 
 ModelFolder assembled(const std::filesystem::path& path, const ModelConfig& config,
                       const TokenizerPair& tokenizers, const Params& params) {
-  auto model = make_model(params, config,
-                          {.source = tokenizers.source->size(),
-                           .target = tokenizers.target->size(),
-                           .shared = tokenizers.source == tokenizers.target});
+  const bool shared = config.shared_embeddings || tokenizers.source == tokenizers.target;
+  require(!shared || tokenizers.source->size() == tokenizers.target->size(), path.string(),
+          ": source and target share one table of word vectors, and have ",
+          tokenizers.source->size(), " and ", tokenizers.target->size(), " entries");
+  auto model = make_model(
+      params, config,
+      {.source = tokenizers.source->size(), .target = tokenizers.target->size(), .shared = shared});
   return {path, config, tokenizers, params, std::move(model), {}};
 }
 
 std::vector<std::string> tokenizer_names() {
   std::vector<std::string> names;
   for (const char* name : {"source", "target", "joint"})
-    for (const char* suffix : {".spm", ".words", ".characters"})
+    for (const char* suffix : {".spm", ".words", ".characters", ".pieces"})
       names.push_back(std::string(name) + suffix);
   return names;
 }
@@ -104,11 +108,41 @@ AlignmentHead alignment_head(const nlohmann::ordered_json& json, const std::stri
   return {number("layer"), number("head"), json.contains("shift") ? number("shift") : 0};
 }
 
+SearchDefaults search_defaults(const nlohmann::ordered_json& json, const std::string& where) {
+  SearchDefaults out;
+  require(json.is_object(), where, ": 'search' is not an object");
+  std::vector<std::string> known;
+  fields(out, [&](const char* name, auto& value) {
+    known.emplace_back(name);
+    const auto found = json.find(name);
+    if (found == json.end()) return;
+    using T = typename std::remove_reference_t<decltype(value)>::value_type;
+    const bool fits = std::is_same_v<T, bool>          ? found->is_boolean()
+                      : std::is_same_v<T, int64_t>     ? found->is_number_integer()
+                      : std::is_same_v<T, std::string> ? found->is_string()
+                                                       : found->is_number();
+    require(fits, where, ": 'search': '", name, "' cannot be ", found->dump());
+    value = found->template get<T>();
+  });
+  for (const auto& [key, value] : json.items())
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      fail(where, ": 'search': ", unknown_name("key", key, known));
+  SearchOptions options;
+  try {
+    out.fill(options, {});
+    check(options);
+  } catch (const Error& error) {
+    fail(where, ": ", error.what());
+  }
+  return out;
+}
+
 // All but the parameters.
 struct Opened {
   ModelConfig config;
   TokenizerPair tokenizers;
   AlignmentHead alignment = {};
+  SearchDefaults search = {};
   uint64_t seed = 1;  // of its first values
   SafetensorsOptions tensors = {};
 };
@@ -121,6 +155,7 @@ Opened open_all_else(const std::filesystem::path& path) {
              .tensors = {.want_checksum = json["heed"] != 1}};
   if (json.contains("training")) out.seed = json["training"].value("seed", uint64_t{1});
   if (json.contains("alignment")) out.alignment = alignment_head(json["alignment"], file);
+  if (json.contains("search")) out.search = search_defaults(json["search"], file);
   return out;
 }
 
@@ -143,6 +178,7 @@ ModelFolder open_model(const std::filesystem::path& path, Parameters parameters)
       assembled(path, opened.config, opened.tokenizers,
                 Params(opened.seed, Type::f32, load ? Params::First::unset : Params::First::drawn));
   folder.alignment = opened.alignment;
+  folder.search = opened.search;
   if (load) load_parameters(folder.params, weights, opened.tensors);
   return folder;
 }
@@ -180,6 +216,7 @@ ModelFolder load_model(const std::filesystem::path& path, Compute compute) {
   if (current_arena().device() == Device::cuda)
     cuda_synchronize();  // other contexts read them, too
   folder.alignment = opened.alignment;
+  folder.search = opened.search;
   return folder;
 }
 
@@ -203,6 +240,28 @@ void quantize(const std::filesystem::path& from, const std::filesystem::path& to
   for (const std::string& name : tokenizer_names())
     if (std::filesystem::exists(to / name)) json["checksums"][name] = checksum(to / name);
   write_config(to, std::move(json));  // last: from here on it is a model
+}
+
+void SearchDefaults::fill(SearchOptions& options, const std::set<std::string>& given) const {
+  const auto set = [&](const char* name, const auto& value, auto& to) {
+    if (value && !given.contains(name)) to = *value;
+  };
+  set("beam", beam, options.beam), set("normalize", normalize, options.normalize);
+  set("patience", patience, options.patience);
+  set("max_ratio", max_ratio, options.max_ratio), set("max_extra", max_extra, options.max_extra);
+  set("max_length", max_length, options.max_length);
+  set("allow_unknown", allow_unknown, options.allow_unknown);
+  set("open_end", open_end, options.open_end);
+  set("free_prefix", free_prefix, options.free_prefix);
+  if (ending && !given.contains("ending")) options.ending = ending_named(*ending);
+}
+
+nlohmann::ordered_json to_json(const SearchDefaults& search) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::object();
+  fields(search, [&](const char* name, const auto& value) {
+    if (value) out[name] = *value;
+  });
+  return out;
 }
 
 nlohmann::ordered_json to_json(const AlignmentHead& alignment) {

@@ -5,12 +5,37 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <type_traits>
 
 #include "heed/data/tokenizer.h"
 #include "heed/models/model.h"
+#include "heed/search/search.h"
 
 namespace heed {
+
+// How a model's makers search with it, where nobody says otherwise: "search" of config.json, by the
+// names of SearchOptions. heed's own have none.
+struct SearchDefaults {
+  std::optional<int64_t> beam = {};
+  std::optional<double> normalize = {}, patience = {}, max_ratio = {};
+  std::optional<int64_t> max_extra = {}, max_length = {};
+  std::optional<bool> allow_unknown = {}, open_end = {}, free_prefix = {};
+  std::optional<std::string> ending = {};
+
+  // Sets what is not among the `given` names.
+  void fill(SearchOptions& options, const std::set<std::string>& given) const;
+};
+template <class Defaults, class F>
+void fields(Defaults& s,
+            F&& f) requires std::is_same_v<std::remove_const_t<Defaults>, SearchDefaults> {
+  f("beam", s.beam), f("normalize", s.normalize), f("patience", s.patience);
+  f("max_ratio", s.max_ratio), f("max_extra", s.max_extra), f("max_length", s.max_length);
+  f("allow_unknown", s.allow_unknown), f("open_end", s.open_end), f("ending", s.ending);
+  f("free_prefix", s.free_prefix);
+}
 
 // A model in memory with all that belongs to it.
 struct ModelFolder {
@@ -20,6 +45,7 @@ struct ModelFolder {
   Params params;
   std::unique_ptr<Model> model;
   AlignmentHead alignment = {};  // as config.json says
+  SearchDefaults search = {};
 };
 
 enum class Parameters { load, leave };  // from model.safetensors, or at their first values

@@ -12,20 +12,29 @@
 namespace heed {
 namespace {
 
-// Sentences with their end, padded.
+// Sentences as the encoder reads them, padded.
 Source source_of(const std::vector<const Sentence*>& rows, const SpecialIds& special) {
   size_t longest = 0;
-  for (const Sentence* s : rows) longest = std::max(longest, s->ids.size() + 1);
+  for (const Sentence* s : rows) longest = std::max(longest, framed(s->ids, special).size());
   Source out;
   std::vector<Id> all;
   for (const Sentence* s : rows) {
-    all.insert(all.end(), s->ids.begin(), s->ids.end());
-    all.push_back(special.end);
-    all.insert(all.end(), longest - s->ids.size() - 1, special.pad);
-    out.lengths.push_back(static_cast<Id>(s->ids.size() + 1));
+    const std::vector<Id> own = framed(s->ids, special);
+    all.insert(all.end(), own.begin(), own.end());
+    all.insert(all.end(), longest - own.size(), special.pad);
+    out.lengths.push_back(static_cast<Id>(own.size()));
   }
   out.ids = ids(all, {static_cast<int64_t>(rows.size()), static_cast<int64_t>(longest)});
   return out;
+}
+
+// Weights on a source's pieces, then its end, whatever the encoder read: a begin is left out, and
+// an end that it did not read weighs nothing.
+void as_pieces_and_end(PieceWeights& weights, const SpecialIds& special) {
+  for (std::vector<float>& row : weights) {
+    if (special.source_begin && !row.empty()) row.erase(row.begin());
+    if (!special.source_end) row.push_back(0);
+  }
 }
 
 Sentence encoded(const Tokenizer& tokenizer, const std::string& line, int64_t number) {
@@ -121,10 +130,21 @@ Translator::Attentions Translator::read_again(const Translation& t,
   const auto all = {&found.cross, &found.encoder_self, &found.decoder_self};
   {
     const LoadedModel::Turn turn(*model_);
-    TeacherForced forced = model().model->forward(
-        source_of({&t.source}, model().tokenizers.source->special()), ids(out, {1, T}), wanted);
+    const SpecialIds special = model().tokenizers.source->special();
+    TeacherForced forced =
+        model().model->forward(source_of({&t.source}, special), ids(out, {1, T}), wanted);
     found = {std::move(forced.weights), std::move(forced.encoder_self),
              std::move(forced.decoder_self)};
+    // A source is its pieces and an end: a beginning is left out, an end that is not read has 0.
+    const auto as_pieces = [&](Tensor& weights, int axis) {
+      if (special.source_begin) weights = slice(weights, axis, 1, weights.size(axis));
+      if (special.source_end) return;
+      Shape end = weights.shape();
+      end[axis] = 1;
+      weights = concat({weights, zeros(end, weights.type())}, axis);
+    };
+    for (Weights& w : found.cross) as_pieces(w.values, 3);
+    for (Weights& w : found.encoder_self) as_pieces(w.values, 2), as_pieces(w.values, 3);
     for (std::vector<Weights>* layers : all)
       for (Weights& w : *layers) w.values = to(contiguous(w.values), Device::cpu);
   }
@@ -135,6 +155,13 @@ Translator::Attentions Translator::read_again(const Translation& t,
 
 SearchOptions Translator::of_model(SearchOptions o) const {
   const SpecialIds special = model().tokenizers.target->special();
+  // What no flag is for is as the model's makers have it; the rest is the caller's (fill()).
+  const SearchOptions plain;
+  std::set<std::string> said{"beam", "normalize", "patience", "max_ratio"};
+  if (o.max_extra != plain.max_extra) said.insert("max_extra");
+  if (o.max_length != plain.max_length) said.insert("max_length");
+  if (o.ending != plain.ending) said.insert("ending");
+  model().search.fill(o, said);
   // A translation may not be longer than the model's positions either.
   const std::optional<int64_t> most = longest_sentence(model().config);
   if (most && (o.max_length == 0 || o.max_length > *most)) o.max_length = *most;
@@ -190,8 +217,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
   for (const size_t i : by_length(out)) {
     numbers.push_back(i);
     Engine::Request& r = requests.emplace_back();
-    r.source = out[i].source.ids;
-    r.source.push_back(tokenizers.source->special().end);
+    r.source = framed(out[i].source.ids, tokenizers.source->special());
     r.options = search_options;
     r.number =
         o.search.numbers.empty() ? o.first_line + static_cast<int64_t>(i) : o.search.numbers[i];
@@ -212,6 +238,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
     Translation& t = out[numbers[at]];
     t.tree = std::move(found[at].tree);
     for (Hypothesis& h : found[at].hypotheses) {
+      as_pieces_and_end(h.weights, tokenizers.source->special());
       t.candidates.push_back(candidate(*tokenizers.target, std::move(h)));
       if (o.replace_unknown) replace_unknown(tokenizers, t.source, t.candidates.back());
     }
@@ -272,6 +299,7 @@ std::vector<Translation> Translator::score(const std::vector<std::string>& sourc
                            target_ids, of_model(o.search));
     }();
     for (size_t b = 0; b < numbers.size(); ++b) {
+      as_pieces_and_end(found[b].weights, tokenizers.source->special());
       Translation::Candidate c{.target = given[numbers[b]],
                                .text = given[numbers[b]].text,
                                .log_probability = found[b].log_probability,

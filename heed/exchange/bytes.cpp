@@ -1,0 +1,44 @@
+#include "heed/exchange/bytes.h"
+
+#include <bit>
+#include <cmath>
+#include <filesystem>
+
+#include "heed/files/atomic_file.h"
+
+namespace heed {
+
+int64_t elements_of(const std::vector<int64_t>& shape, uint64_t most, const std::string& what) {
+  uint64_t count = 1;
+  for (const int64_t n : shape) {
+    require(n >= 0, what, ": a size of ", n);
+    if (n == 0) return 0;
+    count *= static_cast<uint64_t>(n);
+    require(static_cast<uint64_t>(n) <= most && count <= most, what,
+            ": its shape has more elements than the file has bytes");
+  }
+  return static_cast<int64_t>(count);
+}
+
+float from_f16(uint16_t bits) {
+  const int exponent = bits >> 10 & 31;
+  const auto mantissa = static_cast<float>(bits & 1023);
+  const float sign = bits & 0x8000 ? -1.0f : 1.0f;
+  if (exponent == 31) return sign * (mantissa > 0 ? NAN : INFINITY);
+  if (exponent == 0) return sign * std::ldexp(mantissa, -24);
+  return sign * std::ldexp(mantissa + 1024, exponent - 25);
+}
+
+float from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+std::string read_whole(const std::string& path) {
+  require(!std::filesystem::is_directory(path), path, ": is a folder; a file was wanted");
+  std::optional<std::string> bytes = read_file(path);
+  require(bytes.has_value(), path, ": there is no such file");
+  require(!bytes->starts_with("version https://git-lfs"), path,
+          ": is a pointer that Git LFS left in the place of the file; fetch the file itself ('git "
+          "lfs pull')");
+  return std::move(*bytes);
+}
+
+}  // namespace heed

@@ -1,0 +1,47 @@
+#include "heed/exchange/import.h"
+
+#include <nlohmann/json.hpp>
+
+#include "heed/base/check.h"
+#include "heed/exchange/bytes.h"
+#include "heed/exchange/ctranslate2.h"
+#include "heed/exchange/hugging_face.h"
+#include "heed/exchange/marian.h"
+
+namespace heed {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A config.json with this key.
+bool has_key(const fs::path& folder, const char* key) {
+  const fs::path file = folder / "config.json";
+  if (!fs::is_regular_file(file)) return false;
+  const auto json =
+      nlohmann::json::parse(read_whole(file.string()), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains(key);
+}
+
+}  // namespace
+
+ForeignModel read_foreign(const fs::path& path, const ImportOptions& options) {
+  require(fs::exists(path), path.string(), ": there is no such file or folder");
+  const auto checked = [&](ForeignModel model) {
+    check(model, path.string());
+    return model;
+  };
+  if (fs::is_directory(path)) {
+    require(!has_key(path, "heed"), path.string(), ": is a model of heed's already");
+    if (has_key(path, "model_type")) return checked(read_hugging_face(path, options));
+    for (const char* name : {"shared_vocabulary.json", "shared_vocabulary.txt",
+                             "source_vocabulary.json", "source_vocabulary.txt"})
+      if (fs::exists(path / name)) return checked(read_ctranslate2(path, options));
+  }
+  if (is_marian(path)) return checked(read_marian(path, options));
+  fail(path.string(),
+       ": not a model that heed can import; known are folders of CTranslate2 (model.bin and "
+       "vocabularies), of Hugging Face's MarianMT (config.json with a model_type), and of Marian "
+       "(decoder.yml, or a file .npz or .bin)");
+}
+
+}  // namespace heed

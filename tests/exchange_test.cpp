@@ -1,0 +1,385 @@
+// Other toolkits' models: a trained one of CTranslate2's against what CTranslate2 itself says of
+// it.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "heed/data/piece_table.h"
+#include "heed/data/sentencepiece_file.h"
+#include "heed/exchange/ctranslate2.h"
+#include "heed/exchange/hugging_face.h"
+#include "heed/exchange/import.h"
+#include "heed/exchange/marian.h"
+#include "heed/exchange/torch_file.h"
+#include "heed/exchange/yaml.h"
+#include "heed/nn/layers.h"
+#include "heed/translation/translator.h"
+#include "tests/folder.h"
+
+namespace heed {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+// Where models lie that may not be part of the project, if they are there.
+std::optional<fs::path> models_folder() {
+  const char* const given = std::getenv("HEED_DATA");
+  const fs::path folder =
+      (given ? fs::path(given)
+             : fs::path(__FILE__).parent_path().parent_path().parent_path() / "shared" / "data") /
+      "models";
+  if (!fs::is_directory(folder)) return {};
+  return folder;
+}
+
+Json read_cases(const fs::path& file) {
+  std::ifstream in(file);
+  return Json::parse(in);
+}
+
+// An imported model, and what the cases ask of it.
+class Imported {
+ public:
+  Imported(const fs::path& from, const fs::path& to) {
+    write_model(read_foreign(from), from, to);
+    model_ = LoadedModel::open(to);
+  }
+
+  const ModelFolder& folder() const { return model_->folder(); }
+
+  Source source(const Words& words) const {
+    const Tokenizer& t = *folder().tokenizers.source;
+    const std::vector<Id> all = framed(ids_of(t, words), t.special());
+    return {ids(all, {1, std::ssize(all)}), {static_cast<Id>(all.size())}};
+  }
+  static std::vector<Id> ids_of(const Tokenizer& t, const Words& words) {
+    std::string line;
+    for (const std::string& w : words) line += w + " ";
+    return t.encode(line).ids;
+  }
+  Words words_of(const std::vector<Id>& ids) const {
+    return folder().tokenizers.target->pieces(ids);
+  }
+
+  // As CTranslate2 has them by default.
+  SearchOptions defaults() const {
+    const SpecialIds s = folder().tokenizers.target->special();
+    SearchOptions o{.begin = s.begin, .end = s.end, .pad = s.pad, .unknown = s.unknown};
+    folder().search.fill(o, {});
+    o.layer = folder().alignment.layer, o.head = folder().alignment.head;
+    return o;
+  }
+
+  std::vector<Hypothesis> search_for(const Words& words, const SearchOptions& o) const {
+    if (words.empty()) return {{}};  // as Translator has it
+    const LoadedModel::Turn turn(*model_);
+    return search(*folder().model, source(words), o)[0];
+  }
+
+  std::vector<double> token_scores(const Words& words, const Words& target) const {
+    const LoadedModel::Turn turn(*model_);
+    std::vector<Id> in = ids_of(*folder().tokenizers.target, target), out = in;
+    in.insert(in.begin(), folder().tokenizers.target->special().begin);
+    out.push_back(folder().tokenizers.target->special().end);
+    const TeacherForced forced =
+        folder().model->forward(source(words), ids(in, {1, std::ssize(in)}), false);
+    const Tensor all = log_softmax(folder().model->logits(forced.hidden));
+    const std::vector<double> values = all.values();
+    std::vector<double> scores;
+    for (size_t t = 0; t < out.size(); ++t)
+      scores.push_back(values[t * static_cast<size_t>(all.size(2)) + static_cast<size_t>(out[t])]);
+    return scores;
+  }
+
+  std::vector<std::vector<float>> attention(const Words& words, const Words& target,
+                                            int64_t head) const {
+    const LoadedModel::Turn turn(*model_);
+    SearchOptions o = defaults();
+    o.want_weights = true, o.layer = -1, o.head = head;
+    return score_targets(*folder().model, source(words),
+                         {ids_of(*folder().tokenizers.target, target)}, o)[0]
+        .weights;
+  }
+
+  std::vector<double> encoder(const Words& words) const {
+    const LoadedModel::Turn turn(*model_);
+    return folder().model->word_layers(source(words), 0).layers.back().values();
+  }
+
+ private:
+  std::shared_ptr<const LoadedModel> model_;
+};
+
+int64_t number_of(const Json& value, int64_t beam) {
+  return value.is_string() ? beam : value.get<int64_t>();
+}
+
+// After the prefix each of the likeliest tokens, and what follows it best.
+std::vector<Hypothesis> alternatives(const Imported& model, const Words& words, SearchOptions o,
+                                     int64_t count) {
+  std::vector<std::vector<Id>> firsts;
+  const std::vector<Id> prefix = o.prefixes.empty() ? std::vector<Id>{} : o.prefixes[0];
+  SearchOptions first = o;
+  first.beam = first.best = count, first.max_ratio = 0;
+  first.max_extra = static_cast<int64_t>(prefix.size()) + 1, first.min_length = first.max_extra;
+  first.open_end = true, first.want_weights = false;
+  std::vector<Hypothesis> out;
+  for (const Hypothesis& h : model.search_for(words, first)) {
+    SearchOptions rest = o;
+    rest.prefixes = {h.ids};
+    rest.min_length = first.min_length;
+    rest.free_prefix = false;  // ours alone: what is tried counts
+    out.push_back(model.search_for(words, rest).at(0));
+  }
+  return out;
+}
+
+void check_translation(const Imported& model, const Json& c, int64_t beam) {
+  const Json options = c.value("options", Json::object()), expect = c["expect"];
+  Words words = c.at("source").get<Words>();
+  SearchOptions o = model.defaults();
+  o.beam = options.value("beam_size", beam);
+  int64_t wanted =
+      options.contains("num_hypotheses") ? number_of(options["num_hypotheses"], o.beam) : 1;
+  if (options.contains("max_decoding_length")) o.max_extra = options["max_decoding_length"];
+  if (options.contains("max_input_length"))
+    words.resize(std::min(words.size(), options["max_input_length"].get<size_t>()));
+  o.want_weights = options.value("return_attention", false);
+  if (c.contains("prefix") && !c["prefix"].empty())
+    o.prefixes = {Imported::ids_of(*model.folder().tokenizers.target, c["prefix"].get<Words>())};
+  const Tokenizer& target = *model.folder().tokenizers.target;
+  if (options.contains("end_token"))
+    o.end = target.encode(options["end_token"].get<std::string>()).ids[0];
+  std::vector<Hypothesis> found;
+  if (options.value("return_alternatives", false)) {
+    found = alternatives(model, words, o, wanted);
+  } else {
+    o.beam = std::max(o.beam, wanted), o.best = wanted;
+    found = model.search_for(words, o);
+  }
+  const auto hypothesis = [&](size_t i) { return model.words_of(found.at(i).ids); };
+  const Json best = expect.value("hypotheses", Json::array());
+  for (size_t i = 0; i < best.size(); ++i) EXPECT_EQ(hypothesis(i), best[i].get<Words>());
+  for (size_t i = 0; i < 2; ++i)
+    if (const std::string key = "hypothesis_" + std::to_string(i); expect.contains(key)) {
+      Words said = hypothesis(i);
+      if (options.value("return_end_token", false)) said.push_back("</s>");
+      EXPECT_EQ(said, expect[key].get<Words>()) << key;
+    }
+  if (expect.contains("length")) {
+    EXPECT_EQ(std::ssize(found.at(0).ids), expect["length"].get<int64_t>());
+  }
+  if (expect.contains("num_hypotheses")) {
+    EXPECT_EQ(std::ssize(found), number_of(expect["num_hypotheses"], beam));
+  }
+  if (expect.contains("tokens_after_prefix_differ")) {
+    std::set<Id> firsts;
+    for (const Hypothesis& h : found) firsts.insert(h.ids.at(o.prefixes[0].size()));
+    EXPECT_EQ(firsts.size(), found.size());
+  }
+  if (expect.contains("attention_shape")) {
+    // Ours has a row for the end, too.
+    EXPECT_EQ(std::ssize(found.at(0).weights), expect["attention_shape"][0].get<int64_t>() + 1);
+    EXPECT_EQ(std::ssize(found.at(0).weights.at(0)), expect["attention_shape"][1].get<int64_t>());
+  }
+  if (expect.contains("attention_zero_from_column")) {
+    EXPECT_EQ(std::ssize(found.at(0).weights.at(0)),
+              expect["attention_zero_from_column"].get<int64_t>());
+  }
+  if (expect.contains("each_length"))
+    for (const Hypothesis& h : found) {
+      EXPECT_EQ(std::ssize(h.ids), expect["each_length"].get<int64_t>());
+      EXPECT_NE(h.score, 0);
+      EXPECT_EQ(std::ssize(h.weights), expect["each_attention_rows"].get<int64_t>() + 1);
+      const Words begins = expect["begins_with"].get<Words>(), all = model.words_of(h.ids);
+      for (size_t i = 0; i < begins.size(); ++i) EXPECT_EQ(all.at(i), begins[i]);
+    }
+}
+
+void check_property(const Imported& model, const Json& c, int64_t beam) {
+  const std::string id = c["id"];
+  const Words words = c["source"].get<Words>();
+  SearchOptions o = model.defaults();
+  o.beam = beam;
+  if (id == "length-normalization") {
+    const Hypothesis one = model.search_for(words, o)[0];
+    o.normalize = 0;
+    const Hypothesis none = model.search_for(words, o)[0];
+    EXPECT_NEAR(one.score, none.score / double(one.ids.size() + 1), 1e-6);
+  } else if (id == "greedy-and-beam-score") {
+    o.beam = 1;
+    const double greedy = model.search_for(words, o)[0].score;
+    o.beam = 2;
+    EXPECT_NEAR(greedy, model.search_for(words, o)[0].score, 1e-5);
+  } else if (id == "repetition-penalty") {
+    o.no_repeat = 1;  // a penalty of 100 is that
+    const std::vector<Id> said = model.search_for(words, o)[0].ids;
+    EXPECT_EQ(std::set<Id>(said.begin(), said.end()).size(), said.size());
+  } else {
+    check_translation(model, c, beam);
+  }
+}
+
+// Of CTranslate2's program rather than of a model: heed has no such option, or another error.
+bool is_of_the_program(const std::string& id) {
+  const std::set<std::string> all = {"empty-batch",       "suppress-unknown-token",
+                                     "unknown-end-token", "min-above-max",
+                                     "score-cut",         "no-hypotheses"};
+  return all.contains(id);
+}
+
+TEST(Exchange, Ctranslate2SaysWhatItSaysItself) {
+  const std::optional<fs::path> data = models_folder();
+  if (!data) GTEST_SKIP() << "no models; say where they are with HEED_DATA";
+  const Json all = read_cases(*data / "cases.json");
+  Folder folder;
+  std::map<std::string, std::unique_ptr<Imported>> models;
+  int checked = 0;
+  for (const char* part : {"cases", "derived"})
+    for (const Json& c : all[part]) {
+      const std::string id = c["id"], kind = c["kind"], name = c["models"][0];
+      SCOPED_TRACE(id);
+      if (is_of_the_program(id)) continue;
+      if (!models[name])
+        models[name] = std::make_unique<Imported>(*data / name, folder.path() / name);
+      const Imported& model = *models[name];
+      ++checked;
+      if (kind == "score") {
+        if (c["source"].empty()) continue;  // what is empty is certain: Translator
+        const auto wanted = c["expect"]["token_log_probabilities"].get<std::vector<double>>();
+        const auto found = model.token_scores(c["source"].get<Words>(), c["target"].get<Words>());
+        ASSERT_EQ(found.size(), wanted.size());
+        for (size_t i = 0; i < wanted.size(); ++i)
+          EXPECT_NEAR(found[i], wanted[i], c["expect"]["abs"].get<double>());
+      } else if (kind == "attention") {
+        const auto wanted = c["expect"]["weights"].get<std::vector<std::vector<double>>>();
+        const auto found =
+            model.attention(c["source"].get<Words>(), c["target"].get<Words>(), c["head"]);
+        ASSERT_EQ(found.size(), wanted.size());
+        for (size_t t = 0; t < wanted.size(); ++t)
+          for (size_t s = 0; s < wanted[t].size(); ++s)
+            EXPECT_NEAR(double(found[t].at(s)), wanted[t][s], 1e-4);
+      } else if (kind == "encoder") {
+        const auto wanted =
+            c["expect"]["first_4_of_each_row"].get<std::vector<std::vector<double>>>();
+        const std::vector<double> found = model.encoder(c["source"].get<Words>());
+        const size_t size = found.size() / wanted.size();
+        for (size_t t = 0; t < wanted.size(); ++t)
+          for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(found[t * size + i], wanted[t][i], 1e-4);
+      } else {
+        const auto beams = c.value("beam_sizes", std::vector<int64_t>{2});
+        for (const int64_t beam : beams)
+          kind == "property" ? check_property(model, c, beam) : check_translation(model, c, beam);
+      }
+    }
+  EXPECT_EQ(checked, 59 - 6);
+}
+
+// Marian's vocabularies have every quoting that there is.
+TEST(Exchange, VocabulariesInYamlAreReadAsMarianReadsThem) {
+  const std::optional<fs::path> data = models_folder();
+  if (!data) GTEST_SKIP() << "no models; say where they are with HEED_DATA";
+  const auto text = [&](const char* name) {
+    std::ifstream in(*data / "marian-vocab" / name, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  std::string found;
+  for (const std::string& piece : parse_yaml_vocabulary(text("vocab.yml"), "vocab.yml"))
+    if (!piece.empty()) found += piece + "\n";
+  EXPECT_EQ(found, text("vocab.expected.txt"));
+}
+
+// The real files of an OPUS-MT model: pieces by SentencePiece, ids by the table.
+TEST(Exchange, PiecesHaveTheIdsOfTheTable) {
+  const std::optional<fs::path> data = models_folder();
+  if (!data) GTEST_SKIP() << "no models; say where they are with HEED_DATA";
+  const TokenizerPair pair = read_marian_mt_tokenizers(*data / "hf-opus-mt-en-mg", 54688, 54688);
+  for (const auto& [tokenizer, missing] :
+       {std::pair{pair.source, 94}, std::pair{pair.target, 161}}) {
+    EXPECT_EQ(tokenizer->special(),
+              (SpecialIds{.pad = 54687, .unknown = 1, .begin = 54687, .end = 0}));
+    std::set<std::string> table;
+    for (const std::string& piece : as_piece_table(*tokenizer)->pieces) table.insert(piece);
+    int absent = 0;
+    for (const ScoredPiece& piece : scored_pieces(as_piece_table(*tokenizer)->cutter->file()))
+      absent += !table.contains(std::string(piece.text));
+    EXPECT_NEAR(absent, missing, 3);  // with <s>, <unk>, </s>, or without
+  }
+  const std::string line = "The dog is in the garden.";
+  const Sentence s = pair.source->encode(line);
+  EXPECT_EQ(pair.source->decode(s.ids).text, line);
+  EXPECT_EQ(s.word.back(), 5);
+  // A target language is one piece, here of a table that has none.
+  EXPECT_EQ(pair.source->encode(">>fra<< dog").ids.front(), 1);
+}
+
+// The four tables of positions, as their toolkits compute them (D = 8).
+TEST(Exchange, SinusoidsAreThoseOfTheirToolkits) {
+  const auto row = [](Sinusoid kind, int64_t at) {
+    return sinusoidal_positions(1, 8, at, Type::f64, kind).values();
+  };
+  const auto expect = [](const std::vector<double>& found, const std::vector<double>& wanted) {
+    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(found[i], wanted[i], 1e-6);
+  };
+  const std::vector<double> a1 = {0.841471, 0.046399, 0.002154, 0.0001,
+                                  0.540302, 0.998923, 0.999998, 1};
+  expect(row(Sinusoid::closed, 0), {0, 0, 0, 0, 1, 1, 1, 1});
+  expect(row(Sinusoid::closed, 1), a1);
+  expect(row(Sinusoid::from_one, 0), a1);
+  expect(row(Sinusoid::from_one, 1),
+         {0.909297, 0.092699, 0.004309, 0.0002, -0.416147, 0.995694, 0.999991, 1});
+  expect(row(Sinusoid::halves, 1),
+         {0.841471, 0.099833, 0.01, 0.001, 0.540302, 0.995004, 0.99995, 1});
+  expect(row(Sinusoid::interleaved, 1),
+         {0.841471, 0.540302, 0.099833, 0.995004, 0.01, 0.99995, 0.001, 1});
+}
+
+TEST(Exchange, GeluByErf) {
+  std::vector<double> x, wanted;
+  for (double v = -6; v <= 6; v += 0.25)
+    x.push_back(v), wanted.push_back(v / 2 * std::erfc(-v / std::sqrt(2.0)));
+  const std::vector<double> found = gelu_erf(tensor(x, {std::ssize(x)}, Type::f64)).values();
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(found[i], wanted[i], 5e-7);
+}
+
+// Every cut of every archive ends in a sentence.
+TEST(Exchange, CutArchivesAreRefused) {
+  const fs::path seeds = fs::path(__FILE__).parent_path() / "fuzz" / "corpus" / "exchange";
+  if (!fs::exists(seeds)) GTEST_SKIP() << "the compiler ran elsewhere";
+  const auto bytes = [&](const char* name) {
+    std::ifstream in(seeds / name, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  const auto all_cuts = [&](const char* name, auto parse) {
+    const std::string whole = bytes(name);
+    EXPECT_NO_THROW(parse(whole)) << name;
+    for (size_t n = 0; n < whole.size(); ++n)
+      EXPECT_THROW(parse(whole.substr(0, n)), Error) << name << " cut at " << n;
+  };
+  for (const char* name : {"ct2_v2", "ct2_v6"})
+    all_cuts(name, [](const std::string& b) { parse_ctranslate2(b, "cut"); });
+  for (const char* name : {"npz", "marian_bin"})
+    all_cuts(name, [](const std::string& b) { parse_marian(b, "cut"); });
+  for (const char* name : {"torch_zip", "torch_legacy"})
+    all_cuts(name, [](const std::string& b) { parse_torch(b, "cut"); });
+}
+
+// A pickle that wants to run something is refused by name.
+TEST(Exchange, PicklesRunNothing) {
+  const std::string magic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e", 15);
+  const std::string small("\x80\x02K\x01.", 5);
+  try {
+    parse_torch(magic + small + small + "\x80\x02" + "cos\nsystem\nX\x02\x00\x00\x00ls\x85R.",
+                "evil");
+    FAIL() << "was taken";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("'os.system'"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace heed
