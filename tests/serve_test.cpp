@@ -343,7 +343,7 @@ TEST_F(ServeRoutes, ShowHowATransformerReadsItself) {
   EXPECT_FALSE(alone.contains("layers"));
   json recurrent = body;
   recurrent["target"] = "fr";
-  const std::string error = ask({}, "/v1/translate", recurrent, 400)["error"];
+  const std::string error = ask({}, "/v1/translate", recurrent, 409)["error"];
   EXPECT_TRUE(has(error, "self_attention is wanted of a recurrent model")) << error;
 }
 
@@ -369,6 +369,25 @@ TEST_F(ServeRoutes, CountCharactersInTheWholeText) {
   EXPECT_EQ(got["sentences"].back()["source"]["end"], source.size());
 }
 
+TEST_F(ServeRoutes, DescribeTheirOwnLanguagesAndLimits) {
+  Service service(*models, {.char_limit = 70, .alternatives_limit = 4});
+  Kept reply;
+  service.answer({.method = "GET", .path = "/spec"}, reply);
+  const json spec = json::parse(reply.response.body);
+  const json& schema =
+      spec["paths"]["/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"];
+  EXPECT_EQ(schema["properties"]["source"]["enum"], json({"en", "fr", "de", "auto"}));
+  EXPECT_EQ(schema["properties"]["q"]["oneOf"][1]["items"]["maxLength"], 70);
+  EXPECT_EQ(schema["properties"]["alternatives"]["maximum"], 4);
+  EXPECT_EQ(schema["anyOf"][0]["properties"]["target"]["enum"], json({"de", "en", "fr"}));
+  EXPECT_EQ(schema["anyOf"][1]["properties"]["target"]["enum"], json({"fr"}));
+}
+
+TEST_F(ServeRoutes, GiveBackATextOfTheSameLanguage) {
+  const json got = ask({}, "/v1/translate", {{"text", "a b"}, {"source", "fr"}, {"target", "fr"}});
+  EXPECT_EQ(got["translations"], json({{{"text", "a b"}, {"sentences", json::array()}}}));
+}
+
 TEST_F(ServeRoutes, StreamWordsAsTheyAppear) {
   Service service(*models, {});
   Kept reply;
@@ -386,7 +405,9 @@ TEST_F(ServeRoutes, RefuseWhatCannotBe) {
   for (const auto& [change, words] : std::vector<std::pair<json, std::string>>{
            {{{"beam", 0}}, "beam wants 1 to 20"},
            {{{"beam", "x"}}, "beam wants a whole number"},
-           {{{"best", 6}}, "best wants 1 to 5"},
+           {{{"beam", 1.5}}, "beam wants a whole number"},
+           {{{"beam", 21.0}}, "beam wants 1 to 20, given 21"},
+           {{{"best", 21}}, "best wants 1 to 20"},
            {{{"patience", 0}}, "patience wants 0.001 to 1e+06"},
            {{{"beem", 1}}, "did you mean 'beam'?"},
            {{{"weights", "al"}}, "did you mean 'all'?"},

@@ -285,11 +285,12 @@ std::vector<Engine::Pending> Engine::choose(const Slots::Kind& kind, std::deque<
                                             const Batch& batch) {
   const std::lock_guard lock(mutex_);
   const int64_t count = std::ssize(waiting);
+  constexpr int64_t kWindow = 512;  // who waits longer than others, and is looked at
   const auto length = [&](int64_t i) {
     return std::ssize(waiting[static_cast<size_t>(i)].request.source);
   };
   int64_t slots = kind.slots, tokens = kind.slots == 0 ? 0 : kAnyNumber;
-  for (int64_t i = 0; kind.slots == 0 && i < count; ++i) {
+  for (int64_t i = 0; kind.slots == 0 && i < std::min(count, kWindow); ++i) {
     const Request& r = waiting[static_cast<size_t>(i)].request;
     slots = std::max(slots, r.slots);
     tokens = std::max(tokens, r.tokens > 0 ? r.tokens : kAnyNumber);
@@ -306,7 +307,7 @@ std::vector<Engine::Pending> Engine::choose(const Slots::Kind& kind, std::deque<
   const int64_t together = kind.slots > 0 ? (slots + 3) / 4 : (slots + 1) / 2;
   if (idle < std::min(count, together)) return {};
   // Of those that wait longest, those whose length is nearest to the first one's: little padding.
-  const int64_t window = std::min(count, 4 * slots), take = std::min(idle, count);
+  const int64_t window = std::min(count, std::max(kWindow, slots)), take = std::min(idle, count);
   std::vector<Id> order = in_order(window);
   if (take < window)
     std::stable_sort(order.begin(), order.end(), [&](Id a, Id b) {

@@ -32,8 +32,9 @@ std::optional<T> field(const Fields& fields, const std::string& name) {
   if constexpr (std::is_same_v<T, bool>)
     fits = value.is_boolean();
   else if constexpr (std::is_integral_v<T>)
-    // Not beyond what any option means.
-    fits = value.is_number_integer() && std::abs(value.get<double>()) < 1e15;
+    // 3.0 is one, too. Not beyond what any option means.
+    fits = value.is_number() && std::abs(value.get<double>()) < 1e15 &&
+           std::trunc(value.get<double>()) == value.get<double>();
   else if constexpr (std::is_floating_point_v<T>)
     fits = value.is_number();
   else
@@ -63,8 +64,10 @@ void read_search(const Fields& fields, const ServiceOptions& limits, SearchOptio
     }
     value = *given;
   };
-  number("beam", s.beam, 1, double(std::max(limits.translate.search.beam, limits.beam_limit)));
-  number("best", s.best, 1, double(s.beam));
+  const double widest = double(std::max(limits.translate.search.beam, limits.beam_limit));
+  number("beam", s.beam, 1, widest);
+  number("best", s.best, 1, widest);
+  s.beam = std::max(s.beam, s.best);
   number("patience", s.patience, 1e-3, 1e6);
   number("normalize", s.normalize, 0, 10);
   number("coverage", s.coverage, 0, 10);
@@ -328,6 +331,18 @@ std::string event(const char* name, const json& data) {
   return std::string("event: ") + name + "\ndata: " + json_line(data) + "\n";
 }
 
+void begin_stream(Call& call) {
+  call.reply.begin({.type = "text/event-stream",
+                    .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}});
+}
+
+std::optional<Response> sent(Call& call, const json& out, const Question& q) {
+  if (!q.stream) return json_response(out);
+  call.reply.write(event("translation", out));
+  call.reply.end();
+  return std::nullopt;
+}
+
 std::optional<Response> explain(Call& call) {
   const Fields fields = fields_of(call.request);
   const json& text = fields["text"];
@@ -339,7 +354,13 @@ std::optional<Response> explain(Call& call) {
   const Languages languages = languages_of(call, source, target, q.texts);
   json out{{"source", languages.source}, {"target", languages.target}};
   if (languages.confidence) out["confidence"] = *languages.confidence;
-  if (languages.way.empty()) throw Refusal(400, "Invalid request: source and target are the same");
+  if (languages.way.empty()) {  // the same language: as it is
+    out["translations"] = json::array();
+    for (const std::string& same : q.texts)
+      out["translations"].push_back({{"text", same}, {"sentences", json::array()}});
+    if (q.stream) begin_stream(call);
+    return sent(call, out, q);
+  }
   // What is explained is the last model's; what it reads is told where it is not the text itself.
   if (languages.way.size() > 1) {
     TextOptions plain{.translate = call.shared.options.translate, .format = q.options.format};
@@ -356,14 +377,13 @@ std::optional<Response> explain(Call& call) {
   search.want_weights = has_attention(translator->translator().model().config);
   search.want_tree = q.tree || q.candidates;
   if (q.weights != Question::Which::none && !search.want_weights)
-    throw Refusal(400, "Invalid request: weights are wanted of a model that has no attention");
+    throw Refusal(409, "Invalid request: weights are wanted of a model that has no attention");
   if (q.self_attention && translator->translator().model().config.family != "transformer")
-    throw Refusal(400,
+    throw Refusal(409,
                   "Invalid request: self_attention is wanted of a recurrent model, which reads "
                   "itself by its states; Transformers have it");
   if (q.stream) {
-    call.reply.begin({.type = "text/event-stream",
-                      .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}});
+    begin_stream(call);
     q.options.translate.partial = [&call, before = std::map<size_t, std::string>()](
                                       size_t line, const std::string& so_far) mutable {
       if (std::exchange(before[line], so_far) == so_far) return;
@@ -381,10 +401,7 @@ std::optional<Response> explain(Call& call) {
       all.push_back(text_json(translator->translator(), q.texts[i], found[i], q));
   }
   out["translations"] = std::move(all);
-  if (!q.stream) return json_response(out);
-  call.reply.write(event("translation", out));
-  call.reply.end();
-  return std::nullopt;
+  return sent(call, out, q);
 }
 
 std::optional<Response> models(Call& call) {

@@ -2,12 +2,14 @@
 // clients find what they know (docs/serve.md).
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "heed/base/unicode.h"
 #include "heed/serve/documents.h"
 #include "heed/serve/embedded.h"
 #include "heed/serve/languages.h"
 #include "heed/serve/service.h"
+#include "heed/serve/spec.h"
 
 namespace heed::serve {
 namespace {
@@ -44,6 +46,8 @@ int64_t alternatives_of(const Fields& fields, const ServiceOptions& o) {
     // Beyond 64 bits it is too much as well.
     count = given.is_number_unsigned() && given.get<uint64_t>() > INT64_MAX ? INT64_MAX
                                                                             : given.get<int64_t>();
+  } else if (given.is_number() && std::trunc(given.get<double>()) == given.get<double>()) {
+    count = static_cast<int64_t>(std::clamp(given.get<double>(), -1., 1e6));  // 3.0 is 3
   } else {
     const std::string text = given.is_string() ? given.get<std::string>() : "none";
     const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), count);
@@ -159,7 +163,9 @@ std::optional<Response> suggest(Call&) {
   throw Refusal(403, "Suggestions are disabled on this server.");
 }
 std::optional<Response> health(Call&) { return json_response({{"status", "ok"}}); }
-std::optional<Response> spec(Call&) { return Response{.body = std::string(kOpenapiJson)}; }
+std::optional<Response> spec(Call& call) {
+  return Response{.body = spec_of(call.shared.models, call.shared.options)};
+}
 
 std::optional<Response> page(Call&) {
   return Response{.type = "text/html; charset=utf-8",
