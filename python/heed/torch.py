@@ -320,7 +320,7 @@ class _NumpyScore(torch.autograd.Function):
         return torch.as_tensor(made, dtype=q.dtype, device=q.device)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dscores: Tensor) -> Tuple[Optional[Tensor], ...]:
         q, k = ctx.saved_tensors
         dq, dk = ctx.score.backward(
@@ -335,7 +335,8 @@ class _NumpyScore(torch.autograd.Function):
 
 def _own_scores(score: Any, q: Tensor, k: Tensor) -> Tensor:
     if not isinstance(score, nn.Module) and hasattr(score, "backward"):
-        scores = _NumpyScore.apply(q, k, score)
+        function: Any = _NumpyScore
+        scores = function.apply(q, k, score)
     else:
         scores = score(q, k) if isinstance(score, nn.Module) else score.forward(q, k)
     wanted = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
@@ -453,7 +454,7 @@ def _composed(
 class ScoreParameters(nn.Module):
     """The parameters of one of heed's scores, with heed's first values."""
 
-    def __init__(self, score: str, **sizes: int) -> None:
+    def __init__(self, score: str, **sizes: Any) -> None:
         super().__init__()
         self.score = score
         self._names: list[str] = []

@@ -278,7 +278,7 @@ class Translator:
         return f"Translator({self._path!r}, device={self.device!r})"
 
     @overload
-    def translate(
+    def translate(  # type: ignore[overload-overlap]
         self, lines: str, *, beam: int = ..., best: int = ..., prefix: str | None = ...,
         alignment: bool = ..., tree: bool = ..., patience: float = ..., normalize: float = ...,
         coverage: float = ..., min_length: int = ..., max_ratio: float = ..., no_repeat: int = ...,
@@ -288,7 +288,7 @@ class Translator:
         batch: int | None = ..., batch_tokens: int = ..., chunk: int | None = ...,
     ) -> Result: ...
     @overload
-    def translate(
+    def translate(  # type: ignore[overload-overlap]
         self, lines: list[str] | tuple[str, ...], *, beam: int = ..., best: int = ...,
         prefix: str | Iterable[str] | None = ..., alignment: bool = ..., tree: bool = ...,
         patience: float = ..., normalize: float = ..., coverage: float = ..., min_length: int = ...,
