@@ -1,4 +1,5 @@
 // heed view: what a translation attended to, or a language model while it read, drawn.
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <iostream>
@@ -35,6 +36,8 @@ struct Options {
   std::string color = "auto", html, svg, png, scale = "none";
   bool words = false, hide_end = false, one_based = false, zero_based = false;
   const CLI::App* command = nullptr;
+  bool tree = false;  // in place of the weights
+  bool why = false;
   int width = 0;
   BadLines bad;
   Inference machine;
@@ -218,9 +221,23 @@ SearchTree tree_of(const ModelFolder& model, const Translation& t) {
     tree.nodes.push_back({.word = model.tokenizers.target->piece(n.token),
                           .parent = static_cast<int>(n.parent),
                           .log_probability = n.log_probability,
+                          .score = n.score,
                           .finished = n.finished,
                           .best = n.best});
   return tree;
+}
+
+// Along the way that won: what might have stood there instead.
+std::vector<std::vector<AttentionPage::Candidate>> candidates_of(const ModelFolder& model,
+                                                                 const Translation& t) {
+  std::vector<std::vector<AttentionPage::Candidate>> out;
+  for (const SearchNode& n : t.tree) {
+    if (!n.best) continue;
+    out.emplace_back();
+    for (const SearchNode::Candidate& c : n.candidates)
+      out.back().push_back({model.tokenizers.target->piece(c.token), std::exp(c.log_probability)});
+  }
+  return out;
 }
 
 // The head that aligns, unless another is named.
@@ -230,37 +247,78 @@ AlignmentHead shown_head(const Options& o, const Translator& translator) {
   return {asked.layer.value_or(-1), asked.head.value_or(-1), asked.shift};
 }
 
-AttentionPage::Sentence page_sentence(const Options& o, const Translator& translator,
-                                      const Translation& t, const Sides& sides,
-                                      const std::optional<Heatmap::Marks>& marks) {
+std::vector<double> flat(const PieceWeights& rows) {
+  std::vector<double> out;
+  for (const std::vector<float>& row : rows) out.insert(out.end(), row.begin(), row.end());
+  return out;
+}
+
+AttentionPage::Words words_of(const Sentence& s) {
+  AttentionPage::Words out;
+  const auto last = s.word.empty() ? 0 : static_cast<size_t>(s.word.back()) + 1;
+  for (const std::string_view w : split_words(s.text)) out.names.emplace_back(w);
+  out.names.resize(std::max(last, out.names.size()));
+  out.of.assign(s.word.begin(), s.word.end());
+  return out;
+}
+
+AttentionPage::Why why_of(const ModelConfig& config, const Translator::Attentions& all) {
+  AttentionPage::Why out{config.score, config.weigh, config.temperature, {}};
+  for (const std::vector<Translator::HeadTerms>& heads : all.terms) {
+    out.layers.emplace_back();
+    for (const Translator::HeadTerms& h : heads)
+      out.layers.back().push_back({.form = h.form,
+                                   .size = h.size,
+                                   .value_size = h.value_size,
+                                   .q = h.q,
+                                   .k = h.k,
+                                   .v = h.v,
+                                   .bias = h.bias,
+                                   .values = h.values,
+                                   .scale = h.scale});
+  }
+  return out;
+}
+
+// The page has pieces; joining them to words is a choice there.
+AttentionPage::Sentence page_sentence(const Translator& translator, const Translation& t,
+                                      const std::optional<Heatmap::Marks>& marks, bool why) {
   const ModelFolder& model = translator.model();
+  const Sides sides = sides_of(model, t, /*words=*/false);
   AttentionPage::Sentence page{.source = sides.source,
                                .target = sides.target,
                                .layers = {},
-                               .note = t.best().text,
                                .ends = true,
-                               .marks = marks};
-  if (!t.tree.empty()) page.tree = tree_of(model, t);
-  // A step is a piece's: what is joined to words is taken from it before.
-  const int64_t shift = o.words ? shown_head(o, translator).shift : 0;
-  if (has_attention(model.config))
-    page.layers = page_layers(translator.all_weights(t), [&](PieceWeights rows) {
-      shift_weights(rows, shift);
-      return joined(sides, rows);
-    });
+                               .marks = marks,
+                               .source_words = words_of(t.source),
+                               .target_words = words_of(t.best().target),
+                               .log_probability = t.best().log_probability,
+                               .score = t.best().score};
+  if (!t.tree.empty()) page.tree = tree_of(model, t), page.candidates = candidates_of(model, t);
+  if (has_attention(model.config)) {
+    const Translator::Attentions all = translator.attentions(t);
+    page.layers = page_layers(all.cross, flat);
+    page.encoder = page_layers(all.encoder_self, flat);
+    page.decoder = page_layers(all.decoder_self, flat);
+    if (why) page.why = why_of(model.config, all);
+    if (!t.best().weights.empty()) page.chosen = flat(t.best().weights);
+  }
   return page;
 }
 
-// The page begins with the head that is shown, and at its own step: without that a head that is
-// read a step later would be a row off its links.
-AttentionPage::Start start_of(const Options& o, const Translator& translator,
-                              const AttentionPage& page) {
-  const AlignmentHead by = shown_head(o, translator);
+// The page begins with the head that aligns unless another is named, and then at the step that was
+// named with it.
+AttentionPage::Start start_of(const Options& o, const AttentionPage& page, int64_t shift) {
+  const SearchOptions& asked = o.translate.search;
+  AttentionPage::Start out{.words = o.words};
   const size_t layers = page.sentences.empty() ? 0 : page.sentences.front().layers.size();
-  if (layers == 0) return {};
-  AttentionPage::Start out{.layer = by.layer < 0 ? layers - 1 : static_cast<size_t>(by.layer)};
-  if (by.head >= 0) out.head = static_cast<size_t>(by.head);
-  if (!o.words) out.shift = static_cast<int>(by.shift);
+  if (layers == 0) return out;
+  if (asked.layer || asked.head) {
+    const int64_t layer = asked.layer.value_or(-1), head = asked.head.value_or(-1);
+    out.layer = layer < 0 ? layers - 1 : static_cast<size_t>(layer);
+    if (head >= 0) out.head = static_cast<size_t>(head);
+  }
+  out.shift = static_cast<int>(shift);
   return out;
 }
 
@@ -275,19 +333,24 @@ void view_translations(const Options& o, const Translator& translator, const Pai
                    i + 1, static_cast<long long>(translator.longest(o.translate)));
     if (t.source.ids.empty()) continue;
     const Sides sides = sides_of(model, t, o.words);
-    std::optional<Heatmap::Marks> marks;
+    std::optional<Heatmap::Marks> marks, word_marks;
     if (!pairs.gold.empty()) {
-      marks =
+      word_marks =
           marks_of(word_alignment({model.tokenizers, t.source, t.best().target, t.best().weights},
                                   o.translate.extract),
                    pairs.gold[i]);
-      if (!o.words || t.cut)
+      if (t.cut) {
+        const Sides words = sides_of(model, t, /*words=*/true);
+        for (Links* links : {&word_marks->predicted, &word_marks->sure, &word_marks->possible})
+          *links = kept_links(*links, words);
+      }
+      marks = word_marks;
+      if (!o.words)
         for (Links* links : {&marks->predicted, &marks->sure, &marks->possible})
-          *links = o.words ? kept_links(*links, sides)
-                           : to_pieces(*links, t.source.word, t.best().target.word);
+          *links = to_pieces(*links, t.source.word, t.best().target.word);
     }
     const std::string heading = t.source.text + "\n-> " + t.best().text;
-    if (o.translate.search.want_tree) {
+    if (o.tree) {
       const SearchTree tree = tree_of(model, t);
       gallery.show(heading, {.terminal = draw_terminal(tree, ink_of(o), o.width),
                              .svg = [tree] { return draw_svg(tree); },
@@ -295,10 +358,12 @@ void view_translations(const Options& o, const Translator& translator, const Pai
     } else {
       gallery.show(heading, drawing_of(o, map_of(o, t, sides, marks)));
     }
-    if (!o.html.empty())
-      gallery.page.sentences.push_back(page_sentence(o, translator, t, sides, marks));
+    if (!o.html.empty()) {
+      gallery.page.sentences.push_back(page_sentence(translator, t, word_marks, o.why));
+      gallery.page.sentences.back().number = static_cast<int64_t>(i) + 1;
+    }
   }
-  gallery.page.start = start_of(o, translator, gallery.page);
+  gallery.page.start = start_of(o, gallery.page, shown_head(o, translator).shift);
   gallery.finish();
 }
 
@@ -332,8 +397,12 @@ void view_language_model(const Options& o, const LanguageModel& model,
       gallery.page.sentences.push_back({.source = map.columns,
                                         .target = map.rows,
                                         .layers = page_layers(r.weights, first_columns),
-                                        .note = line});
+                                        .number = number,
+                                        .note = line,
+                                        .past = true});
   }
+  gallery.page.start = start_of(o, gallery.page, 0);
+  gallery.page.start.shift.reset();
   gallery.finish();
 }
 
@@ -373,7 +442,7 @@ void view_aligner(Options& o) {
            .layers = {{.heads = {weights(p.forward)}, .name = "forward"},
                       {.heads = {weights(p.backward)}, .name = "backward"},
                       {.heads = {weights(p.joint)}, .name = "joint"}},
-           .note = pairs.target[i],
+           .number = static_cast<int64_t>(i) + 1,
            .ends = true,
            .marks = map.marks});
     if (o.hide_end) drop_ends(map);
@@ -397,11 +466,12 @@ void check_usage(const Options& o) {
   want(!o.one_based || !o.zero_based, "--one-based and --zero-based exclude each other");
   want(!o.gold.empty() || !(o.one_based || o.zero_based),
        "--one-based and --zero-based are of --gold");
+  want(!o.why || !o.html.empty(), "--why is of the page: --html");
   want(o.posterior == "joint" || !o.use.empty(), "--posterior is of an aligner: --use");
   const SearchOptions& s = o.translate.search;
-  want(!s.want_tree || (o.source.empty() && o.use.empty()),
+  want(!o.tree || (o.source.empty() && o.use.empty()),
        "--tree shows how a translation was found; given pairs are not searched for");
-  want(o.png.empty() || !s.want_tree, "--png draws weights; a tree goes to --svg");
+  want(o.png.empty() || !o.tree, "--png draws weights; a tree goes to --svg");
   want(o.use.empty() || !(s.layer || s.head || s.shift),
        "--layer, --head and --shift are of a model's weights");
 }
@@ -415,12 +485,12 @@ void view(Options o) {
   const ModelFolder& model = loaded->folder();
   require(has_attention(model.config) || !is_language_model(model.config), o.folder,
           ": a language model without attention; there is nothing to show");
-  require(has_attention(model.config) || o.translate.search.want_tree, o.folder,
+  require(has_attention(model.config) || o.tree, o.folder,
           ": a model without attention; there is nothing to show but the search (--tree)");
-  o.translate.search.want_weights = !o.translate.search.want_tree;
+  o.translate.search.want_weights = has_attention(model.config);
+  o.translate.search.want_tree = o.source.empty() && (o.tree || !o.html.empty());
   if (is_language_model(model.config)) {
-    want(!o.translate.search.want_tree,
-         "--tree shows how a translation was found; this is a language model");
+    want(!o.tree, "--tree shows how a translation was found; this is a language model");
     want(!o.words && !o.hide_end && o.source.empty(),
          "--words, --hide-end, --source and --target are of translators; this is a language model");
   }
@@ -489,11 +559,15 @@ void add_view(CLI::App& app) {
                    "with --layer or --head: a word's weights are those of the step that writes it "
                    "(0), or of the next, which reads it (1)")
       ->check(CLI::Range(0, 1));
-  command->add_flag("--tree", o->translate.search.want_tree,
+  command->add_flag("--tree", o->tree,
                     "the beam as a tree, in place of the weights (the page has both)");
   command->add_option("--color", o->color, "auto, always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   command->add_option("--html", o->html, "write a page on which layers and heads can be chosen");
+  command->add_flag(
+      "--why", o->why,
+      "--html: and what every head compares and reads, so that the page can say why a "
+      "weight is what it is; the file grows");
   command->add_option("--svg", o->svg, "write the first sentence's picture");
   command->add_option("--png", o->png, "write the first sentence's picture");
   command->add_option("--width", o->width, "columns of the terminal; 0: as many as it takes")

@@ -14,7 +14,7 @@ BELOW = {
                 "metrics",
     "studies": "base data files kernels tensor ops nn attention models search training translation "
                "language metrics view",
-    "serve": "base data files text kernels tensor ops nn attention models search translation language",
+    "serve": "base data files text kernels tensor ops nn attention models search translation language view",
     "files": "base", "text": "base", "alignment": "base files", "data": "base files", "metrics": "base", "view": "base files",
 }
 root = pathlib.Path(__file__).parent.parent / "heed"

@@ -62,7 +62,13 @@ with tempfile.TemporaryDirectory() as folder:
     for side in ("en", "fr"):  # a few lines are enough to translate
         path = pathlib.Path(folder) / f"test.{side}"
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
-    for what, _, cell in rows:
+    for what, _, cell, seen in rows:
+        link = re.fullmatch(r"\[\w+\]\((\w+\.md)(?:#([\w-]+))?\)", seen)
+        if what and not link: troubles.append(f"{what}: no view that shows it")
+        if link:
+            headings = re.findall(r"^#+ (.*)$", (root / "docs" / link[1]).read_text(), re.M)
+            if link[2] and link[2] not in [h.lower().replace(" ", "-") for h in headings]:
+                troubles.append(f"{what}: {link[1]} has no heading for #{link[2]}")
         items = re.findall(r"`([^`]+)`", cell)
         if not items: troubles.append(f"{what}: nothing to run")
         for item in items:

@@ -1,5 +1,5 @@
 """heed serve as its clients see it. Arguments: the program, the grammar that writes a corpus, its words."""
-import concurrent.futures, http.client, json, os, re, shlex, signal, socket, struct, subprocess, sys, tempfile, threading, time
+import concurrent.futures, http.client, json, math, os, re, shlex, signal, socket, struct, subprocess, sys, tempfile, threading, time
 import urllib.parse
 
 HEED, GRAMMAR, WORDS = map(os.path.abspath, sys.argv[1:4])
@@ -174,7 +174,16 @@ def routes(server, texts, wanted):
                             "suggestions", "supportedFilesFormat"], "settings")
     same(server.json("/suggest", {"q": "a", "s": "b", "source": "en", "target": "fr"}, 403),
          {"error": "Suggestions are disabled on this server."}, "/suggest")
-    check(b"<form" in server.get("/"), "the page")
+    status, text, headers = server.ask("GET", "/")
+    check(b'src="web/page.js"' in text and b"@" not in text.replace(b"@media", b""), "the page:", text[:200])
+    policy = headers["content-security-policy"]
+    check("default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy, "its policy:", policy)
+    for name in set(re.findall(rb'(?:src|href)="(web/[^"]+)"', text)) | {b"web/dom.js"}:
+        status, content, headers = server.ask("GET", "/" + name.decode())
+        check(status == 200 and len(content) > 100, "a file of the page:", name, status)
+        check(headers["content-type"].split(";")[0] == ("text/css" if name.endswith(b"css") else "text/javascript"), "its type:", headers)
+    server.get("/web/page.html", 404), server.get("/web/none.js", 404)
+    check(b'id="data">null</script>' in server.get("/view.html"), "the page as a file")
     check(json.loads(server.get("/spec"))["openapi"].startswith("3."), "/spec")
     for path in ["/nothing", "/translate/", "/languages/x", "/download_file/", "/..%2f"]:
         check("error" in json.loads(server.get(path, 404)), path)
@@ -385,6 +394,19 @@ def explained(server, texts, wanted):
     check(all(abs(sum(row) - 1) < 1e-3 for row in sentence["weights"]), "weights")
     same(len(sentence["layers"][0]["heads"][0]), len(sentence["target"]["pieces"]) + 1, "layers")
     same(len(sentence["candidates"]), len(sentence["target"]["pieces"]) + 1, "candidates")
+    # The scores by which weights can be said again, and what decides between hypotheses.
+    why = server.json("/v1/translate", {"text": texts[0], "source": "en", "target": "fr", "why": True, "weights": "all", "tree": True})["translations"][0]["sentences"][0]
+    same((why["why"]["score"], why["why"]["weigh"]), ("additive", "soft"), "why")
+    head = why["why"]["layers"][0][0]
+    for q, row in zip(head["q"], why["layers"][0]["heads"][0]):
+        scores = [sum(v * math.tanh(a + b) for v, a, b in zip(head["v"], q, k)) for k in head["k"]]
+        total = sum(math.exp(s) for s in scores)
+        check(all(abs(math.exp(s) / total - w) < 1e-4 for s, w in zip(scores, row)), "why: the weights are not those of the scores")
+    same(len(head["values"]), len(why["source"]["pieces"]) + 1, "values")
+    won = [n for n in why["tree"] if n["finished"] and n["best"]]
+    check(len(won) == 1 and abs(won[0]["score"] - why["score"]) < 1e-9 and all(n["score"] <= won[0]["score"] for n in why["tree"] if n["finished"]), "the winner's score:", won)
+    forced = server.json("/v1/translate", {"text": texts[0], "source": "en", "target": "fr", "prefix": "le", "candidates": True})["translations"][0]["sentences"][0]
+    check(len(forced["candidates"][0]["candidates"]) > 3 and any(c["piece"] == "le" for c in forced["candidates"][0]["candidates"]), "what else was likely where a token is forced")
     status, text, headers = server.ask("POST", "/v1/translate", json.dumps({"text": texts[0], "source": "en", "target": "fr", "stream": True}),
                                        {"Content-Type": "application/json"})
     same((status, headers["content-type"]), (200, "text/event-stream"), "stream")
@@ -413,6 +435,16 @@ def main():
     server.end(signal.SIGINT)
     log = [json.loads(l) for l in server.lines if l.startswith("{")]
     check(any(l.get("path") == "/translate" and l["status"] == 200 and l.get("text") == texts[0] for l in log), "the log", log[:2])
+
+    # Two models of one pair: the first translates, the other is there to be named.
+    server = Server("--model", "en-fr=n")
+    ask = {"text": texts[0], "source": "en", "target": "fr"}
+    same([server.json("/v1/translate", {**ask, **more})["translations"][0]["text"] for more in ({}, {"model": 0}, {"model": 1})],
+         [wanted[0], wanted[0], other[0]], "by number")
+    check("model wants the number" in server.json("/v1/translate", {**ask, "model": 2}, 400)["error"], "a number that is not there")
+    same([(m["family"], m["score"]) for m in json.loads(server.get("/v1/models"))["models"]], [("rnn", "additive")] * 2, "what models are made of")
+    check(b'{model="en-fr:2"}' in server.get("/metrics"), "the second has a name of its own in /metrics")
+    server.end()
 
     # Limits, keys, hosts, time.
     open("keys", "w").write("# who\nsecret\nrich 1000 5000\npoor 2 4\n")

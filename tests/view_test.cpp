@@ -184,6 +184,17 @@ TEST(Heatmap, WeightsThatAreNoNumbersAreDrawnAsNothing) {
   EXPECT_EQ(count(draw_terminal(map, Ink::color), "\x1b[48"), 1);
 }
 
+TEST(Heatmap, ALongWordWidensItsOwnColumnAlone) {
+  const std::string longest(25, 'x');
+  const Heatmap map{.rows = {"a"}, .columns = {"b", longest, "cc"}, .weights = {1, 0, 1}};
+  EXPECT_EQ(
+      draw_terminal(map, Ink::plain), "  b  " + longest + " cc \na ██ " + [] {
+        std::string dots;
+        for (int i = 0; i < 25; ++i) dots += "·";
+        return dots;
+      }() + " ██ \n");
+}
+
 TEST(Heatmap, ColumnsThatDoNotFitGoBelowWithTheirWordsDownwards) {
   const Heatmap map{
       .rows = {"r", "s"}, .columns = {"abc", "猫e\xCC\x81", "z"}, .weights = {1, 0, 0, 0, 1, 1}};
@@ -303,11 +314,14 @@ TEST(Page, TellsLinksEndsAndWhereToBegin) {
   const std::string html = draw_html(one);
   EXPECT_TRUE(has(html,
                   "{\"start\":{\"layer\":2,\"head\":1,\"shift\":1,\"scale_rows\":false,"
-                  "\"hide_ends\":true},\"sentences\":["));
-  // Rows first.
-  EXPECT_TRUE(has(html, "\"marks\":{\"predicted\":[[0,0]],\"sure\":[[1,0]],\"possible\":[]}"));
+                  "\"hide_ends\":true,\"words\":false},\"sentences\":["));
+  EXPECT_TRUE(has(html, "\"gold\":{\"text\":\"0-1 \",\"predicted\":\"0-0 \"}"));
   EXPECT_TRUE(has(html, "\"ends\":true"));
-  EXPECT_TRUE(has(draw_html(page()), "\"head\":\"mean\",\"shift\":null"));
+  EXPECT_TRUE(has(html, "\"source\":{\"pieces\":[\"a\"]}"));  // the end is told apart
+  EXPECT_TRUE(has(html, "\"end\":\"\\u003c/s\\u003e\""));
+  EXPECT_TRUE(has(html, "\"heads\":[[[0.9,0.1],[0.2,0.8]]]"));
+  // The head that aligns, where none is named.
+  EXPECT_TRUE(has(draw_html(page()), "\"layer\":-1,\"head\":-1,\"shift\":null"));
   one.sentences[0].marks->sure = {{2, 0}};
   EXPECT_TRUE(has(message([&] { draw_html(one); }), "link 2-0 is outside"));
 }
@@ -356,7 +370,7 @@ TEST(Page, DataCannotEndItsScript) {
   EXPECT_FALSE(has(data, "<"));
   EXPECT_FALSE(has(data, "\u2028"));
   EXPECT_TRUE(has(data, "\\u003c/script\\u003e\\u003cscript\\u003ealert(1)"));
-  EXPECT_TRUE(has(data, "[1,0,null,0.5,0.25,-3,7,null"));
+  EXPECT_TRUE(has(data, "[1,0,null,0.5,0.25],[-3,7,null"));
   EXPECT_FALSE(has(html, "<script>alert"));
   EXPECT_TRUE(is_utf8(html));
 }
@@ -366,8 +380,59 @@ TEST(Page, LoadsNothing) {
   const std::string name = "http://www.w3.org/2000/svg";  // of a format, not of a file
   for (size_t at; (at = html.find(name)) != html.npos;) html.erase(at, name.size());
   for (const char* const outside :
-       {"http:", "https:", "src=", "<link", "url(", "@import", "fetch("})
+       {"http:", "https:", "src=", "<link", "url(", "@import", "import {", "export "})
     EXPECT_FALSE(has(html, outside)) << outside;
+  EXPECT_TRUE(has(html, "content=\"default-src 'none'; style-src"));  // nor could it
+}
+
+TEST(Page, LiveFilesAreThoseOfTheFile) {
+  EXPECT_TRUE(has(live_page(), "<script type=\"module\" src=\"web/page.js\"></script>"));
+  EXPECT_TRUE(has(live_page(), "id=\"data\">null</script>"));
+  EXPECT_TRUE(has(empty_page(), "id=\"data\">null</script>"));
+  EXPECT_FALSE(page_file("../page.h") || page_file("") || page_file("page.html"));
+  const std::string joined = draw_html(page());
+  for (const char* const name : {"dom.js", "ribbons.js", "why.js"}) {
+    const auto content = page_file(name);
+    ASSERT_TRUE(content) << name;
+    // From its first declaration on, a module is in the file as it is.
+    const size_t comment = content->find("\n\nconst ");
+    if (comment != content->npos)
+      EXPECT_TRUE(has(joined, std::string(content->substr(comment, 80)))) << name;
+  }
+  EXPECT_TRUE(has(joined, "const ribbons_js = (() => {"));
+  EXPECT_TRUE(has(joined, "} = dom_js;"));
+}
+
+TEST(Page, WordsCandidatesAndTermsAreThere) {
+  AttentionPage one{.title = "t",
+                    .sentences = {{.source = {"▁a", "b", "</s>"},
+                                   .target = {"x", "</s>"},
+                                   .layers = {},
+                                   .number = 7,
+                                   .ends = true,
+                                   .source_words = AttentionPage::Words{{"ab"}, {0, 0}},
+                                   .log_probability = -1.5,
+                                   .candidates = {{{"x", 0.75}, {"y", 0.125}}},
+                                   .why = AttentionPage::Why{"dot",
+                                                             "soft",
+                                                             1,
+                                                             {{{.form = "dot",
+                                                                .size = 1,
+                                                                .value_size = 2,
+                                                                .q = {3, 4},
+                                                                .k = {5, 6, 7},
+                                                                .v = {},
+                                                                .bias = {},
+                                                                .values = {1, 2, 3, 4, 5, 6}}}}}}}};
+  const std::string html = draw_html(one);
+  EXPECT_TRUE(has(html, "\"words\":[\"ab\"],\"piece_words\":[0,0]"));
+  EXPECT_TRUE(has(html, "\"number\":7"));
+  EXPECT_TRUE(has(html, "\"log_probability\":-1.5"));
+  EXPECT_TRUE(has(html, "{\"piece\":\"y\",\"probability\":0.125}"));
+  EXPECT_TRUE(has(html, "\"q\":[[3],[4]],\"k\":[[5],[6],[7]]"));
+  EXPECT_TRUE(has(html, "\"values\":[[1,2],[3,4],[5,6]]"));
+  one.sentences[0].source_words->of.pop_back();
+  EXPECT_TRUE(has(message([&] { draw_html(one); }), "2 tokens want as many numbers of words"));
 }
 
 // ---- the beam
@@ -391,7 +456,49 @@ TEST(SearchTree, LongStretchesAreWrapped) {
   const std::string drawn = draw_terminal(tree, Ink::plain, 40);
   EXPECT_LE(widest_line(drawn), 40);
   EXPECT_EQ(count(drawn, "word"), 100);
-  EXPECT_EQ(count(draw_svg(tree), "<text"), 100);
+  // In a picture words along which nothing happens are folded.
+  EXPECT_LT(count(draw_svg(tree), "<text"), 12);
+  EXPECT_TRUE(has(draw_svg(tree), "⋯"));
+}
+
+TEST(SearchTree, ScoresThatDecideAreShownAndTheWinnerIsOnTop) {
+  const SearchTree tree{
+      .nodes = {
+          {.word = "a", .parent = -1, .log_probability = -9.74, .score = -3, .finished = true},
+          {.word = "b", .parent = -1, .log_probability = -9.85, .score = -1, .best = true},
+          {.word = "c",
+           .parent = 1,
+           .log_probability = -9.85,
+           .score = -1,
+           .finished = true,
+           .best = true}}};
+  EXPECT_EQ(draw_terminal(tree, Ink::plain), "├─ b c -1 end *\n└─ a -3 end\n");
+  const std::string svg = draw_svg(tree);
+  EXPECT_TRUE(has(svg, ">-1</text>"));
+  EXPECT_FALSE(has(svg, ">-9.74</text>"));
+  EXPECT_LT(svg.find(">b</text>"), svg.find(">a</text>"));
+}
+
+TEST(SearchTree, ALongOneIsOfAUsableSize) {
+  // A beam of five over 120 tokens, of which four lose at every step.
+  SearchTree tree;
+  int before = -1;
+  for (int i = 0; i < 120; ++i) {
+    const int first = static_cast<int>(tree.nodes.size());
+    for (int k = 0; k < 5; ++k)
+      tree.nodes.push_back({.word = "word" + std::to_string(i),
+                            .parent = before,
+                            .log_probability = -0.1 * i - k,
+                            .finished = k == 0 && i == 119,
+                            .best = k == 0});
+    before = first;
+  }
+  const std::string svg = draw_svg(tree);
+  const auto number = [&](const char* name) {
+    return std::stod(svg.substr(svg.find(name) + std::string(name).size()));
+  };
+  EXPECT_LT(number(" width=\""), 2000);
+  EXPECT_LT(number(" height=\""), 1000);
 }
 
 TEST(SearchTree, ParentsComeFirst) {

@@ -1,5 +1,5 @@
 """Reads the pictures and the page with parsers that are not ours. $1: heed_tests."""
-import html.parser, json, os, pathlib, struct, subprocess, sys, tempfile, zlib
+import html.parser, json, os, pathlib, re, struct, subprocess, sys, tempfile, zlib
 import xml.etree.ElementTree as xml
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -110,19 +110,47 @@ def check_page(folder):
     reader.close()
     assert not reader.open, reader.open
     assert len(reader.scripts) == 2, len(reader.scripts)
+    assert reader.scripts[1][0] == {"type": "module"}
     assert len(set(reader.ids)) == len(reader.ids)
     assert reader.title == "Attention of " + EVIL, reader.title
     data = json.loads(reader.scripts[0][1])
-    assert data["start"]["head"] == "mean" and data["start"]["shift"] is None
+    assert data["start"]["head"] == -1 and data["start"]["shift"] is None
     sentences = data["sentences"]
-    assert [len(s["source"]) for s in sentences] == [3, 5, 100, 0]
-    assert sentences[1]["target"][0] == EVIL and sentences[1]["note"] == EVIL
-    assert sentences[0]["layers"][0]["heads"][0][0] == 0.9
+    assert [len(s["source"]["pieces"]) for s in sentences] == [3, 5, 100, 0]
+    assert sentences[1]["target"]["pieces"][0] == EVIL and sentences[1]["note"] == EVIL
+    assert sentences[0]["layers"][0]["heads"][0][0] == [0.9, 0.06, 0.04]
     assert sentences[0]["layers"][1]["name"] == "last"
+    assert sentences[0]["tree"][7] == {"piece": ".", "parent": 6, "log_probability": -1, "score": -1, "finished": True, "best": True}
     for sentence in sentences:
         for layer in sentence["layers"]:
             for head in layer["heads"]:
-                assert len(head) == len(sentence["source"]) * len(sentence["target"])
+                if sentence["source"]["pieces"]:
+                    assert len(head) == len(sentence["target"]["pieces"]), len(head)
+                    assert {len(row) for row in head} == {len(sentence["source"]["pieces"])}
+
+
+def check_modules():
+    """What each module imports is there, nothing goes in a circle, all of it is small."""
+    web = pathlib.Path(__file__).parent.parent / "heed" / "view" / "web"
+    texts = {p.name: p.read_text() for p in web.glob("*.js")}
+    order = re.findall(r'File\{"(\w+\.js)"', (web.parent / "page_files.cpp").read_text())
+    assert sorted(order) == sorted(texts), set(order) ^ set(texts)
+    for name, text in texts.items():
+        exported = lambda of: set(re.findall(r"^export (?:async )?(?:function\*? |const |let |class )(\w+|\$)", texts[of], re.M))
+        imports = re.findall(r'^import \{ (.*) \} from "\./(\w+\.js)";$', text, re.M)
+        assert len(imports) == len(re.findall(r"^import ", text, re.M)), f"{name}: an import of another form"
+        for names, file in imports:
+            assert order.index(file) < order.index(name), f"{name} imports {file}, which comes later"
+            missing = set(names.split(", ")) - exported(file)
+            assert not missing, f"{name}: {file} does not export {missing}"
+            body = text.replace(f"import {{ {names} }}", "")
+            unused = [n for n in names.split(", ") if not re.search(rf"(?<![\w.]){re.escape(n)}(?!\w)", body)]
+            assert not unused, f"{name}: imports {unused} for nothing"
+        assert len(re.findall(r"^export ", text, re.M)) == len(exported(name)), f"{name}: an export of another form"
+        for bad in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "http:", "https:"):
+            assert bad not in text.replace("http://www.w3.org/", ""), f"{name}: {bad}"
+    size = sum(p.stat().st_size for p in web.iterdir())
+    assert size < 150_000, size
 
 
 with tempfile.TemporaryDirectory() as name:
@@ -131,3 +159,4 @@ with tempfile.TemporaryDirectory() as name:
                    env={**os.environ, "HEED_VIEW_FOLDER": str(folder)})
     for check in (check_svg, check_png, check_page):
         check(folder)
+check_modules()

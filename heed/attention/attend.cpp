@@ -338,6 +338,7 @@ Attended attend(const Score& score, const Tensor& q, const PreparedKeys& keys, c
     return out;
   }
   Attended out = terms ? fused(call, *terms) : composed(call);
+  if (o.want_terms) out.terms = score.terms(q, k, o.first);
   if (o.want_top > 0) out.top = top_weights(score, q, keys, values, o);
   return out;
 }

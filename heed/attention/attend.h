@@ -44,12 +44,14 @@ struct AttendOptions {
   double dropout = 0;    // of the weights, while a tape is open
   // Weights cost memory when they are asked for, and only then.
   bool want_weights = false;
-  int64_t want_top = 0;  // the largest so many weights of each query, in memory for so many
+  bool want_terms = false;  // what the score compares, where it has a form of the fused kernel
+  int64_t want_top = 0;     // the largest so many weights of each query, in memory for so many
 };
 
 struct Attended {
   Tensor context;                              // [B, H, Tq, m]
   std::optional<Tensor> weights = {};          // [B, H, Tq, Tk], before dropout
+  std::optional<ScoreTerms> terms = {};        // if wanted
   std::optional<Ranked> top = {};              // [B, H, Tq, want_top]; no gradient
   std::optional<Tensor> log_probability = {};  // Weigh::Kind::reinforce: [B, H, Tq]
 };

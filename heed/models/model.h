@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "heed/attention/kv_cache.h"
+#include "heed/attention/score.h"
 #include "heed/models/config.h"
 
 namespace heed {
@@ -59,6 +60,14 @@ struct Weights {
   Tensor values;
 };
 
+// What an attention of the decoder over the source compares and reads: its score is what the terms
+// stand for (attention/score.h), its context the mean of the values.
+struct AttentionTerms {
+  int64_t layer = 0;
+  ScoreTerms score;  // q [B or 1, H, Tt, n], k [B or 1, G, Ts, n]
+  Tensor values;     // [B, G, Ts, m]
+};
+
 // Whose weights align: a layer (-1: the last) and a head (-1: the mean of all), at the step that
 // writes a word or, with a shift of 1, at the one after it, which reads the word and so knows what
 // it is to find (Chen et al., 2020, "Accurate Word Alignment Induction").
@@ -76,7 +85,8 @@ class WantWeights {
     out.layer_ = layer;
     return out;
   }
-  // And those by which the encoder and the decoder read themselves.
+  // And those by which the encoder and the decoder read themselves, and what attention over the
+  // source compares and reads.
   static WantWeights and_self() {
     WantWeights out(true);
     out.self_ = true;
@@ -103,7 +113,8 @@ struct TeacherForced {
   // Self-attention, if it is wanted and the model has it: [B, H, Ts, Ts] and [B, H, Tt, Tt], whose
   // column j is word j of target_in.
   std::vector<Weights> encoder_self = {}, decoder_self = {};
-  std::vector<Prediction> also = {};  // what is learnt beside the target
+  std::vector<AttentionTerms> terms = {};  // wanted with these; of scores that have such a form
+  std::vector<Prediction> also = {};       // what is learnt beside the target
 };
 struct Step {
   Tensor logits;  // [B K, V]

@@ -24,6 +24,19 @@ int64_t hidden_in(const ModelConfig& c) {
 // [B, T, n] as [T, B, n] and back: a step's numbers lie together.
 Tensor swap_batch_and_time(const Tensor& x) { return contiguous(transpose(x, 0, 1)); }
 
+// The terms of one step after the other, whose keys are the same.
+ScoreTerms joined_steps(const std::vector<ScoreTerms>& steps) {
+  ScoreTerms out = steps.front();
+  std::vector<Tensor> q, bias;
+  for (const ScoreTerms& s : steps) {
+    q.push_back(s.q);
+    if (s.bias) bias.push_back(*s.bias);
+  }
+  out.q = concat(q, 2);
+  if (!bias.empty()) out.bias = concat(bias, 2);
+  return out;
+}
+
 }  // namespace
 
 RecurrentModel::RecurrentModel(const Params& params, const ModelConfig& c, const Vocabularies& v)
@@ -104,14 +117,16 @@ WordLayers RecurrentModel::word_layers(const Source& source, Id) const {
 
 // Hypotheses of a sentence are queries of the same memory, at the same position.
 RecurrentModel::Read RecurrentModel::read(const Memory& memory, const Tensor& query,
-                                          const Positions& position, bool want_weights) const {
+                                          const Positions& position,
+                                          const WantWeights& want) const {
   const int64_t B = static_cast<int64_t>(memory.lengths.size()), rows = query.size(0), K = rows / B;
   const AttendOptions options{
       .mask = Mask::padding(memory.lengths),
       .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
       .first = position,
       .dropout = config_.attention_dropout,
-      .want_weights = want_weights};
+      .want_weights = want.of(0),
+      .want_terms = want.of_self()};
   Attended read;
   Tensor context;
   if (multi_) {
@@ -122,7 +137,9 @@ RecurrentModel::Read RecurrentModel::read(const Memory& memory, const Tensor& qu
                   memory.kv->values, options);
     context = read.context;
   }
-  Read out{.context = reshape(context, {rows, context_size(config_)}), .weights = {}};
+  Read out{.context = reshape(context, {rows, context_size(config_)}),
+           .weights = {},
+           .terms = std::move(read.terms)};
   if (const auto& w = read.weights)  // [B, H, K, Ts]
     out.weights = reshape(transpose(*w, 1, 2), {rows, w->size(1), w->size(3)});
   return out;
@@ -130,11 +147,11 @@ RecurrentModel::Read RecurrentModel::read(const Memory& memory, const Tensor& qu
 
 RecurrentModel::Read RecurrentModel::advance(const Memory& memory, Decoder& decoder,
                                              const Tensor& gates, const Positions& position,
-                                             bool want_weights) const {
+                                             const WantWeights& want) const {
   Read found;
   Tensor in = gates;
   if (attends() && before()) {
-    found = read(memory, decoder.cells.back().h, position, want_weights);
+    found = read(memory, decoder.cells.back().h, position, want);
     in = in + (*extra_gates_)(found.context);
   } else if (decoder.fed) {
     in = in + (*extra_gates_)(*decoder.fed);
@@ -143,7 +160,7 @@ RecurrentModel::Read RecurrentModel::advance(const Memory& memory, Decoder& deco
     decoder.cells[i] =
         i == 0 ? cells_[0].step_from_gates(in, decoder.cells[0])
                : cells_[i].step(dropout(decoder.cells[i - 1].h, config_.dropout), decoder.cells[i]);
-  if (attends() && !before()) found = read(memory, decoder.cells.back().h, position, want_weights);
+  if (attends() && !before()) found = read(memory, decoder.cells.back().h, position, want);
   return found;
 }
 
@@ -195,9 +212,9 @@ TeacherForced RecurrentModel::forward(const Source& source, const Tensor& target
   const Tensor words = swap_batch_and_time(dropout(table(target_in), config_.dropout));
   const std::vector<Tensor> gates = unstack(cells_[0].gates(words));  // in one product
   std::vector<Tensor> states, contexts, fed, weights;
+  std::vector<ScoreTerms> terms;
   for (size_t t = 0; t < gates.size(); ++t) {
-    const Read found =
-        advance(memory, decoder, gates[t], static_cast<int64_t>(t), want_weights.of(0));
+    const Read found = advance(memory, decoder, gates[t], static_cast<int64_t>(t), want_weights);
     states.push_back(decoder.cells.back().h);
     if (attends()) contexts.push_back(found.context);
     if (feeds()) {
@@ -205,6 +222,7 @@ TeacherForced RecurrentModel::forward(const Source& source, const Tensor& target
       fed.push_back(*decoder.fed);
     }
     if (found.weights) weights.push_back(*found.weights);
+    if (found.terms) terms.push_back(*found.terms);
   }
   // Without feeding, the readout of all steps is one product.
   const Tensor hiddens =
@@ -212,6 +230,7 @@ TeacherForced RecurrentModel::forward(const Source& source, const Tensor& target
   TeacherForced result{.hidden = dropout(swap_batch_and_time(hiddens), config_.dropout)};
   if (!weights.empty())  // [T, B, H, Ts] as [B, H, T, Ts]
     result.weights.push_back({0, contiguous(transpose(swap_batch_and_time(stack(weights)), 1, 2))});
+  if (!terms.empty()) result.terms.push_back({0, joined_steps(terms), memory.kv->values});
   return result;
 }
 

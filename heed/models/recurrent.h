@@ -41,15 +41,16 @@ class RecurrentModel final : public Model {
     std::optional<Tensor> fed;     // input feeding: hidden_{t-1}
   };
   struct Read {
-    Tensor context;                 // [rows, m]
-    std::optional<Tensor> weights;  // [rows, H, Ts]
+    Tensor context;                   // [rows, m]
+    std::optional<Tensor> weights;    // [rows, H, Ts]
+    std::optional<ScoreTerms> terms;  // of these queries
   };
   std::pair<Memory, Decoder> encode(const Source& source) const;
   Read read(const Memory& memory, const Tensor& query, const Positions& position,
-            bool want_weights) const;
+            const WantWeights& want) const;
   // One step from the words' part of the first cell's gates [B, G n].
   Read advance(const Memory& memory, Decoder& decoder, const Tensor& gates,
-               const Positions& position, bool want_weights) const;
+               const Positions& position, const WantWeights& want) const;
   // forward() with the decoder as one op.
   TeacherForced forward_at_once(const Source& source, const Tensor& target_in,
                                 bool want_weights) const;

@@ -187,6 +187,7 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
     const Block& b = decoder_[i];
     const bool wanted = want_weights.of(static_cast<int64_t>(i));
     cross.want_weights = wanted;
+    cross.want_terms = want_weights.of_self();
     self.want_weights = memory ? want_weights.of_self() : wanted;
     const auto show = [&](std::vector<Weights>& where, const std::optional<Tensor>& weights) {
       if (weights) where.push_back({static_cast<int64_t>(i), *weights});
@@ -199,8 +200,11 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
     });
     if (b.cross)
       x.around(*b.cross_norm, [&](const Tensor& y) {
-        MultiHead::Output read = (*b.cross)(y, b.cross->project_kv(*memory), cross);
+        const KeysValues kv = b.cross->project_kv(*memory);
+        MultiHead::Output read = (*b.cross)(y, kv, cross);
         show(out.weights, read.attended.weights);
+        if (read.attended.terms)
+          out.terms.push_back({static_cast<int64_t>(i), *read.attended.terms, kv.values});
         return read.y;
       });
     x.around(b.inner_norm, b.inner);

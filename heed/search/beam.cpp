@@ -64,7 +64,7 @@ std::vector<Id> Beam::last() const {
   return out;
 }
 
-void Beam::finish(int64_t leaf, double log_probability, std::vector<float> last_weights) {
+double Beam::finish(int64_t leaf, double log_probability, std::vector<float> last_weights) {
   const SearchOptions& o = options_;
   ++ended_;
   Hypothesis h{.ids = tokens(leaf), .log_probability = log_probability};
@@ -76,11 +76,13 @@ void Beam::finish(int64_t leaf, double log_probability, std::vector<float> last_
   if (o.coverage > 0) h.score += o.coverage * coverage(h.weights, sentence_.length);
   if (!o.want_weights) h.weights.clear();
   shift_weights(h.weights, o.shift);
+  const double score = h.score;
   // The first of equals stays first.
   const auto at = std::upper_bound(finished_.begin(), finished_.end(), h,
                                    [](const auto& a, const auto& b) { return a.score > b.score; });
   finished_.insert(at, std::move(h));
   if (static_cast<int64_t>(finished_.size()) > std::max(o.beam, o.best)) finished_.pop_back();
+  return score;
 }
 
 // Have as many ended as the caller has patience for? In greedy search the first: its end was the
@@ -147,7 +149,15 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
     const bool counts = !forced || !o.free_prefix;
     for (const TokenScore& w : next)
       all.push_back({log_probability(leaf) + (counts ? w.log_probability : 0), k, w.token});
-    for (const TokenScore& w : next)
+    // What else was likely is told of a forced token, too.
+    std::vector<TokenScore> told = next;
+    if (o.want_tree && forced) {
+      allowed.only.reset();
+      told = best_tokens(slots.log_probabilities(slot, hypothesis), allowed, 2 * o.beam);
+      if (std::ranges::none_of(told, [&](const TokenScore& w) { return w.token == next[0].token; }))
+        told.push_back(next[0]);
+    }
+    for (const TokenScore& w : told)
       if (o.want_tree) considered[k].push_back({w.token, w.log_probability});
     if (weights_needed) {
       const std::span<const float> w = slots.weights(slot, hypothesis);
@@ -171,13 +181,21 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
     if (c.token == o.end) {
       // Those that only fill the places of ended ones do not end: they would use up the patience.
       if (static_cast<int64_t>(rank) >= o.beam) continue;
+      const double score = finish(parent, c.log_probability, weights[c.leaf]);
       if (o.want_tree)
-        nodes_.push_back({c.token, parent, c.log_probability, {}, true, considered[c.leaf]});
-      finish(parent, c.log_probability, weights[c.leaf]);
+        nodes_.push_back({.token = c.token,
+                          .parent = parent,
+                          .log_probability = c.log_probability,
+                          .finished = true,
+                          .score = score,
+                          .candidates = considered[c.leaf]});
       continue;
     }
-    nodes_.push_back(
-        {c.token, parent, c.log_probability, weights[c.leaf], false, considered[c.leaf]});
+    nodes_.push_back({.token = c.token,
+                      .parent = parent,
+                      .log_probability = c.log_probability,
+                      .weights = weights[c.leaf],
+                      .candidates = considered[c.leaf]});
     leaves_.push_back(std::ssize(nodes_) - 1);
     from.push_back(static_cast<Id>(c.leaf));
   }
@@ -197,8 +215,17 @@ std::vector<Hypothesis> Beam::results() const {
 std::vector<SearchNode> Beam::tree() const {
   std::vector<SearchNode> out;
   if (!options_.want_tree) return out;
-  for (const Node& n : nodes_)
-    out.push_back({n.token, n.parent, n.log_probability, n.finished, false, n.candidates});
+  std::vector<size_t> before;  // tokens on the way to each
+  for (const Node& n : nodes_) {
+    before.push_back(n.parent < 0 ? 0 : before[static_cast<size_t>(n.parent)] + 1);
+    out.push_back(
+        {.token = n.token,
+         .parent = n.parent,
+         .log_probability = n.log_probability,
+         .finished = n.finished,
+         .score = n.score.value_or(normalized(options_, n.log_probability, before.back())),
+         .candidates = n.candidates});
+  }
   for (size_t i = 0; i < out.size() && !finished_.empty(); ++i) {
     if (!out[i].finished || tokens(out[i].parent) != finished_.front().ids) continue;
     for (int64_t n = static_cast<int64_t>(i); n >= 0; n = out[static_cast<size_t>(n)].parent)

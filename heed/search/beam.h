@@ -39,14 +39,16 @@ class Beam {
     int64_t parent = kRoot;
     double log_probability = 0;
     std::vector<float> weights = {};
-    bool finished = false;  // the end of a hypothesis, where the search is recorded
+    bool finished = false;             // the end of a hypothesis, where the search is recorded
+    std::optional<double> score = {};  // of an end
     std::vector<SearchNode::Candidate> candidates = {};  // there too
   };
   static constexpr int64_t kRoot = -1, kDead = -2;  // leaves that are no nodes
 
   double log_probability(int64_t leaf) const;
   std::vector<Id> tokens(int64_t leaf) const;
-  void finish(int64_t leaf, double log_probability, std::vector<float> last_weights);
+  // Its score.
+  double finish(int64_t leaf, double log_probability, std::vector<float> last_weights);
   bool enough() const;
   double best_live() const;  // log-probability
   bool hopeless() const;

@@ -21,6 +21,8 @@ struct SearchNode {
   double log_probability = 0;  // of all tokens up to this one
   bool finished = false;       // the end of a hypothesis
   bool best = false;           // on the way to the one that won
+  // What hypotheses are ranked by, of the tokens up to this one: of an end, that of its hypothesis.
+  double score = 0;
   // The tokens that were considered here, likeliest first, with what each alone adds.
   struct Candidate {
     Id token = 0;

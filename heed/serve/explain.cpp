@@ -46,6 +46,7 @@ std::optional<T> field(const Fields& fields, const std::string& name) {
 struct Question {
   std::vector<std::string> texts;
   bool list = false, stream = false, tree = false, candidates = false, self_attention = false;
+  bool why = false;
   enum class Which { none, chosen, all } weights = Which::none;
   std::optional<std::string> prefix, forced;
   TextOptions options;
@@ -86,10 +87,11 @@ void read_search(const Fields& fields, const ServiceOptions& limits, SearchOptio
 }
 
 const std::vector<std::string> kFields = {
-    "text",        "source",    "target",   "format",        "api_key",   "beam",      "best",
-    "patience",    "normalize", "coverage", "min_length",    "max_ratio", "no_repeat", "sample",
-    "temperature", "top_k",     "top_p",    "seed",          "weights",   "tree",      "candidates",
-    "prefix",      "forced",    "stream",   "self_attention"};
+    "text",           "source",   "target",      "format",   "api_key",    "beam",
+    "best",           "patience", "normalize",   "coverage", "min_length", "max_ratio",
+    "no_repeat",      "sample",   "temperature", "top_k",    "top_p",      "seed",
+    "weights",        "tree",     "candidates",  "prefix",   "forced",     "stream",
+    "self_attention", "why",      "model"};
 
 Question question_of(const Fields& fields, const ServiceOptions& limits) {
   if (!fields.json) throw Refusal(415, "A JSON object is wanted, as application/json");
@@ -115,6 +117,7 @@ Question question_of(const Fields& fields, const ServiceOptions& limits) {
   out.tree = field<bool>(fields, "tree").value_or(false);
   out.candidates = field<bool>(fields, "candidates").value_or(false);
   out.self_attention = field<bool>(fields, "self_attention").value_or(false);
+  out.why = field<bool>(fields, "why").value_or(false);
   const std::string weights = field<std::string>(fields, "weights").value_or("none");
   if (weights == "chosen")
     out.weights = Question::Which::chosen;
@@ -212,6 +215,7 @@ json tree_of(const Tokenizer& target, const std::vector<SearchNode>& tree) {
     out.push_back({{"piece", target.piece(n.token)},
                    {"parent", n.parent},
                    {"log_probability", number(n.log_probability)},
+                   {"score", number(n.score)},
                    {"finished", n.finished},
                    {"best", n.best}});
   return out;
@@ -252,6 +256,38 @@ json layers_json(const std::vector<Weights>& layers) {
   return out;
 }
 
+// Rows of `columns` numbers, in f32: more digits than the model has are for nobody.
+json matrix_json(const std::vector<double>& values, int64_t columns) {
+  json rows = json::array();
+  for (size_t at = 0; columns > 0 && at < values.size(); at += static_cast<size_t>(columns)) {
+    json row = json::array();
+    for (size_t j = 0; std::cmp_less(j, columns); ++j)
+      row.push_back(number(double(static_cast<float>(values[at + j]))));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+json why_json(const ModelConfig& config, const Translator::Attentions& all, int64_t columns) {
+  json layers = json::array();
+  for (const std::vector<Translator::HeadTerms>& heads : all.terms) {
+    json layer = json::array();
+    for (const Translator::HeadTerms& h : heads)
+      layer.push_back({{"form", h.form},
+                       {"scale", h.scale},
+                       {"q", matrix_json(h.q, h.size)},
+                       {"k", matrix_json(h.k, h.size)},
+                       {"v", h.v},
+                       {"bias", matrix_json(h.bias, columns)},
+                       {"values", matrix_json(h.values, h.value_size)}});
+    layers.push_back(std::move(layer));
+  }
+  return {{"score", config.score},
+          {"weigh", config.weigh},
+          {"temperature", config.temperature},
+          {"layers", std::move(layers)}};
+}
+
 json sentence_json(const Translator& translator, const Translation& t, const Place& source,
                    const Place& target, const Question& q) {
   const TokenizerPair& tokenizers = translator.model().tokenizers;
@@ -276,9 +312,12 @@ json sentence_json(const Translator& translator, const Translation& t, const Pla
     if (q.weights != Question::Which::none) out["weights"] = best.weights;
   }
   const bool layers = q.weights == Question::Which::all && !best.weights.empty();
-  if ((layers || q.self_attention) && !t.source.ids.empty()) {
+  if ((layers || q.self_attention || q.why) && !t.source.ids.empty()) {
     const Translator::Attentions all = translator.attentions(t);
     if (layers) out["layers"] = layers_json(all.cross);
+    if (q.why)
+      out["why"] =
+          why_json(translator.model().config, all, static_cast<int64_t>(t.source.ids.size()) + 1);
     if (q.self_attention) {
       out["encoder_self"] = layers_json(all.encoder_self);
       out["decoder_self"] = layers_json(all.decoder_self);
@@ -371,12 +410,22 @@ std::optional<Response> explain(Call& call) {
     out["pivot"] = {{"language", call.shared.models.pairs()[languages.way[0]].target},
                     {"text", q.list ? pivot : pivot[0]}};
   }
-  const size_t model = languages.way.back();
+  size_t model = languages.way.back();
+  if (const auto asked = field<int64_t>(fields, "model")) {
+    const std::vector<LanguagePair>& all = call.shared.models.pairs();
+    if (*asked < 0 || std::cmp_greater_equal(*asked, all.size()) ||
+        all[static_cast<size_t>(*asked)].source != all[model].source ||
+        all[static_cast<size_t>(*asked)].target != all[model].target)
+      throw Refusal(400, "Invalid request: model wants the number of one of /v1/models from " +
+                             all[model].source + " to " + all[model].target + ", given " +
+                             std::to_string(*asked));
+    model = static_cast<size_t>(*asked);
+  }
   const auto translator = call.model(model);
   SearchOptions& search = q.options.translate.search;
   search.want_weights = has_attention(translator->translator().model().config);
   search.want_tree = q.tree || q.candidates;
-  if (q.weights != Question::Which::none && !search.want_weights)
+  if ((q.why || q.weights != Question::Which::none) && !search.want_weights)
     throw Refusal(409, "Invalid request: weights are wanted of a model that has no attention");
   if (q.self_attention && translator->translator().model().config.family != "transformer")
     throw Refusal(409,
@@ -409,8 +458,15 @@ std::optional<Response> models(Call& call) {
   json out = json::array();
   for (size_t i = 0; i < all.pairs().size(); ++i) {
     const LanguagePair& p = all.pairs()[i];
-    out.push_back(
-        {{"source", p.source}, {"target", p.target}, {"loaded", all.loaded(i) != nullptr}});
+    json one{{"source", p.source}, {"target", p.target}, {"loaded", all.loaded(i) != nullptr}};
+    // What it is made of; one that was taken away since is found out by who asks for it.
+    try {
+      const ModelConfig config = read_model_config(p.folder);
+      one["family"] = config.family;
+      one["score"] = config.score;
+    } catch (const std::exception&) {
+    }
+    out.push_back(std::move(one));
   }
   return json_response({{"models", out}});
 }

@@ -10,6 +10,7 @@
 #include "heed/serve/languages.h"
 #include "heed/serve/service.h"
 #include "heed/serve/spec.h"
+#include "heed/view/page.h"
 
 namespace heed::serve {
 namespace {
@@ -167,12 +168,30 @@ std::optional<Response> spec(Call& call) {
   return Response{.body = spec_of(call.shared.models, call.shared.options)};
 }
 
+// The page, and what it loads (view/page.h).
 std::optional<Response> page(Call&) {
   return Response{.type = "text/html; charset=utf-8",
-                  .body = std::string(kFormHtml),
+                  .body = live_page(),
                   .headers = {{"Content-Security-Policy",
-                               "default-src 'none'; script-src 'unsafe-inline'; style-src "
-                               "'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'"}}};
+                               std::string(kLivePolicy) + "; frame-ancestors 'none'"}}};
+}
+
+std::optional<Response> page_part(Call& call) {
+  const std::string& path = call.request.path;
+  const std::string name = path.substr(path.rfind('/') + 1);
+  const auto content = page_file(name);
+  if (!content) throw Refusal(404, "There is nothing at " + path);
+  return Response{
+      .type = name.ends_with(".css") ? "text/css; charset=utf-8" : "text/javascript; charset=utf-8",
+      .body = std::string(*content),
+      .headers = {{"Cache-Control", "no-cache"}}};
+}
+
+// The page as a file, which takes sentences along.
+std::optional<Response> offline_page(Call&) {
+  return Response{.type = "text/html; charset=utf-8",
+                  .body = empty_page(),
+                  .headers = {{"Content-Security-Policy", "sandbox; default-src 'none'"}}};
 }
 
 // What may stand in a URL's path as it is.
@@ -260,7 +279,13 @@ std::optional<Response> metrics(Call& call) {
   std::vector<Counters::Gauge> loaded, steps, sentences, waiting;
   for (size_t i = 0; i < shared.models.pairs().size(); ++i) {
     const LanguagePair& p = shared.models.pairs()[i];
-    const std::string labels = "{model=\"" + p.source + "-" + p.target + "\"}";
+    size_t same = 1;  // of this pair so far
+    for (size_t j = 0; j < i; ++j) {
+      const LanguagePair& other = shared.models.pairs()[j];
+      same += other.source == p.source && other.target == p.target;
+    }
+    const std::string labels = "{model=\"" + p.source + "-" + p.target +
+                               (same > 1 ? ":" + std::to_string(same) : "") + "\"}";
     const auto model = shared.models.loaded(i);
     Engine::Load load;
     if (model) load = model->translator().loaded().engine().load();
@@ -293,6 +318,8 @@ std::vector<Route> libretranslate_routes() {
           {"GET", "/health", true, health},
           {"GET", "/spec", true, spec},
           {"GET", "/", true, page},
+          {"GET", "/web/", true, page_part},
+          {"GET", "/view.html", true, offline_page},
           {"POST", "/translate_file", false, translate_file},
           {"GET", "/download_file/", true, download_file},
           {"GET", "/metrics", true, metrics}};

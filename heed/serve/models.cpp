@@ -58,10 +58,7 @@ LanguagePair parse_pair(const std::string& text) {
 Models::Models(std::vector<LanguagePair> pairs, Options options)
     : pairs_(std::move(pairs)), options_(std::move(options)) {
   require(!pairs_.empty(), "serve: at least one model is wanted");
-  std::set<std::pair<std::string, std::string>> seen;
   for (const LanguagePair& p : pairs_) {
-    require(seen.emplace(p.source, p.target).second, "serve: two models from ", p.source, " to ",
-            p.target);
     require(p.source != p.target, "serve: a model from ", p.source, " to itself");
     require(fs::exists(p.folder / "config.json"), p.folder.string(),
             ": there is no such model folder");

@@ -35,7 +35,8 @@ class Models {
     std::string pivot = {};  // a language over which others are reached; none: ""
     std::function<void(const std::string&)> told = {};  // what happens to models, for a log
   };
-  // Throws Error if a folder is not there, or a pair twice.
+  // Of several models of a pair the first translates; the others are there for who names them
+  // (POST /v1/translate, `model`). Throws Error if a folder is not there.
   Models(std::vector<LanguagePair> pairs, Options options);
   ~Models();
 

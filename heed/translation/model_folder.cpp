@@ -170,6 +170,10 @@ std::filesystem::path weights_of(const std::filesystem::path& path) {
 
 }  // namespace
 
+ModelConfig read_model_config(const std::filesystem::path& path) {
+  return model_config(read_config(path)["model"].dump(), config_path(path).string());
+}
+
 ModelFolder open_model(const std::filesystem::path& path, Parameters parameters) {
   const Opened opened = open_all_else(path);
   const bool load = parameters == Parameters::load;

@@ -48,6 +48,9 @@ struct ModelFolder {
   SearchDefaults search = {};
 };
 
+// What the model in `path` is made of, without loading it. Throws Error as open_model() does.
+ModelConfig read_model_config(const std::filesystem::path& path);
+
 enum class Parameters { load, leave };  // from model.safetensors, or at their first values
 // Throws Error that says what is missing or does not fit.
 ModelFolder open_model(const std::filesystem::path& path, Parameters parameters = Parameters::load);

@@ -121,6 +121,38 @@ Translator::Attentions Translator::attentions(const Translation& t) const {
   return read_again(t, WantWeights::and_self());
 }
 
+namespace {
+
+// Heads of queries share those of keys and values, of which there may be fewer.
+std::vector<Translator::HeadTerms> terms_of_heads(const AttentionTerms& all) {
+  const ScoreTerms& s = all.score;
+  const auto head_of = [](const Tensor& x, int64_t h) {
+    return slice(slice(x, 0, 0, 1), 1, h, h + 1);
+  };
+  const int64_t H = s.q.size(1);
+  std::vector<Translator::HeadTerms> out;
+  for (int64_t h = 0; h < H; ++h) {
+    const int64_t g = h * s.k.size(1) / H;
+    Translator::HeadTerms head{.form = s.form == ScoreForm::additive  ? "additive"
+                                       : s.form == ScoreForm::log_dot ? "log_dot"
+                                                                      : "dot",
+                               .size = s.q.size(3),
+                               .value_size = all.values.size(3),
+                               .scale = s.scale,
+                               .q = head_of(s.q, h).values(),
+                               .k = head_of(s.k, g).values(),
+                               .v = {},
+                               .bias = {},
+                               .values = head_of(all.values, g).values()};
+    if (s.v) head.v = slice(*s.v, 0, h, h + 1).values();
+    if (s.bias) head.bias = head_of(*s.bias, h).values();
+    out.push_back(std::move(head));
+  }
+  return out;
+}
+
+}  // namespace
+
 Translator::Attentions Translator::read_again(const Translation& t,
                                               const WantWeights& wanted) const {
   std::vector<Id> out = t.best().target.ids;
@@ -145,6 +177,8 @@ Translator::Attentions Translator::read_again(const Translation& t,
     };
     for (Weights& w : found.cross) as_pieces(w.values, 3);
     for (Weights& w : found.encoder_self) as_pieces(w.values, 2), as_pieces(w.values, 3);
+    if (!special.source_begin && special.source_end)  // else rows would not be those of the pieces
+      for (const AttentionTerms& layer : forced.terms) found.terms.push_back(terms_of_heads(layer));
     for (std::vector<Weights>* layers : all)
       for (Weights& w : *layers) w.values = to(contiguous(w.values), Device::cpu);
   }

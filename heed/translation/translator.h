@@ -80,8 +80,18 @@ class Translator {
   // end, [1, H, source pieces + 1, the same]; and what is written so far, [1, H, pieces + 1, the
   // same], whose rows are the pieces that are written and then the end, whose columns the begin and
   // then the pieces that are read.
+  // And what each head over the source compares and reads: the score of row i of q and row j of k
+  // is, by its form, scale q.k ("dot"), scale log(q.k) ("log_dot") or v.tanh(q + k) ("additive"),
+  // plus the bias where there is one; what is read, the values' mean by the weights.
+  struct HeadTerms {
+    std::string form;
+    int64_t size = 0, value_size = 0;  // of a row of q and of k, of a value
+    double scale = 1;
+    std::vector<double> q, k, v, bias, values;  // row by row
+  };
   struct Attentions {
     std::vector<Weights> cross, encoder_self, decoder_self;
+    std::vector<std::vector<HeadTerms>> terms = {};  // by layer and head
   };
   Attentions attentions(const Translation& translation) const;
 

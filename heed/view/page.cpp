@@ -2,11 +2,10 @@
 
 #include <charconv>
 #include <cmath>
-#include <map>
 
 #include "heed/base/check.h"
-#include "heed/view/embedded.h"
 #include "heed/view/label.h"
+#include "heed/view/page_files.h"
 
 namespace heed {
 namespace {
@@ -45,91 +44,166 @@ std::string json_list(const List& list, const Write& write) {
   return out + ']';
 }
 
-void check(const AttentionPage::Sentence& sentence, size_t number) {
-  const size_t wanted = sentence.source.size() * sentence.target.size();
-  for (size_t l = 0; l < sentence.layers.size(); ++l) {
-    const auto& heads = sentence.layers[l].heads;
-    for (size_t h = 0; h < heads.size(); ++h)
-      require(heads[h].size() == wanted, "attention page: sentence ", number, ", layer ", l,
-              ", head ", h, ": ", sentence.target.size(), " target and ", sentence.source.size(),
-              " source words want ", wanted, " weights, given ", heads[h].size());
-  }
-  if (sentence.marks)
-    check(Heatmap{.rows = sentence.target,
-                  .columns = sentence.source,
-                  .weights = std::vector<double>(wanted),
-                  .marks = sentence.marks});
+void check_layers(const std::vector<AttentionPage::Layer>& layers, size_t rows, size_t columns,
+                  size_t number) {
+  for (size_t l = 0; l < layers.size(); ++l)
+    for (size_t h = 0; h < layers[l].heads.size(); ++h)
+      require(layers[l].heads[h].size() == rows * columns, "attention page: sentence ", number,
+              ", layer ", l, ", head ", h, ": ", rows, " target and ", columns,
+              " source words want ", rows * columns, " weights, given ", layers[l].heads[h].size());
 }
 
-std::string json_links(const Links& links) {
-  return json_list(links, [](const Link& link) {
-    return "[" + std::to_string(link.target) + "," + std::to_string(link.source) + "]";
+void check_words(const std::optional<AttentionPage::Words>& words, size_t tokens, size_t number) {
+  if (!words) return;
+  require(words->of.size() == tokens, "attention page: sentence ", number, ": ", tokens,
+          " tokens want as many numbers of words, given ", words->of.size());
+  for (const int w : words->of)
+    require(w < static_cast<int>(words->names.size()), "attention page: sentence ", number,
+            ": word ", w, " of ", words->names.size());
+}
+
+void check(const AttentionPage::Sentence& s, size_t number) {
+  const size_t rows = s.target.size(), columns = s.source.size();
+  require(!s.ends || (rows > 0 && columns > 0), "attention page: sentence ", number,
+          ": has no end");
+  const size_t end = s.ends ? 1 : 0;
+  check_layers(s.layers, rows, columns, number);
+  check_layers(s.encoder, columns, columns, number);
+  check_layers(s.decoder, rows, rows, number);
+  if (s.chosen) check_layers({{.heads = {*s.chosen}}}, rows, columns, number);
+  check_words(s.source_words, columns - end, number);
+  check_words(s.target_words, rows - end, number);
+  if (!s.marks) return;
+  const auto words = [](const std::optional<AttentionPage::Words>& w,
+                        const std::vector<std::string>& tokens) { return w ? w->names : tokens; };
+  Heatmap map{.rows = words(s.target_words, s.target),
+              .columns = words(s.source_words, s.source),
+              .weights = {},
+              .marks = s.marks};
+  map.weights.resize(map.rows.size() * map.columns.size());
+  check(map);
+}
+
+// ---- as JSON: what POST /v1/translate answers (serve/explain.cpp)
+
+std::string json_matrix(const std::vector<double>& values, size_t columns) {
+  std::string out = "[";
+  for (size_t at = 0; columns > 0 && at < values.size(); at += columns) {
+    out += at > 0 ? ",[" : "[";
+    for (size_t j = 0; j < columns; ++j) out += (j > 0 ? "," : "") + json_number(values[at + j]);
+    out += ']';
+  }
+  return out + ']';
+}
+
+std::string json_layers(const std::vector<AttentionPage::Layer>& layers, size_t columns) {
+  return json_list(layers, [&](const AttentionPage::Layer& l) {
+    return "{\"name\":" + json_string(l.name) + ",\"heads\":" +
+           json_list(l.heads, [&](const auto& head) { return json_matrix(head, columns); }) + "}";
   });
 }
 
-std::string json_sentence(const AttentionPage::Sentence& sentence) {
-  const auto layer = [](const AttentionPage::Layer& l) {
-    const auto head = [](const std::vector<double>& weights) {
-      return json_list(weights, json_number);
-    };
-    return "{\"name\":" + json_string(l.name) + ",\"heads\":" + json_list(l.heads, head) + "}";
+std::string json_side(const std::vector<std::string>& tokens, bool ends,
+                      const std::optional<AttentionPage::Words>& words) {
+  const std::vector<std::string> pieces(tokens.begin(), tokens.end() - (ends ? 1 : 0));
+  std::string out = "{\"pieces\":" + json_list(pieces, json_string);
+  if (words)
+    out += ",\"words\":" + json_list(words->names, json_string) +
+           ",\"piece_words\":" + json_list(words->of, [](int w) { return std::to_string(w); });
+  return out + "}";
+}
+
+// "0-0 1p2": possible links have a "p".
+std::string json_marks(const Heatmap::Marks& marks) {
+  const auto links = [](const Links& list, const char* between) {
+    std::string out;
+    for (const Link& l : list)
+      out += std::to_string(l.source) + between + std::to_string(l.target) + " ";
+    return out;
   };
-  const auto marks = [](const Heatmap::Marks& m) {
-    return ",\"marks\":{\"predicted\":" + json_links(m.predicted) +
-           ",\"sure\":" + json_links(m.sure) + ",\"possible\":" + json_links(m.possible) + "}";
+  return "{\"text\":" + json_string(links(marks.sure, "-") + links(marks.possible, "p")) +
+         ",\"predicted\":" + json_string(links(marks.predicted, "-")) + "}";
+}
+
+std::string json_tree(const SearchTree& tree) {
+  return json_list(tree.nodes, [](const SearchTree::Node& n) {
+    return "{\"piece\":" + json_string(n.word) + ",\"parent\":" + std::to_string(n.parent) +
+           ",\"log_probability\":" + json_number(n.log_probability) +
+           ",\"score\":" + json_number(n.score.value_or(n.log_probability)) +
+           ",\"finished\":" + (n.finished ? "true" : "false") +
+           ",\"best\":" + (n.best ? "true" : "false") + "}";
+  });
+}
+
+std::string json_candidates(const AttentionPage::Sentence& s) {
+  std::string out = "[";
+  for (size_t i = 0; i < s.candidates.size(); ++i)
+    out += (i > 0 ? ",{\"piece\":" : "{\"piece\":") +
+           json_string(i < s.target.size() ? s.target[i] : "") + ",\"candidates\":" +
+           json_list(s.candidates[i],
+                     [](const AttentionPage::Candidate& c) {
+                       return "{\"piece\":" + json_string(c.word) +
+                              ",\"probability\":" + json_number(c.probability) + "}";
+                     }) +
+           "}";
+  return out + ']';
+}
+
+std::string json_why(const AttentionPage::Why& why, size_t columns) {
+  const auto terms = [&](const AttentionPage::Terms& t) {
+    const auto size = static_cast<size_t>(t.size);
+    return "{\"form\":" + json_string(t.form) + ",\"scale\":" + json_number(t.scale) +
+           ",\"q\":" + json_matrix(t.q, size) + ",\"k\":" + json_matrix(t.k, size) +
+           ",\"v\":" + json_list(t.v, json_number) + ",\"bias\":" + json_matrix(t.bias, columns) +
+           ",\"values\":" + json_matrix(t.values, static_cast<size_t>(t.value_size)) + "}";
   };
-  return "\n{\"source\":" + json_list(sentence.source, json_string) +
-         ",\"target\":" + json_list(sentence.target, json_string) +
-         ",\"note\":" + json_string(sentence.note) +
-         ",\"ends\":" + (sentence.ends ? "true" : "false") +
-         (sentence.marks ? marks(*sentence.marks) : "") +
-         ",\"layers\":" + json_list(sentence.layers, layer) + "}";
+  return "{\"score\":" + json_string(why.score) + ",\"weigh\":" + json_string(why.weigh) +
+         ",\"temperature\":" + json_number(why.temperature) + ",\"layers\":" +
+         json_list(why.layers, [&](const auto& heads) { return json_list(heads, terms); }) + "}";
+}
+
+std::string json_sentence(const AttentionPage::Sentence& s) {
+  const size_t columns = s.source.size();
+  std::string out = "\n{\"source\":" + json_side(s.source, s.ends, s.source_words) +
+                    ",\"target\":" + json_side(s.target, s.ends, s.target_words) +
+                    ",\"note\":" + json_string(s.note) +
+                    ",\"ends\":" + (s.ends ? "true" : "false") +
+                    ",\"layers\":" + json_layers(s.layers, columns);
+  const auto put = [&](const char* name, const std::string& value) {
+    out += std::string(",\"") + name + "\":" + value;
+  };
+  if (s.number > 0) put("number", std::to_string(s.number));
+  if (s.ends) put("end", json_string(s.target.back()));
+  if (s.past) put("past", "true");
+  if (s.chosen) put("weights", json_matrix(*s.chosen, columns));
+  if (!s.encoder.empty()) put("encoder_self", json_layers(s.encoder, columns));
+  if (!s.decoder.empty()) put("decoder_self", json_layers(s.decoder, s.target.size()));
+  if (s.log_probability) put("log_probability", json_number(*s.log_probability));
+  if (s.score) put("score", json_number(*s.score));
+  if (s.marks) put("gold", json_marks(*s.marks));
+  if (s.tree) put("tree", json_tree(*s.tree));
+  if (!s.candidates.empty()) put("candidates", json_candidates(s));
+  if (s.why) put("why", json_why(*s.why, columns));
+  return out + "}";
 }
 
 std::string json_start(const AttentionPage::Start& start) {
   const auto truth = [](bool value) { return value ? "true" : "false"; };
-  return "{\"layer\":" + std::to_string(start.layer) +
-         ",\"head\":" + (start.head ? std::to_string(*start.head) : "\"mean\"") +
+  return "{\"layer\":" + (start.layer ? std::to_string(*start.layer) : "-1") + ",\"head\":" +
+         (start.head    ? std::to_string(*start.head)
+          : start.layer ? "\"mean\""
+                        : "-1") +
          ",\"shift\":" + (start.shift ? std::to_string(*start.shift) : "null") +
          ",\"scale_rows\":" + truth(start.scale_rows) + ",\"hide_ends\":" + truth(start.hide_ends) +
-         "}";
-}
-
-// `text` with every "@NAME@" that `parts` knows replaced, in one pass: parts may hold what looks
-// like one.
-std::string fill_in(std::string_view text, const std::map<std::string_view, std::string>& parts) {
-  std::string out;
-  while (true) {
-    const size_t begin = text.find('@');
-    out += text.substr(0, begin);
-    if (begin == text.npos) return out;
-    const size_t end = text.find('@', begin + 1);
-    const auto part =
-        end == text.npos ? parts.end() : parts.find(text.substr(begin + 1, end - begin - 1));
-    if (part != parts.end())
-      out += part->second;
-    else
-      out += '@';
-    text.remove_prefix(part != parts.end() ? end + 1 : begin + 1);
-  }
+         ",\"words\":" + truth(start.words) + "}";
 }
 
 }  // namespace
 
 std::string draw_html(const AttentionPage& page) {
-  std::string trees;
-  for (size_t s = 0; s < page.sentences.size(); ++s) {
-    check(page.sentences[s], s);
-    if (page.sentences[s].tree)
-      trees += "<div class=\"tree\" data-sentence=\"" + std::to_string(s) + "\" hidden>" +
-               draw_svg(*page.sentences[s].tree) + "</div>\n";
-  }
-  return fill_in(kPageHtml, {{"TITLE", escape_xml(to_label(page.title))},
-                             {"STYLE", std::string(kPageCss)},
-                             {"SCRIPT", std::string(kPageJs)},
-                             {"TREES", trees},
-                             {"DATA", "{\"start\":" + json_start(page.start) + ",\"sentences\":" +
-                                          json_list(page.sentences, json_sentence) + "}"}});
+  for (size_t s = 0; s < page.sentences.size(); ++s) check(page.sentences[s], s);
+  return page_with(page.title, "{\"start\":" + json_start(page.start) + ",\"sentences\":" +
+                                   json_list(page.sentences, json_sentence) + "}");
 }
 
 }  // namespace heed

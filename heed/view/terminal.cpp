@@ -5,6 +5,7 @@
 // every label keeps each to its own place.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "heed/view/heatmap.h"
 
@@ -82,15 +83,27 @@ Labels labels(const std::vector<std::string>& words) {
 // Where the columns of a block begin and end, and how wide each is drawn.
 struct Block {
   size_t first, last;
-  int cell;
+  std::vector<int> cells;  // of the whole map
 };
+
+// Columns are as wide as the widest word among the short ones; a long word widens its own alone.
+std::vector<int> column_widths(const Labels& columns, int least) {
+  constexpr int kShort = 12;
+  int even = least;
+  for (const std::string& word : columns.words)
+    if (const int width = display_width(word); width <= kShort) even = std::max(even, width + 1);
+  std::vector<int> out;
+  for (const std::string& word : columns.words)
+    out.push_back(std::max(even, display_width(word) + 1));
+  return out;
+}
 
 std::string draw_rows(const Heatmap& map, const Labels& rows, int left, Block block, Ink ink) {
   std::string out;
   for (size_t i = 0; i < rows.words.size(); ++i) {
     std::string text = padded(shortened(rows.words[i], left - 1), left);
     for (size_t j = block.first; j < block.last; ++j)
-      text += cell(shade_at(map, i, j), mark_at(map, i, j), block.cell, ink);
+      text += cell(shade_at(map, i, j), mark_at(map, i, j), block.cells[j], ink);
     out += line(text);
   }
   return out;
@@ -111,9 +124,9 @@ std::string draw_downwards(const Labels& columns, int left, Block block) {
   std::string out;
   for (size_t row = 0; row < tallest; ++row) {
     std::string text = spaces(left);
-    for (const std::vector<std::string>& word : words) {
-      const size_t empty = tallest - word.size();
-      text += padded(row < empty ? "" : word[row - empty], block.cell);
+    for (size_t j = 0; j < words.size(); ++j) {
+      const size_t empty = tallest - words[j].size();
+      text += padded(row < empty ? "" : words[j][row - empty], block.cells[block.first + j]);
     }
     out += line(text);
   }
@@ -127,11 +140,11 @@ std::string draw_terminal(const Heatmap& map, Ink ink, int width) {
   const Labels rows = labels(map.rows), columns = labels(map.columns);
   const size_t count = map.columns.size();
   std::string out = map.title.empty() ? "" : line(to_label(map.title));
-  const int wide = std::max(least_cell(map), columns.widest + 1);
-  if (width <= 0 || rows.widest + 1 + wide * static_cast<int64_t>(count) <= width) {
+  const std::vector<int> wide = column_widths(columns, least_cell(map));
+  if (width <= 0 || rows.widest + 1 + std::accumulate(wide.begin(), wide.end(), 0) <= width) {
     const int left = rows.widest + 1;
     std::string words = spaces(left);
-    for (const std::string& column : columns.words) words += padded(column, wide);
+    for (size_t j = 0; j < count; ++j) words += padded(columns.words[j], wide[j]);
     return out + line(words) + draw_rows(map, rows, left, {0, count, wide}, ink);
   }
   // Two columns a cell, with marks four: wide characters fit. Words of rows get at most a third.
@@ -139,7 +152,7 @@ std::string draw_terminal(const Heatmap& map, Ink ink, int width) {
   const int left = std::min(rows.widest, std::max(1, width / 3)) + 1;
   const size_t at_once = static_cast<size_t>(std::max(1, (width - left) / each));
   for (size_t first = 0; first < count; first += at_once) {
-    const Block block{first, std::min(count, first + at_once), each};
+    const Block block{first, std::min(count, first + at_once), std::vector<int>(count, each)};
     if (first > 0) out += "\n";
     out += draw_downwards(columns, left, block) + draw_rows(map, rows, left, block, ink);
   }

@@ -12,9 +12,11 @@ namespace {
 constexpr double kRow = 24, kMargin = 16, kBetween = 34;
 constexpr int kLongest = 24;  // columns of a word
 
+double score_of(const SearchTree::Node& node) { return node.score.value_or(node.log_probability); }
+
 struct Branches {
   std::vector<size_t> roots;
-  std::vector<std::vector<size_t>> children;  // by node, the likeliest first
+  std::vector<std::vector<size_t>> children;  // by node, the winner's first, then by score
 };
 
 Branches branches(const SearchTree& tree) {
@@ -27,7 +29,8 @@ Branches branches(const SearchTree& tree) {
     (parent < 0 ? out.roots : out.children[static_cast<size_t>(parent)]).push_back(i);
   }
   const auto likelier = [&](size_t a, size_t b) {
-    return tree.nodes[a].log_probability > tree.nodes[b].log_probability;
+    const SearchTree::Node &x = tree.nodes[a], &y = tree.nodes[b];
+    return x.best != y.best ? x.best : score_of(x) > score_of(y);
   };
   std::ranges::stable_sort(out.roots, likelier);
   for (std::vector<size_t>& list : out.children) std::ranges::stable_sort(list, likelier);
@@ -113,7 +116,7 @@ class TerminalTree {
         continue;
       }
       out.best = here.best;
-      out.end = format_number(here.log_probability, 2) + (here.finished ? " end" : "") +
+      out.end = format_number(score_of(here), 2) + (here.finished ? " end" : "") +
                 (here.best ? " *" : "");
       return out;
     }
@@ -127,44 +130,113 @@ class TerminalTree {
 
 // ---- SVG
 
+constexpr size_t kLarge = 40;  // nodes of a tree in which folds are worth it
+constexpr size_t kRun = 4;     // words in a row that are shown before a fold
+
+// A word, or a fold: so many words.
 struct Place {
-  double x = 0, y = 0;
-  size_t depth = 0;
+  double x = 0, width = 0;
+  size_t lane = 0, node = 0;
+  std::string text = {};
+  bool fold = false;
 };
-struct Layout {
-  std::vector<Place> places;  // by node
-  double bottom = 0;
+struct Joint {
+  double x = 0;
+  size_t from = 0, to = 0;  // lanes
+  bool best = false;
 };
 
-// Leaves one below the other in the order of the tree, a parent midway between its first and last
-// child; words of one step in one column.
-Layout lay_out(const SearchTree& tree, const Branches& branches) {
-  std::vector<Place> out(tree.nodes.size());
-  std::vector<double> widest;
-  for (size_t i = 0; i < tree.nodes.size(); ++i) {
-    if (tree.nodes[i].parent >= 0)
-      out[i].depth = out[static_cast<size_t>(tree.nodes[i].parent)].depth + 1;
-    if (widest.size() <= out[i].depth) widest.push_back(0);
-    double& wide = widest[out[i].depth];
-    wide = std::max(wide, text_width(shortened(to_label(tree.nodes[i].word), kLongest)));
+class Lanes {
+ public:
+  Lanes(const SearchTree& tree, const Branches& branches) : tree_(tree), branches_(branches) {
+    const size_t count = tree.nodes.size();
+    height_.assign(count, 1);
+    ends_.assign(count, false);
+    for (size_t i = count; i-- > 0;) {
+      ends_[i] = ends_[i] || tree.nodes[i].finished;
+      if (tree.nodes[i].parent < 0) continue;
+      const auto parent = static_cast<size_t>(tree.nodes[i].parent);
+      height_[parent] = std::max(height_[parent], height_[i] + 1);
+      ends_[parent] = ends_[parent] || ends_[i];
+    }
+    for (const size_t root : branches.roots) add(root, kMargin);
   }
-  double y = kMargin + kRow / 2;
-  std::vector<size_t> stack(branches.roots.rbegin(), branches.roots.rend());
-  while (!stack.empty()) {
-    const size_t node = stack.back();
-    stack.pop_back();
-    const auto& children = branches.children[node];
-    if (children.empty()) out[node].y = y, y += kRow;
-    stack.insert(stack.end(), children.rbegin(), children.rend());
+
+  std::vector<Place> places;
+  std::vector<Joint> joints;
+  size_t lanes = 0;
+
+ private:
+  struct Fork {
+    double x = 0;
+    size_t lane = 0;
+    std::vector<size_t> children = {};
+  };
+
+  // A way along first children, and below it, late forks first, what left it.
+  void add(size_t root, double left) {
+    std::vector<Fork> waiting{{left - kBetween, lanes, {root}}};
+    bool first = true;
+    while (!waiting.empty()) {
+      Fork& fork = waiting.back();
+      if (fork.children.empty()) {
+        waiting.pop_back();
+        continue;
+      }
+      const size_t node = fork.children.front();
+      fork.children.erase(fork.children.begin());
+      const double x = fork.x + kBetween;
+      if (!first) joints.push_back({fork.x, fork.lane, lanes, tree_.nodes[node].best});
+      first = false;
+      for (Fork& f : add_lane(node, x)) waiting.push_back(std::move(f));
+    }
   }
-  for (size_t i = tree.nodes.size(); i-- > 0;) {
-    const auto& children = branches.children[i];
-    if (!children.empty()) out[i].y = (out[children.front()].y + out[children.back()].y) / 2;
-    out[i].x = kMargin;
-    for (size_t d = 0; d < out[i].depth; ++d) out[i].x += widest[d] + kBetween;
+
+  // In the order of the words, so that the last is taken from the stack first.
+  std::vector<Fork> add_lane(size_t node, double x) {
+    const bool folds = tree_.nodes.size() > kLarge;
+    std::vector<Fork> forks;
+    size_t run = 0;
+    for (bool first = true;; first = false) {
+      const SearchTree::Node& here = tree_.nodes[node];
+      const auto& children = branches_.children[node];
+      Fork fork{.lane = lanes};
+      size_t shut = 0;
+      for (size_t i = 1; i < children.size(); ++i)
+        if (folds && height_[children[i]] < 2 && !ends_[children[i]])
+          ++shut;
+        else
+          fork.children.push_back(children[i]);
+      const bool quiet = folds && !first && fork.children.empty() && !children.empty();
+      run = quiet ? run + 1 : 0;
+      if (run > kRun && places.back().fold) {
+        places.back().text = "⋯" + std::to_string(run - kRun);
+      } else {
+        Place place{.x = x, .lane = lanes, .node = node};
+        place.fold = run > kRun;
+        place.text = place.fold ? "⋯1" : shortened(to_label(here.word), kLongest);
+        if (shut > 0 && !place.fold) place.text += " +" + std::to_string(shut);
+        place.width = text_width(place.fold ? "⋯999" : place.text);
+        x += place.width + kGap;
+        places.push_back(std::move(place));
+      }
+      if (!fork.children.empty()) {
+        fork.x = x - kGap + 5;
+        forks.push_back(std::move(fork));
+      }
+      if (children.empty()) break;
+      node = children.front();
+    }
+    ++lanes;
+    return forks;
   }
-  return {out, y - kRow / 2};
-}
+
+  static constexpr double kGap = 12;
+  const SearchTree& tree_;
+  const Branches& branches_;
+  std::vector<size_t> height_;  // words of the longest way from a node
+  std::vector<bool> ends_;      // whether one of its ways ends as a translation
+};
 
 }  // namespace
 
@@ -174,42 +246,38 @@ std::string draw_terminal(const SearchTree& tree, Ink ink, int width) {
 
 std::string draw_svg(const SearchTree& tree) {
   const Branches all = branches(tree);
-  const auto [place, bottom] = lay_out(tree, all);
+  const Lanes lanes(tree, all);
+  const auto y_of = [](size_t lane) { return kMargin + kRow / 2 + double(lane) * kRow; };
   double right = kMargin;
   Svg svg;
-  for (size_t i = 0; i < tree.nodes.size(); ++i) {
-    const SearchTree::Node& node = tree.nodes[i];
-    const std::string word = shortened(to_label(node.word), kLongest);
-    const double width = text_width(word);
-    const auto [x, y, depth] = place[i];
-    const char* const kind = node.best ? "best" : node.finished ? "ended" : "other";
-    svg.add("<g class=\"", kind, "\">");
+  for (const Joint& j : lanes.joints)
+    svg.add("<path class=\"line\" d=\"M", j.x, " ", y_of(j.from) + 7, "V", y_of(j.to) - 7,
+            "q0 7 7 7h", kBetween - 12, "\"/>\n");
+  for (const Place& place : lanes.places) {
+    const SearchTree::Node& node = tree.nodes[place.node];
+    const double y = y_of(place.lane);
+    svg.add("<g class=\"", node.best ? "best" : node.finished ? "ended" : "other", "\">");
     double step = node.log_probability;
-    if (node.parent >= 0) {
-      const size_t parent = static_cast<size_t>(node.parent);
-      const double from =
-          place[parent].x + text_width(shortened(to_label(tree.nodes[parent].word), kLongest)) + 5;
-      step -= tree.nodes[parent].log_probability;
-      svg.add("<path class=\"line\" d=\"M", from, " ", place[parent].y, "H", x - kBetween + 5, "C",
-              x - kBetween / 2, " ", place[parent].y, " ", x - kBetween / 2, " ", y, " ", x - 5,
-              " ", y, "\"/>");
+    if (node.parent >= 0) step -= tree.nodes[static_cast<size_t>(node.parent)].log_probability;
+    if (!place.fold)
+      svg.add("<title>", isolated(node.word), ": ", format_number(step, 4), "; up to here ",
+              format_number(node.log_probability, 4), node.finished ? "; an end" : "", "</title>");
+    svg.add(Svg::Text{.x = place.x, .y = y + 4.5, .words = place.text});
+    double end = place.x + place.width;
+    if (node.finished)
+      svg.add("<circle class=\"weight\" cx=\"", end + 10, "\" cy=\"", y, "\" r=\"4\"/>");
+    if (node.finished || all.children[place.node].empty()) {
+      const std::string score = format_number(score_of(node), 2);
+      if (all.children[place.node].empty())
+        svg.add(Svg::Text{.x = end + 20, .y = y + 4.5, .words = score});
+      end += 20 + text_width(score);
     }
-    svg.add("<title>", isolated(node.word), ": ", format_number(step, 4), "; up to here ",
-            format_number(node.log_probability, 4), node.finished ? "; an end" : "", "</title>");
-    svg.add(Svg::Text{.x = x, .y = y + 4.5, .words = word});
-    right = std::max(right, x + width);
-    if (node.finished) {
-      const std::string score = format_number(node.log_probability, 2);
-      svg.add("<circle class=\"weight\" cx=\"", x + width + 10, "\" cy=\"", y, "\" r=\"4\"/>");
-      if (all.children[i].empty())
-        svg.add(Svg::Text{.x = x + width + 20, .y = y + 4.5, .words = score});
-      right = std::max(right, x + width + 20 + text_width(score));
-    }
+    right = std::max(right, end);
     svg.add("</g>\n");
   }
-  return svg.finish(std::ceil(right + kMargin), std::ceil(bottom + kMargin), "The beam as a tree",
-                    ".heed .other{opacity:.6}.heed .best .line{stroke-width:2.5}"
-                    ".heed .best text{font-weight:bold}");
+  return svg.finish(std::ceil(right + kMargin), std::ceil(2 * kMargin + double(lanes.lanes) * kRow),
+                    "The beam as a tree",
+                    ".heed .other{opacity:.75}.heed .best text{font-weight:bold}");
 }
 
 }  // namespace heed

@@ -1,284 +1,231 @@
-"use strict";
-// The page's state is { sentence, layer, head, shift, scale, ends }, kept in the address so that a
-// link restores it.
-// Words only ever reach the page as text, never as markup.
+// The page: what is asked, what has been answered, and all views of it. The same code runs at `/`
+// of a server and, with the sentences inside, as one file.
 
-const { start, sentences } = JSON.parse(document.getElementById("data").textContent);
-const $ = (id) => document.getElementById(id);
-for (const sentence of sentences) sentence.layers = sentence.layers.filter((layer) => layer.heads.length > 0);
-const joins = { mean: "mean of heads", max: "largest of heads" };
-const is_join = (head) => Object.hasOwn(joins, head);
-// shift: a row shows the weights of so many steps later; scale and ends are 0 or 1.
-const state = { sentence: 0, layer: 0, head: "mean", shift: 0, scale: 0, ends: 1 };
-let shown = { source: [], target: [], marks: {} }; // the words that are drawn, and their marks
-let weights = []; // of the chosen head, row by row; null where there is no number
-let whole = []; // by row, what the darkest shade stands for
-let cells = []; // of the map, by row and column, headers at index 0 of each
+import { $, offer, still } from "./dom.js";
+import { choose, hovered, on_change, read_address, redraw, state } from "./state.js";
+import { reading_of } from "./reading.js";
+import { ask_languages, ask_models, ask_settings, ask_translation, set_key } from "./live.js";
+import { draw_panel, make_panel } from "./panel.js";
+import { draw_heads } from "./heads.js";
+import { draw_steps, stop_playing } from "./steps.js";
+import { colors, forget_colors } from "./palette.js";
+import { draw_tree } from "./tree.js";
+import { draw_why } from "./why.js";
+import { draw_legend, set_up_take } from "./take.js";
 
-function element(name, properties = {}, children = []) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
-const word = (text) => element("bdi", { textContent: text });
-const layer_name = (layer, index) => layer.name || `layer ${index + 1}`;
-// dir="auto" does not look into <bdi>, so the direction of a sentence is that of its first letter.
-const direction = (words) => {
-  const letter = words.join("").match(/\p{L}/u)?.[0] ?? "";
-  return /[\u0590-\u08FF\uFB1D-\uFDFF\uFE70-\uFEFF]|[\u{10800}-\u{10FFF}]|[\u{1E800}-\u{1EFFF}]/u.test(letter) ? "rtl" : "ltr";
+const file = JSON.parse($("data").textContent); // null: there is a server
+const live = file === null;
+const quiet_after = 60; // ms without a key before the server is asked
+
+const answers = new Map(); // by what was asked: { sentences } or, on its way, { partial }
+const panels = [make_panel(0), make_panel(1)];
+let pairs = [], theme = 0;
+
+const world = {
+  live, models: [], shifts: !live && file.start?.shift !== undefined && file.start.shift !== null,
+  // What the model itself said, before somebody led it elsewhere.
+  base: (number) => answered({ ...question(number), prefix: undefined, forced: undefined, text: state.text })?.[state.sentence] ?? null,
+  reading: (number = 0) => reading_at(number),
+  ask_why: (reading) => ask_why(reading),
+  // What a file of the present sentences holds.
+  data: () => (live ? { start: {}, sentences: [0, 1].slice(0, state.compare ? 2 : 1).flatMap((i) => answers.get(key_of(JSON.parse(JSON.stringify(question(i)))))?.raw?.translations[0].sentences ?? []) } : file),
 };
-const shade = (w, of = 1) => (w === null || of <= 0 ? 0 : Math.min(1, Math.max(0, w / of)));
-// What the shades of each row are relative to.
-const largest_of_rows = (weights, rows, columns) => Array.from({ length: rows }, (_, i) =>
-  state.scale ? Math.max(0, ...weights.slice(i * columns, (i + 1) * columns).map((w) => w ?? 0)) : 1);
 
-// A head's weights as they are drawn: of later steps, where a head reads the word that it aligns
-// (the last row, which has none, stays), and without the ends if they are hidden.
-function drawn(head, sentence) {
-  const columns = sentence.source.length, rows = sentence.target.length;
-  if (state.shift === 0 && shown.source.length === columns && shown.target.length === rows) return head;
-  const out = [];
-  for (let i = 0; i < shown.target.length; ++i) {
-    const from = Math.min(i + state.shift, rows - 1) * columns;
-    out.push(...head.slice(from, from + shown.source.length));
+// ---- asking
+
+const pair_now = () => pairs.find((p) => p.name === state.pair) ?? pairs[0];
+
+// What POST /v1/translate is asked for a side; the whole text, or the sentence that is led.
+function question(number) {
+  const side = state.sides[number], pair = pair_now();
+  const out = { text: state.text, source: pair?.source, target: pair?.target, beam: state.beam, best: Math.min(state.beam, 5), weights: "all", tree: true, candidates: true };
+  if (pair?.models[side.model] !== undefined && pair.models.length > 1) out.model = pair.models[side.model];
+  const kind = pair?.kinds[side.model];
+  if (kind && !kind.attention) delete out.weights;
+  if (kind?.self_attention) out.self_attention = true;
+  if (side.prefix || side.forced) {
+    const whole = answered({ ...out });
+    out.text = whole?.[state.sentence]?.source.text ?? state.text;
+    if (side.prefix) out.prefix = side.prefix;
+    else (out.forced = side.forced), delete out.best;
   }
   return out;
 }
 
-function joined_heads(layer, head) {
-  if (!is_join(head)) return layer.heads[head];
-  if (layer.heads.length === 1) return layer.heads[0];
-  return layer.heads[0].map((_, i) => {
-    const all = layer.heads.map((weights) => weights[i]);
-    if (all.includes(null)) return null;
-    return head === "max" ? Math.max(...all) : all.reduce((a, b) => a + b) / all.length;
-  });
+const key_of = (q) => JSON.stringify(q, Object.keys(q).sort());
+const answered = (q) => answers.get(key_of(q))?.sentences ?? null;
+
+// Asks what is not known yet; what was asked before and is wanted no longer is given up.
+const under_way = [null, null];
+async function ask(number) {
+  const text = state.text.trim();
+  if (!live || !text || !pair_now()) return;
+  const side = state.sides[number];
+  if (side.prefix || side.forced) await fetch_once(number, { ...question(number), prefix: undefined, forced: undefined, text: state.text });
+  await fetch_once(number, question(number));
 }
 
-function options(select, names, chosen) {
-  select.replaceChildren(...names.map(([value, text]) =>
-    element("option", { value, textContent: text, selected: `${value}` === `${chosen}` })));
-  select.parentElement.hidden = names.length < 2;
+async function fetch_once(number, q) {
+  const key = key_of(JSON.parse(JSON.stringify(q)));
+  if (answers.get(key)?.sentences || under_way[number]?.key === key) return;
+  under_way[number]?.stop.abort();
+  const stop = new AbortController();
+  under_way[number] = { key, stop };
+  const entry = { partial: [] };
+  answers.set(key, entry);
+  if (answers.size > 60) answers.delete(answers.keys().next().value);
+  try {
+    const answer = await ask_translation(q, { signal: stop.signal, partial: ({ sentence, text }) => { entry.partial[sentence] = text; redraw(); } });
+    entry.sentences = answer.translations[0].sentences.map(reading_of);
+    entry.raw = answer;
+    $("said").textContent = answer.pivot ? `by ${answer.pivot.language}: ${answer.pivot.text}` : "";
+  } catch (error) {
+    answers.delete(key);
+    if (error.name !== "AbortError") $("said").textContent = error.message;
+  } finally {
+    if (under_way[number]?.key === key) under_way[number] = null;
+    redraw();
+  }
 }
 
-// ---- the address
-
-function read_address() {
-  const asked = new URLSearchParams(location.hash.slice(1));
-  const begin = { layer: start.layer, shift: start.shift ?? 0, scale: +start.scale_rows, ends: +!start.hide_ends };
-  const number = (name, count) => {
-    const otherwise = begin[name] ?? 0;
-    const value = Number(asked.get(name) ?? otherwise);
-    return Number.isInteger(value) && value >= 0 && value < count ? value : 0;
-  };
-  state.sentence = number("sentence", sentences.length);
-  const layers = sentences[state.sentence]?.layers ?? [];
-  state.layer = number("layer", layers.length);
-  state.shift = start.shift === null ? 0 : number("shift", 2);
-  state.scale = number("scale", 2);
-  state.ends = number("ends", 2);
-  const head = asked.get("head") ?? `${start.head}`;
-  state.head = is_join(head) ? head : "mean";
-  if (head !== null && /^\d+$/.test(head)) state.head = number("head", layers[state.layer]?.heads.length ?? 0);
+// What is compared and read, of a sentence that is there: asked for only when it is looked at.
+let why_asked = null;
+async function ask_why(reading) {
+  const q = question(0);
+  if (why_asked === reading || !q.weights) return;
+  why_asked = reading;
+  try {
+    for (const name of ["tree", "candidates", "best", "self_attention"]) delete q[name];
+    const answer = await ask_translation({ ...q, text: reading.source.text, weights: "chosen", why: true }, {});
+    reading.why = answer.translations[0].sentences[0]?.why ?? { layers: [] };
+  } catch (error) {
+    $("said").textContent = error.message;
+  }
+  redraw();
 }
 
-function choose(change) {
-  Object.assign(state, change);
-  draw(); // may correct what was chosen
-  history.replaceState(null, "", "#" + new URLSearchParams(state));
+// What a side shows: the answer; until it is there, the words so far; until there are any, what was
+// there before.
+const before = [null, null];
+function reading_at(number) {
+  if (!live) return file_readings()[Math.min(state.sentence, file.sentences.length - 1)];
+  const known = answers.get(key_of(JSON.parse(JSON.stringify(question(number)))));
+  const at = known?.sentences?.[Math.min(state.sentence, known.sentences.length - 1)];
+  if (at) return (before[number] = at);
+  const words = (text) => text.split(/\s+/).filter(Boolean);
+  const source = words(question(number).text ?? ""), target = words(known?.partial[state.sentence] ?? known?.partial[0] ?? "");
+  if (state.text.trim() === "") return (before[number] = null);
+  if (!known) return before[number];
+  if (target.length === 0 && before[number]) return before[number];
+  return reading_of({ source: { pieces: source }, target: { pieces: target }, ends: false, waiting: true });
 }
+
+let from_file = null;
+const file_readings = () => (from_file ??= file.sentences.map(reading_of));
 
 // ---- drawing
 
 function draw() {
-  const sentence = sentences[state.sentence];
-  if (!sentence) return void ($("note").textContent = "There are no sentences on this page.");
-  const layers = sentence.layers;
-  state.layer = Math.min(state.layer, Math.max(0, layers.length - 1));
-  const layer = layers[state.layer];
-  if (layer && !is_join(state.head) && !(state.head < layer.heads.length)) state.head = "mean";
-  options($("sentence"), sentences.map((s, i) => [i, `${i + 1}. ${s.target.join(" ").slice(0, 60)}`]), state.sentence);
-  options($("layer"), layers.map((l, i) => [i, layer_name(l, i)]), state.layer);
-  options($("head"), !layer || layer.heads.length < 2 ? []
-    : [...Object.entries(joins), ...layer.heads.map((_, i) => [i, `${i + 1}`])], state.head);
-  options($("shift"), start.shift === null ? [] : [[0, "that writes the word"], [1, "that reads it, the next"]], state.shift);
-  const without = sentence.ends && !state.ends ? -1 : undefined;
-  const within = ([i, j]) => without === undefined || (i < sentence.target.length - 1 && j < sentence.source.length - 1);
-  shown = { source: sentence.source.slice(0, without), target: sentence.target.slice(0, without), marks: {} };
-  for (const [kind, links] of Object.entries(sentence.marks ?? {})) shown.marks[kind] = links.filter(within);
-  $("scale").checked = state.scale;
-  $("ends").checked = state.ends;
-  $("ends").parentElement.lastChild.textContent = ` ${sentence.target.at(-1)}`;
-  $("ends").parentElement.hidden = !sentence.ends;
-  weights = layer ? drawn(joined_heads(layer, state.head), sentence) : [];
-  whole = largest_of_rows(weights, shown.target.length, shown.source.length);
-  $("legend").hidden = weights.length === 0;
-  $("kinds").hidden = !sentence.marks;
-  $("unit").textContent = state.scale ? "share of the row's largest weight" : "weight";
-  $("note").textContent = sentence.note;
-  for (const side of ["source", "target"]) {
-    $(side).replaceChildren(...shown[side].flatMap((text) => [word(text), " "]));
-    $(side).dir = direction(shown[side]);
-  }
-  draw_map(shown);
-  draw_heads(layers, sentence);
-  $("search").hidden = true;
-  for (const tree of document.querySelectorAll(".tree")) {
-    tree.hidden = Number(tree.dataset.sentence) !== state.sentence;
-    if (!tree.hidden) $("search").hidden = false;
-  }
-  look(-1, -1);
+  document.documentElement.classList.toggle("still", still());
+  $("compare").checked = state.compare > 0;
+  for (const [id, on] of [["words", state.words], ["ends", state.ends], ["scale", state.scale], ["numbers", state.numbers]]) $(id).checked = on;
+  $("views").classList.toggle("two", state.compare > 0);
+  const readings = [0, 1].slice(0, state.compare ? 2 : 1).map(reading_at);
+  const sentences = live ? answers.get(key_of(JSON.parse(JSON.stringify({ ...question(0), prefix: undefined, forced: undefined, text: state.text }))))?.sentences ?? [] : file_readings();
+  offer($("sentence"), sentences.map((s, i) => [i, `${s.number ?? i + 1}. ${s.source.text.slice(0, 60)}`]), state.sentence);
+  $("views").hidden = !readings[0];
+  panels.forEach((panel, i) => (panel.hidden = !readings[i]));
+  if (!readings[0]) return;
+  const matrices = readings.map((reading, i) => reading && draw_panel(panels[i], reading, i, world));
+  const settled = !readings[0].waiting;
+  document.body.classList.toggle("waiting", !settled);
+  draw_legend(readings[0]);
+  draw_steps(readings[0], matrices[0], live);
+  if (!settled) return;
+  draw_heads(readings[0], theme);
+  draw_tree(readings[0], live);
+  draw_why(readings[0], matrices[0], world);
 }
 
-function draw_map(sentence) {
-  const header = (text, scope) => element("th", { scope, tabIndex: -1 }, [word(text)]);
-  const corner = element("th");
-  const head = [corner, ...sentence.source.map((text) => header(text, "col"))];
-  const columns = sentence.source.length;
-  const body = weights.length === 0 ? [] : sentence.target.map((text, i) => [
-    header(text, "row"),
-    ...sentence.source.map((_, j) => {
-      const w = weights[i * columns + j];
-      const cell = element("td", { tabIndex: -1, textContent: w === null ? "–" : w.toFixed(2) });
-      if (w === null) cell.setAttribute("aria-label", "no number");
-      cell.style.setProperty("--w", shade(w, whole[i]));
-      cell.classList.toggle("dark", shade(w, whole[i]) > 0.5);
-      cell.classList.toggle("broken", w === null);
-      return cell;
-    }),
-  ]);
-  cells = [head, ...body];
-  for (const [kind, links] of Object.entries(body.length > 0 ? sentence.marks : {}))
-    for (const [i, j] of links) body[i][j + 1].classList.add(kind);
-  if (body.length > 0 && columns > 0) body[0][1].tabIndex = 0;
-  $("map").replaceChildren(
-    element("thead", {}, [element("tr", {}, head)]),
-    element("tbody", {}, body.map((row) => element("tr", {}, row))));
+function changed() {
+  draw();
+  if (live) for (const number of state.compare ? [0, 1] : [0]) ask(number);
 }
 
-// Every head, small; a press chooses it.
-function draw_heads(layers, sentence) {
-  $("overview").hidden = layers.reduce((count, layer) => count + layer.heads.length, 0) < 2 || weights.length === 0;
-  if ($("overview").hidden) return;
-  const ink = getComputedStyle(document.documentElement).getPropertyValue("--ink").trim().split(/\s+/).map(Number);
-  $("heads").replaceChildren(...layers.map((layer, l) => element("tr", {}, [
-    element("th", { scope: "row", textContent: layer_name(layer, l) }),
-    ...layer.heads.map((head, h) => {
-      const canvas = element("canvas", { width: shown.source.length, height: shown.target.length });
-      paint(canvas, drawn(head, sentence), ink);
-      const button = element("button", { type: "button", title: `${layer_name(layer, l)}, head ${h + 1}` }, [canvas]);
-      button.setAttribute("aria-label", button.title);
-      button.setAttribute("aria-pressed", l === state.layer && h === state.head);
-      button.addEventListener("click", () => {
-        choose({ layer: l, head: h });
-        $("heads").rows[l].cells[h + 1].firstChild.focus();
-      });
-      return element("td", {}, [button]);
-    }),
-  ])));
-}
+// ---- setting up
 
-function paint(canvas, head, ink) {
-  const context = canvas.getContext("2d");
-  if (!context) return;
-  if (canvas.width === 0 || canvas.height === 0) return;
-  const image = context.createImageData(canvas.width, canvas.height);
-  const whole = largest_of_rows(head, canvas.height, canvas.width);
-  head.forEach((w, i) => image.data.set([...ink, Math.round(255 * shade(w, whole[Math.floor(i / canvas.width)]))], 4 * i));
-  context.putImageData(image, 0, 0);
-}
-
-// ---- looking at a word or a cell
-
-// Row and column count from 0; -1 is none. A row's weights show on the source words, a column's on
-// the target words.
-function look(row, column) {
-  const { source, target } = shown;
-  const columns = source.length;
-  const at = (i, j) => weights[i * columns + j] ?? null;
-  const here = weights.length > 0;
-  for (const lit of document.querySelectorAll("#map .lit, #map .here")) lit.classList.remove("lit", "here");
-  if (here && row >= 0) cells[row + 1].forEach((cell) => cell.classList.add("lit"));
-  if (column >= 0) cells.forEach((cells_of_row) => cells_of_row[column + 1].classList.add("lit"));
-  if (here && row >= 0 && column >= 0) cells[row + 1][column + 1].classList.add("here");
-  const show = (list, lit, weight) => [...list.querySelectorAll("bdi")].forEach((bdi, i) => {
-    bdi.classList.toggle("lit", i === lit);
-    bdi.style.setProperty("--w", weight === null ? 0 : weight(i));
+function set_up_choices() {
+  for (const id of ["words", "ends", "scale", "numbers"]) $(id).addEventListener("change", (e) => choose({ [id]: +e.target.checked, row: -1, column: -1 }));
+  $("compare").addEventListener("change", (e) => {
+    if (e.target.checked) Object.assign(state.sides[1], state.sides[0]);
+    choose({ compare: +e.target.checked });
   });
-  show($("source"), column, here && row >= 0 ? (j) => shade(at(row, j), whole[row]) : null);
-  show($("target"), row, here && column >= 0 ? (i) => shade(at(i, column), whole[i]) : null);
-  const number = (w) => (w === null ? "no number" : `${Number(w.toPrecision(6))}`);
-  const largest = (words, weight) => words.map((text, i) => [text, weight(i)])
-    .sort((a, b) => (b[1] ?? -1) - (a[1] ?? -1)).slice(0, 5)
-    .flatMap(([text, w], i) => [i > 0 ? ", " : "", word(text), ` ${number(w)}`]);
-  const say = [];
-  if (here && row >= 0 && column >= 0) {
-    const in_kind = (kind) => (shown.marks[kind] ?? []).some(([i, j]) => i === row && j === column);
-    const kinds = [in_kind("sure") ? "; gold, sure" : in_kind("possible") ? "; gold, possible" : "", in_kind("predicted") ? "; predicted" : ""];
-    say.push(word(target[row]), " ← ", word(source[column]), `: ${number(at(row, column))}${kinds.join("")}`);
-  }
-  else if (here && row >= 0) say.push(word(target[row]), " ← ", ...largest(source, (j) => at(row, j)));
-  else if (here && column >= 0) say.push(word(source[column]), " → ", ...largest(target, (i) => at(i, column)));
-  $("exact").replaceChildren(...say);
+  $("sentence").addEventListener("change", (e) => choose({ sentence: Number(e.target.value), row: -1, column: -1, step: -1 }));
+  $("gold").addEventListener("input", (e) => choose({ gold: e.target.value }));
+  $("gold").value = state.gold;
+  document.addEventListener("keydown", (e) => e.key === "Escape" && choose({ row: -1, column: -1, step: -1 }));
 }
 
-// Where an element of the map stands, headers at -1; nothing for the corner.
-function place(target) {
-  const cell = target.closest?.("#map td, #map th");
-  if (!cell) return null;
-  const at = { row: cell.parentElement.rowIndex - 1, column: cell.cellIndex - 1 };
-  return at.row < 0 && at.column < 0 ? null : at;
+async function set_up_server() {
+  $("ask").hidden = false;
+  const [models, languages, settings] = await Promise.all([ask_models(), ask_languages(), ask_settings()]);
+  const name = (code) => languages.find((l) => l.code === code)?.name ?? code;
+  models.forEach((m, i) => {
+    const key = `${m.source}-${m.target}`;
+    let pair = pairs.find((p) => p.name === key);
+    if (!pair) pairs.push((pair = { name: key, title: `${name(m.source)} → ${name(m.target)}`, source: m.source, target: m.target, models: [], names: [], kinds: [] }));
+    pair.models.push(i);
+    pair.names.push(`${pair.models.length}: ${m.family ?? "model"}, ${m.score === "none" ? "without attention" : m.score ?? ""}`);
+    pair.kinds.push({ attention: m.score !== "none", self_attention: m.family === "transformer" && m.score !== "none" });
+  });
+  if (!pairs.some((p) => p.name === state.pair)) state.pair = pairs[0]?.name ?? "";
+  offer($("pair"), pairs.map((p) => [p.name, p.title]), state.pair);
+  $("pair-name").textContent = pair_now()?.title ?? "";
+  $("pair").addEventListener("change", (e) => choose({ pair: e.target.value, sentence: 0 }));
+  on_change(() => (world.models = pair_now()?.names ?? []));
+  world.models = pair_now()?.names ?? [];
+  $("key").parentElement.hidden = !settings.keyRequired && !settings.apiKeys;
+  $("key").addEventListener("change", (e) => (set_key(e.target.value), redraw()));
+  const text = $("text");
+  if (!state.text) state.text = text.placeholder;
+  text.value = state.text;
+  let timer = 0;
+  text.addEventListener("input", () => {
+    clearTimeout(timer);
+    stop_playing();
+    timer = setTimeout(() => {
+      state.sides.forEach((s) => Object.assign(s, { prefix: "", forced: "" }));
+      choose({ text: text.value, sentence: 0, row: -1, column: -1, step: -1 });
+    }, quiet_after);
+  });
+  offer($("beam"), [1, 2, 3, 5, 8].map((b) => [b, b === 1 ? "1, greedy" : `${b}`]), state.beam);
+  $("beam").addEventListener("change", (e) => choose({ beam: Number(e.target.value) }));
 }
 
-$("map").addEventListener("pointerover", (event) => {
-  const at = place(event.target);
-  if (at) look(at.row, at.column);
-});
-$("map").addEventListener("pointerleave", () => {
-  const at = place(document.activeElement);
-  look(at?.row ?? -1, at?.column ?? -1);
-});
-$("map").addEventListener("focusin", (event) => {
-  const at = place(event.target);
-  if (at) look(at.row, at.column);
-});
-$("map").addEventListener("click", (event) => event.target.closest("td, th")?.focus());
-$("map").addEventListener("keydown", (event) => {
-  const at = place(event.target);
-  if (!at || event.altKey || event.metaKey) return;
-  const last = { row: cells.length - 2, column: cells[0].length - 2 };
-  const moves = {
-    ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
-    Home: [0, -last.column - 2], End: [0, last.column + 2], PageUp: [-10, 0], PageDown: [10, 0],
+function start() {
+  const begin = live ? {} : {
+    shared: { words: +(file.start?.words ?? 0), scale: +(file.start?.scale_rows ?? 0), ends: +!(file.start?.hide_ends ?? false) },
+    side: { layer: file.start?.layer ?? -1, head: file.start?.head ?? -1, shift: file.start?.shift ?? 0 },
   };
-  const move = moves[event.key];
-  if (!move) return;
-  event.preventDefault();
-  const within = (value, low, high) => Math.min(high, Math.max(low, value));
-  const row = within(at.row + move[0], at.column < 0 ? 0 : -1, last.row);
-  const column = within(at.column + move[1], row < 0 ? 0 : -1, last.column);
-  event.target.tabIndex = -1; // one cell at a time can be reached with Tab
-  cells[row + 1][column + 1].tabIndex = 0;
-  cells[row + 1][column + 1].focus();
-});
-for (const [id, at] of [["source", (i) => [-1, i]], ["target", (i) => [i, -1]]]) {
-  $(id).addEventListener("pointerover", (event) => {
-    const index = [...$(id).querySelectorAll("bdi")].indexOf(event.target.closest("bdi"));
-    if (index >= 0) look(...at(index));
+  read_address(begin);
+  $("panels").append(...panels);
+  on_change(changed);
+  set_up_choices();
+  set_up_take(world, panels);
+  addEventListener("hashchange", () => {
+    read_address(begin);
+    if (live) $("text").value = state.text ||= $("text").placeholder;
+    redraw();
   });
-  $(id).addEventListener("pointerleave", () => look(-1, -1));
+  let width = 0;
+  new ResizeObserver(() => {
+    if (width !== document.body.clientWidth) (width = document.body.clientWidth), redraw();
+  }).observe(document.body);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (forget_colors(), ++theme, redraw()));
+  addEventListener("pointerdown", (e) => e.target.closest("button, .token, .map, canvas") || Object.assign(hovered, { row: -1, column: -1 }));
+  colors();
+  if (live) set_up_server().then(redraw, (error) => ($("said").textContent = error.message));
+  else redraw();
 }
-$("sentence").addEventListener("change", (event) => choose({ sentence: Number(event.target.value) }));
-$("layer").addEventListener("change", (event) => choose({ layer: Number(event.target.value) }));
-$("head").addEventListener("change", (event) => choose({
-  head: is_join(event.target.value) ? event.target.value : Number(event.target.value),
-}));
-$("shift").addEventListener("change", (event) => choose({ shift: Number(event.target.value) }));
-for (const id of ["scale", "ends"]) $(id).addEventListener("change", (event) => choose({ [id]: +event.target.checked }));
-$("numbers").addEventListener("change", (event) => $("map").classList.toggle("numbers", event.target.checked));
-$("choices").addEventListener("submit", (event) => event.preventDefault());
-window.addEventListener("hashchange", () => { read_address(); draw(); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 
-read_address();
-draw();
+start();

@@ -1,0 +1,77 @@
+// Self-attention: one line of words, with arcs from each to those that it reads, as thick as the
+// weights. What looks back goes above the line (beside it, to the right), what looks ahead below.
+
+import { colors, head_color, shade } from "./palette.js";
+import { element } from "./dom.js";
+import { draw_line, extents, fit } from "./lines.js";
+import { paint, prepare } from "./scene.js";
+import { strongest } from "./ribbons.js";
+
+const weakest = 0.02, most_of_row = 8;
+
+export const make_arcs = () =>
+  element("div", { className: "arcs" }, [
+    element("div", { className: "over" }, [element("canvas", { aria: { hidden: "true" } })]),
+    element("div", { className: "line", role: "group" }),
+  ]);
+
+// A row's word stands where its column does: row i of a source that reads itself is word i; of a
+// target's past it is the last word that was read.
+export function arc_shapes(heads, places, { middle, reach, down, look, dim }) {
+  const out = [];
+  const longest = Math.max(1, ...places.map(([a, b]) => (a + b) / 2)) - Math.min(...places.map(([a, b]) => (a + b) / 2));
+  heads.forEach(({ weights, whole }, h) => weights.forEach((row, i) => {
+    const kept = row.map((w, j) => [Math.min(1, (w ?? 0) / whole[i]), j]).filter(([w]) => w > weakest);
+    const some = look.row >= 0 || look.column >= 0;
+    for (const [w, j] of strongest(kept, most_of_row)) {
+      if (!places[i] || !places[j]) continue;
+      const from = (places[i][0] + places[i][1]) / 2, to = (places[j][0] + places[j][1]) / 2;
+      const lit = some && (look.row < 0 || look.row === i) && (look.column < 0 || look.column === j);
+      const side = j > i ? 1 : -1;
+      const high = reach * (0.14 + 0.86 * Math.sqrt(Math.abs(to - from) / longest));
+      const edge = middle.edge * side + middle.at;
+      const far = edge + side * high;
+      const point = (along, across) => (down ? `${(2 * middle.at - across).toFixed(1)} ${along.toFixed(1)}` : `${along.toFixed(1)} ${across.toFixed(1)}`);
+      const loop = Math.min(9, (places[i][1] - places[i][0]) / 2);
+      const path = i === j
+        ? `M${point(from - loop, edge)}C${point(from - loop, edge - 2.6 * loop)} ${point(from + loop, edge - 2.6 * loop)} ${point(from + loop, edge)}`
+        : `M${point(from, edge)}C${point(from, far)} ${point(to, far)} ${point(to, edge)}`;
+      const strong = shade(w);
+      out.push({
+        path, lit, stroke: heads.length > 1 ? head_color(h) : lit ? colors().lit : colors().ink, width: 0.5 + 7 * w,
+        alpha: i > dim ? 0.04 : some && !lit ? 0.06 + 0.1 * strong : 0.15 + 0.7 * strong,
+      });
+    }
+  }));
+  return out.sort((a, b) => a.lit - b.lit || a.alpha - b.alpha);
+}
+
+// `past`: nothing looks ahead, so the words stand at the foot.
+export function draw_arcs(figure, { matrices, look, dim, names, past }) {
+  const [over, line] = figure.children, canvas = over.firstChild;
+  const { columns } = matrices[0];
+  const { down, size } = fit([columns], figure.clientWidth);
+  figure.classList.toggle("down", down);
+  figure.classList.toggle("past", past && !down);
+  figure.style.setProperty("--size", `${size}px`);
+  draw_line(line, { labels: columns, axis: "row", name: names.columns });
+  const box = over.getBoundingClientRect(), words = line.getBoundingClientRect();
+  const places = extents(line, over, down);
+  const middle = down
+    ? { at: (words.left + words.right) / 2 - box.left, edge: words.width / 2 }
+    : { at: (words.top + words.bottom) / 2 - box.top, edge: words.height / 2 - 2 };
+  const reach = down ? (box.width - words.width) / 2 - 8 : past ? box.height - words.height - 6 : (box.height - words.height) / 2 - 6;
+  const heads = matrices[0].weights ? matrices : [];
+  const shapes = arc_shapes(heads, places, { middle, reach, down, look, dim });
+  paint(prepare(canvas, box.width, box.height), shapes);
+  figure.scene = () => ({
+    width: box.width, height: box.height, name: "Self-attention",
+    shapes: [
+      { rect: [0, 0, box.width, box.height], fill: colors().paper }, ...shapes,
+      ...[...line.children].map((item) => {
+        const b = item.getBoundingClientRect();
+        return { text: item.dataset.label, size, fill: colors().text, anchor: "middle", x: (b.left + b.right) / 2 - box.left, y: (b.top + b.bottom) / 2 - box.top + size * 0.33 };
+      }),
+    ],
+  });
+}

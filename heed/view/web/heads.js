@@ -1,0 +1,61 @@
+// Every head of every layer, small: a press makes one large, a tick lays it over the others in a
+// colour of its own.
+
+import { $, element } from "./dom.js";
+import { choose, state } from "./state.js";
+import { kind_names, layers_of, matrix_of, shown_head } from "./reading.js";
+import { head_color, shade, shade_color } from "./palette.js";
+import { options_now, overlaid } from "./panel.js";
+
+let drawn = ""; // what the canvases show
+
+function paint_small(canvas, { weights, whole, columns }) {
+  canvas.width = Math.max(1, columns.length);
+  canvas.height = Math.max(1, weights.length);
+  const context = canvas.getContext("2d");
+  weights.forEach((row, i) => row.forEach((w, j) => {
+    context.fillStyle = shade_color(shade(w, whole[i]));
+    context.fillRect(j, i, 1, 1);
+  }));
+}
+
+// Press with Shift or tick the box: laid over.
+function toggle(name, reading, side) {
+  const now = overlaid(reading, side).map((h) => `${h.layer}.${h.head}`);
+  const next = now.includes(name) ? now.filter((n) => n !== name) : [...now, name].slice(-8);
+  choose({ overlay: next.join(" ") }, 0);
+}
+
+export function draw_heads(reading, theme) {
+  const side = state.sides[0], layers = layers_of(reading, side);
+  const count = layers.reduce((sum, l) => sum + l.heads.length, 0);
+  $("heads").hidden = count < 2;
+  if (count < 2) return void (drawn = "");
+  $("heads-kind").textContent = reading.past ? "text reads its past" : kind_names[side.kind];
+  const key = JSON.stringify([side.kind, side.shift, options_now(), theme, reading.source.pieces, reading.target.pieces, layers.map((l) => l.heads[0][0])]);
+  if (key !== drawn) {
+    drawn = key;
+    $("all-heads").replaceChildren(...layers.map((layer, l) =>
+      element("div", { className: "layer", role: "group", aria: { label: `layer ${layer.name || l + 1}` } }, [
+        element("span", { className: "layer-name" }, [layer.name || `layer ${l + 1}`]),
+        ...layer.heads.map((_, h) => {
+          const canvas = element("canvas", { aria: { hidden: "true" } });
+          paint_small(canvas, matrix_of(reading, side, options_now(), { layer: l, head: h }));
+          const title = `layer ${layer.name || l + 1}, head ${h + 1}`;
+          const press = element("button", { type: "button", title, data: { head: `${l}.${h}` }, aria: { label: title } }, [canvas]);
+          press.addEventListener("click", (e) => (e.shiftKey ? toggle(`${l}.${h}`, reading, side) : choose({ layer: l, head: h, overlay: "" }, 0)));
+          const tick = element("input", { type: "checkbox", aria: { label: `lay ${title} over` } });
+          tick.addEventListener("change", () => toggle(`${l}.${h}`, reading, side));
+          return element("span", { className: "small" }, [press, element("label", {}, [tick, element("span", { aria: { hidden: "true" } }, [`${h + 1}`])])]);
+        }),
+      ])));
+  }
+  const chosen = shown_head(reading, side), over = overlaid(reading, side).map((h) => `${h.layer}.${h.head}`);
+  for (const press of $("all-heads").querySelectorAll("button")) {
+    const name = press.dataset.head, at = over.indexOf(name);
+    press.setAttribute("aria-pressed", over.length ? at >= 0 : name === `${chosen.layer}.${chosen.head}`);
+    press.parentElement.style.setProperty("--color", at >= 0 ? head_color(at) : "");
+    press.parentElement.classList.toggle("over", at >= 0);
+    press.nextSibling.firstChild.checked = at >= 0;
+  }
+}

@@ -1,0 +1,113 @@
+// Weights as a map: a row for each word that reads, a column for each that is read. Words stay in
+// sight while the map scrolls. Columns of a sentence from right to left run that way.
+
+import { colors, shade, shade_color } from "./palette.js";
+import { direction, element, exact, within } from "./dom.js";
+import { hover, pin, state } from "./state.js";
+import { fitted, paint, prepare, text_width } from "./scene.js";
+
+const smallest = 13, largest = 46, longest_label = 150;
+
+export const make_map = () => {
+  const map = element("div", { className: "map", tabIndex: 0, role: "application", aria: { roledescription: "heat map" } },
+    ["top", "left", "cells"].map((name) => element("canvas", { className: name, aria: { hidden: "true" } })));
+  const scroll = element("div", { className: "scroll" }, [map]);
+  const cells = map.lastChild;
+  const place = (event) => {
+    const box = cells.getBoundingClientRect(), { cell, rows, columns, column_at } = map.geometry;
+    const x = Math.floor((event.clientX - box.left) / cell), y = Math.floor((event.clientY - box.top) / cell);
+    return x >= 0 && y >= 0 && x < columns && y < rows ? [y, column_at(x)] : [-1, -1];
+  };
+  cells.addEventListener("pointermove", (event) => hover(...place(event)));
+  cells.addEventListener("pointerleave", () => hover(-1, -1));
+  cells.addEventListener("click", (event) => pin(...place(event)));
+  map.addEventListener("keydown", (event) => {
+    const { rows, columns, column_at } = map.geometry;
+    const way = column_at(0) === 0 ? 1 : -1;
+    const move = {
+      ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -way], ArrowRight: [0, way],
+      Home: [0, -columns], End: [0, columns], PageUp: [-10, 0], PageDown: [10, 0],
+    }[event.key];
+    if (event.key === "Escape") return pin(-1, -1);
+    if (!move || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    hover(-1, -1);
+    pin(within(state.row + move[0], 0, rows - 1), within(state.column + move[1], 0, columns - 1));
+  });
+  return scroll;
+};
+
+export function map_geometry(matrix, width) {
+  const label = Math.min(longest_label, width * 0.34, Math.max(30, ...matrix.rows.map((r) => text_width(r, 15, "serif", 700))) + 16);
+  const cell = within(Math.floor((width - label - 14) / Math.max(1, matrix.columns.length)), smallest, largest);
+  const top = Math.min(longest_label, Math.max(20, ...matrix.columns.map((c) => text_width(c, 15, "serif", 700)))) + 14;
+  const back = direction(matrix.columns) === "rtl", columns = matrix.columns.length;
+  return { label, cell, top, rows: matrix.rows.length, columns, column_at: (x) => (back ? columns - 1 - x : x) };
+}
+
+// What is in a cell beside its colour: [row, column] of links.
+export function map_scene(matrix, { geometry, look, links, numbers, dim }) {
+  const { cell, rows, columns, column_at } = geometry;
+  const c = colors(), cells = [];
+  for (let i = 0; i < rows; ++i)
+    for (let x = 0; x < columns; ++x) {
+      const w = matrix.weights[i][column_at(x)], share = shade(w, matrix.whole[i]);
+      if (w === null) {
+        cells.push({ path: `M${x * cell + 3} ${i * cell + 3}l${cell - 6} ${cell - 6}m0 ${6 - cell}l${6 - cell} ${cell - 6}`, stroke: c.quiet });
+        continue;
+      }
+      cells.push({ rect: [x * cell, i * cell, cell - 1, cell - 1], fill: shade_color(share), alpha: i > dim ? 0.15 : 1 });
+      if (numbers && cell >= 30 && w >= 0.005)
+        cells.push({ text: w.toFixed(2).replace(/^0/, ""), x: (x + 0.5) * cell, y: (i + 0.5) * cell + 4, size: 11, face: "sans", anchor: "middle", fill: share > 0.62 ? c.on_dark : c.on_light });
+    }
+  for (const l of links) {
+    const x = column_at(l.column) * cell, y = l.row * cell;
+    if (l.predicted) cells.push({ path: `M${x + cell / 2 - 3.5} ${y + cell / 2}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0`, fill: c.paper, stroke: c.text });
+    else cells.push({ rect: [x + 0.5, y + 0.5, cell - 2, cell - 2], stroke: c.gold, width: 2.5, dash: l.sure ? undefined : [3, 2] });
+  }
+  if (look.row >= 0) cells.push({ rect: [0, look.row * cell - 0.5, columns * cell - 1, cell], stroke: c.lit, width: 1.5 });
+  if (look.column >= 0) cells.push({ rect: [column_at(look.column) * cell - 0.5, 0, cell, rows * cell - 1], stroke: c.lit, width: 1.5 });
+  if (look.row >= 0 && look.column >= 0) cells.push({ rect: [column_at(look.column) * cell, look.row * cell, cell - 1, cell - 1], stroke: c.lit, width: 3 });
+  return cells;
+}
+
+function label_scenes(matrix, { geometry, look }) {
+  const { cell, label, top, column_at } = geometry, c = colors();
+  const size = within(cell - 2, 10, 15);
+  const fill = (on) => (on ? c.lit : c.text);
+  return {
+    left: matrix.rows.map((r, i) => ({
+      text: fitted(r, size, label - 12), x: label - 8, y: (i + 0.5) * cell + size * 0.34, size, anchor: "end", fill: fill(i === look.row), weight: i === look.row ? 700 : 400,
+    })),
+    top: matrix.columns.map((text, j) => ({
+      text: fitted(text, size, top - 10), x: (column_at(j) + 0.5) * cell + size * 0.34, y: top - 6, size, turn: -90, fill: fill(j === look.column), weight: j === look.column ? 700 : 400,
+    })),
+  };
+}
+
+export function draw_map(scroll, { matrix, look, links, numbers, dim, name }) {
+  const map = scroll.firstChild, [top, left, cells] = map.children;
+  scroll.hidden = !matrix.weights || matrix.rows.length === 0 || matrix.columns.length === 0;
+  if (scroll.hidden) return;
+  const geometry = (map.geometry = map_geometry(matrix, scroll.clientWidth));
+  const { cell, label, rows, columns } = geometry;
+  const width = columns * cell, height = rows * cell;
+  map.style.gridTemplateColumns = `${label}px ${width}px`;
+  const shapes = map_scene(matrix, { geometry, look, links, numbers, dim }), labels = label_scenes(matrix, { geometry, look });
+  paint(prepare(top, width, geometry.top), labels.top);
+  paint(prepare(left, label, height), labels.left);
+  paint(prepare(cells, width, height), shapes);
+  const at = (row, column) => `${matrix.rows[row]} reads ${matrix.columns[column]}: ${exact(matrix.weights[row][column])}`;
+  map.setAttribute("aria-label", `${name}, ${rows} rows, ${columns} columns; arrow keys go from weight to weight` +
+    (look.row >= 0 && look.column >= 0 && look.row < rows && look.column < columns ? `. ${at(look.row, look.column)}` : ""));
+  scroll.scene = () => {
+    const moved = (list, x, y) => list.map((s) => s.rect
+      ? { ...s, rect: [s.rect[0] + x, s.rect[1] + y, s.rect[2], s.rect[3]] }
+      : s.path ? { ...s, path: s.path.replace(/^M([\d.-]+) ([\d.-]+)/, (_, a, b) => `M${Number(a) + x} ${Number(b) + y}`) } : { ...s, x: s.x + x, y: s.y + y });
+    return {
+      width: label + width + 16, height: geometry.top + height + 16, name,
+      shapes: [{ rect: [0, 0, label + width + 16, geometry.top + height + 16], fill: colors().paper },
+        ...moved(labels.top, label + 8, 8), ...moved(labels.left, 8, geometry.top + 8), ...moved(shapes, label + 8, geometry.top + 8)],
+    };
+  };
+}

@@ -1,0 +1,55 @@
+// A sentence as a line of words that can be pointed at: a row of buttons or, where that would not
+// fit, a column of them.
+
+import { direction, element, label_of, roving, word } from "./dom.js";
+import { hover, pin, state } from "./state.js";
+import { text_width } from "./scene.js";
+
+const smallest = 13, largest = 40, gap = 20; // px; the gap at 16 px
+
+// How large words may be so that both lines fit side by side; `down` where they must be columns.
+// Words that are still being written get room, so that nothing jumps when they are there.
+export function fit(lines, width) {
+  const wide = lines.map((labels) => labels.reduce((sum, l) => sum + Math.min(320, text_width(l, 16)) + gap, 0));
+  const size = (16 * width) / Math.max(1, ...wide);
+  return size < smallest ? { down: true, size: 16 } : { down: false, size: Math.min(largest, size * 0.98) };
+}
+
+// `axis`: "row" or "column", which of the two pointing at a word chooses.
+export function draw_line(line, { labels, axis, name, forced = -1, grey = Infinity, on_press }) {
+  const same = line.childElementCount === labels.length && labels.every((l, i) => line.children[i].dataset.label === label_of(l));
+  if (!same)
+    line.replaceChildren(...labels.map((l) => element("button", { type: "button", className: "token", data: { label: label_of(l) } }, [word(l)])));
+  line.dir = direction(labels);
+  line.setAttribute("aria-label", name);
+  const items = [...line.children];
+  items.forEach((item, i) => {
+    item.classList.toggle("forced", i < forced);
+    item.classList.toggle("ahead", i > grey);
+    item.setAttribute("aria-pressed", state[axis] === i);
+  });
+  if (!same || !items.some((item) => item.tabIndex === 0)) roving(line, items, 0);
+  const at = (event) => items.indexOf(event.target.closest(".token"));
+  const look = (i) => (axis === "row" ? hover(i, -1) : hover(-1, i));
+  line.onpointerover = (event) => at(event) >= 0 && event.pointerType !== "touch" && look(at(event));
+  line.onpointerleave = () => hover(-1, -1);
+  line.onfocusin = (event) => event.target.matches(":focus-visible") && look(at(event));
+  line.onfocusout = () => hover(-1, -1);
+  line.onclick = (event) => {
+    const i = at(event);
+    if (i < 0) return;
+    if (on_press) return on_press(i);
+    const again = state[axis] === i && (axis === "row" ? state.column : state.row) < 0;
+    if (axis === "row") pin(again ? -1 : i, -1);
+    else pin(-1, again ? -1 : i);
+  };
+}
+
+// Where words lie inside `frame`: [begin, end] along the line.
+export function extents(line, frame, down) {
+  const origin = frame.getBoundingClientRect();
+  return [...line.children].map((item) => {
+    const box = item.getBoundingClientRect();
+    return down ? [box.top - origin.top, box.bottom - origin.top] : [box.left - origin.left, box.right - origin.left];
+  });
+}

@@ -1,0 +1,111 @@
+// Taking along what is on screen: as a picture in print quality, as data, as a link, as a file that
+// needs no server. And the legend, which every picture has.
+
+import { $, element, label_of, offer } from "./dom.js";
+import { address, state } from "./state.js";
+import { colors, head_color, shade, shade_color } from "./palette.js";
+import { paint, prepare, to_svg } from "./scene.js";
+import { overlaid } from "./panel.js";
+
+const ticks = [0, 0.05, 0.25, 0.5, 1];
+const print_density = 3; // of a screen's: about 300 dots an inch
+
+function legend_scene(reading) {
+  const c = colors(), width = 310, shapes = [], heads = overlaid(reading, state.sides[0]);
+  if (heads.length > 0) {
+    heads.forEach((h, i) => {
+      shapes.push({ rect: [8 + i * 110, 8, 12, 12], fill: head_color(i) });
+      shapes.push({ text: `layer ${h.layer + 1} head ${h.head + 1}`, x: 24 + i * 110, y: 18, size: 12, face: "sans", fill: c.text });
+    });
+    return { width: Math.max(width, 16 + heads.length * 110), height: 30, shapes };
+  }
+  const bar = 180;
+  for (let x = 0; x < bar; ++x) shapes.push({ rect: [8 + x, 4, 1.2, 12], fill: shade_color(x / (bar - 1)) });
+  for (const t of ticks) shapes.push({ text: `${t}`, x: 8 + shade(t) * bar, y: 29, size: 11, face: "sans", anchor: "middle", fill: c.quiet });
+  shapes.push({ text: state.scale ? "of the row’s largest" : "weight", x: 18 + bar, y: 15, size: 12, face: "sans", fill: c.quiet });
+  return { width, height: 34, shapes };
+}
+
+export function draw_legend(reading) {
+  const { width, height, shapes } = legend_scene(reading);
+  paint(prepare($("legend").querySelector("canvas"), width, height), shapes);
+  $("gold-key").hidden = !(state.gold || reading.gold);
+  const figures = [["lines", "words and ribbons"], ["map", "map"]];
+  if (reading.tree.length > 1) figures.push(["beam", "beam"]);
+  offer($("figure"), figures, figures.some(([name]) => name === $("figure").value) ? $("figure").value : "lines");
+}
+
+// ---- taking
+
+function save(name, type, content) {
+  const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
+  const link = element("a", { href: url, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+// All figures that are shown, one below the other, with the legend.
+function whole_scene(world, panels) {
+  const parts = [];
+  for (const panel of panels.filter((p) => !p.hidden)) {
+    const { ribbons, arcs, map } = panel.parts, which = $("figure").value;
+    if (which === "beam") parts.push($("tree").scene());
+    else if (which === "map" && !map.hidden) parts.push(map.scene());
+    else parts.push((ribbons.hidden ? arcs : ribbons).scene());
+    if (which === "beam") break;
+  }
+  if ($("figure").value !== "beam") parts.push(legend_scene(world.reading()));
+  const width = Math.max(...parts.map((p) => p.width));
+  let height = 0;
+  const shapes = [];
+  const moved = (s, y) => s.rect ? { ...s, rect: [s.rect[0], s.rect[1] + y, s.rect[2], s.rect[3]] }
+    : s.ribbons ? { ...s, ribbons: s.ribbons.map((r) => r.map((v, i) => (i % 2 ? v + y : v))) }
+    : s.path ? { ...s, path: shifted(s.path, y) } : { ...s, y: s.y + y };
+  for (const p of parts) {
+    for (const s of p.shapes) shapes.push(moved(s, height));
+    height += p.height + 8;
+  }
+  return { width, height, shapes: [{ rect: [0, 0, width, height], fill: colors().paper }, ...shapes], name: `${world.reading().source.text} → ${world.reading().target.text}` };
+}
+
+// Absolute commands of a path moved down; relative ones stay.
+const shifted = (path, y) => path.replace(/([MCLV])([^A-Za-z]*)/g, (_, letter, numbers) => {
+  const values = numbers.trim().split(/[\s,]+/).map(Number);
+  return letter + values.map((v, i) => (letter === "V" || i % 2 ? v + y : v)).join(" ");
+});
+
+// A table of the weights that are shown; what would break it is a space.
+export const to_tsv = ({ rows, columns, weights }) =>
+  ["", ...columns].map(label_of).join("\t") + "\n" +
+  rows.map((r, i) => [label_of(r), ...weights[i].map((w) => (w === null ? "" : Number(w.toPrecision(6))))].join("\t")).join("\n") + "\n";
+
+export function set_up_take(world, panels) {
+  const said = (text) => ($("taken").textContent = text);
+  const actions = {
+    svg: () => save("attention.svg", "image/svg+xml", to_svg(whole_scene(world, panels))),
+    png: () => {
+      const { width, height, shapes } = whole_scene(world, panels), canvas = document.createElement("canvas");
+      paint(prepare(canvas, width, height, Math.min(print_density, 12000 / Math.max(width, height))), shapes);
+      canvas.toBlob((blob) => blob && save("attention.png", "image/png", blob));
+    },
+    tsv: () => panels.filter((p) => !p.hidden && p.matrix?.weights).forEach((p, i) => save(`weights${i ? "-2" : ""}.tsv`, "text/tab-separated-values", to_tsv(p.matrix))),
+    json: () => save("attention.json", "application/json", JSON.stringify(world.data(), null, 1)),
+    link: async () => {
+      history.replaceState(null, "", address());
+      await navigator.clipboard.writeText(location.href);
+      said("The link is on the clipboard.");
+    },
+    file: async () => {
+      const response = await fetch("view.html");
+      if (!response.ok) throw new Error(`the server said ${response.status}`);
+      const data = JSON.stringify(world.data()).replaceAll("<", "\\u003c");
+      save("attention.html", "text/html", (await response.text()).replace('<script type="application/json" id="data">null', () => `<script type="application/json" id="data">${data}`));
+    },
+  };
+  for (const [name, action] of Object.entries(actions))
+    $(`take-${name}`).addEventListener("click", async () => {
+      said("");
+      try { await action(); } catch (error) { said(error.message); }
+    });
+  $("take-file").hidden = !world.live;
+}

@@ -1,0 +1,125 @@
+// The beam as a tree. The winner is the straight line on top; what else was kept hangs below the
+// word where it forked, late forks above early ones, so that no two lines cross. Numbers are the
+// scores that decide: log probabilities divided as the search divides them. Words along which
+// nothing happens, and ways that ended at once, are folded; every word is a place to go on from.
+
+import { $, decimals, element, label_of, word } from "./dom.js";
+import { choose, state } from "./state.js";
+import { text_width } from "./scene.js";
+import { colors } from "./palette.js";
+
+const size = 15, row_height = 26, pad = 12, fork = 22, longest_run = 4, many = 10;
+const open = new Set(); // of folded places, by node
+
+// Children by node, the winner's way first, then by score.
+function branches(tree) {
+  const children = tree.map(() => []), roots = [];
+  tree.forEach((n, i) => (n.parent < 0 ? roots : children[n.parent]).push(i));
+  const depth = [];
+  tree.forEach((n, i) => (depth[i] = n.parent < 0 ? 0 : depth[n.parent] + 1));
+  const score = (i) => tree[i].score ?? tree[i].log_probability / (depth[i] + 1);
+  const order = (a, b) => tree[b].best - tree[a].best || score(b) - score(a);
+  for (const list of [roots, ...children]) list.sort(order);
+  // How long the longest way below a node is, and whether one of them ended as a translation.
+  const height = tree.map(() => 1), ends = tree.map((n) => n.finished);
+  for (let i = tree.length - 1; i >= 0; --i)
+    if (tree[i].parent >= 0) {
+      const p = tree[i].parent;
+      height[p] = Math.max(height[p], height[i] + 1);
+      ends[p] ||= ends[i];
+    }
+  return { children, roots, depth, score, height, ends };
+}
+
+const text_of = (tree, node) => {
+  const pieces = [];
+  for (let i = node; i >= 0; i = tree[i].parent) pieces.unshift(tree[i].piece);
+  return pieces.some((p) => p.includes("▁")) ? pieces.join("").replaceAll("▁", " ").trim() : pieces.join(" ");
+};
+
+// Places of words and of folds, lane by lane; and the lines that join lanes.
+function lay_out(tree) {
+  const b = branches(tree), words = [], joints = [];
+  const folds = tree.length > many * 2;
+  let lanes = 0;
+  const lane_of = (from, x, joint) => {
+    const lane = lanes++, forks = [];
+    if (joint) joints.push({ ...joint, lane });
+    let node = from, run = 0, last = null;
+    while (node !== undefined) {
+      const next = b.children[node][0];
+      const rest = b.children[node].slice(1);
+      const shut = folds && !open.has(node) ? rest.filter((c) => b.height[c] < 2 && !b.ends[c]) : [];
+      const shown = rest.filter((c) => !shut.includes(c));
+      // Nothing happens between two words that each lead to one only.
+      const still = folds && shown.length === 0 && next !== undefined && !tree[node].finished && node !== from;
+      run = still ? run + 1 : 0;
+      if (run > longest_run && !open.has(last.fold ?? node) && !open.has(`r${last.run_of ?? node}`)) {
+        if (last.folded) (last.folded += 1), last.nodes.push(node);
+        else words.push((last = { x, lane, folded: 1, nodes: [node], node, key: `r${node}`, run_of: node, width: 40 })), (x += 40 + pad);
+        if (last.folded) { node = next; continue; }
+      }
+      const piece = tree[node].piece, width = Math.min(200, text_width(piece, size, "serif", tree[node].best ? 600 : 400));
+      last = { x, lane, node, piece, width, best: tree[node].best, finished: tree[node].finished, more: shut.length, depth: b.depth[node], run_of: last?.run_of };
+      words.push(last);
+      const end = x + width;
+      x = end + pad + (shut.length ? 34 : 0);
+      if (shown.length) forks.push({ from: end + 4, children: shown });
+      if (next === undefined || tree[node].finished) last.score = b.score(node);
+      node = tree[node].finished ? undefined : next;
+    }
+    // Late forks first: their lanes lie above.
+    for (const f of forks.reverse()) for (const child of f.children) lane_of(child, f.from + fork, { x: f.from, from: lane });
+  };
+  const [first, ...others] = b.roots;
+  if (first !== undefined) lane_of(first, 8, null);
+  for (const other of others) lane_of(other, 8, null);
+  return { words, joints, lanes };
+}
+
+export function draw_tree(reading, live) {
+  const tree = reading.tree;
+  $("beam-tree").hidden = tree.length < 2;
+  if (tree.length < 2) return;
+  const { words, joints, lanes } = lay_out(tree);
+  const width = Math.max(...words.map((w) => w.x + w.width + (w.score !== undefined ? 76 : 24))), height = lanes * row_height + 8;
+  const box = $("tree"), c = colors();
+  box.style.width = `${width}px`, box.style.height = `${height}px`;
+  const y = (lane) => lane * row_height + row_height / 2 + 2;
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("width", width), svg.setAttribute("height", height), svg.setAttribute("aria-hidden", "true");
+  const lines = joints.map((j) => `M${j.x} ${y(j.from) + 6}V${y(j.lane) - 7}q0 7 7 7h${fork - 12}`);
+  lines.forEach((d) => {
+    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    path.setAttribute("d", d), path.setAttribute("class", "joint");
+    svg.append(path);
+  });
+  const placed = (item, w) => {
+    item.style.left = `${w.x}px`, item.style.top = `${w.lane * row_height}px`;
+    return item;
+  };
+  const items = words.map((w) => {
+    if (w.folded)
+      return placed(element("button", { type: "button", className: "fold", title: `${w.folded} words`, aria: { label: `unfold ${w.folded} words` }, on: { click: () => (open.add(w.key), choose({})) } }, [`⋯${w.folded}`]), w);
+    const score = w.score === undefined ? [] : [element("span", { className: "score" }, [decimals(w.score, 3)])];
+    const more = w.more ? [element("button", { type: "button", className: "fold", title: `${w.more} more`, aria: { label: `unfold ${w.more} more` }, on: { click: () => (open.add(w.node), choose({})) } }, [`+${w.more}`])] : [];
+    const can = live && !w.finished;
+    const name = element(can ? "button" : "span", { className: "node" }, [word(w.piece)]);
+    if (can) {
+      name.type = "button";
+      name.title = `go on from “${label_of(text_of(tree, w.node))}”`;
+      name.addEventListener("click", () => choose({ prefix: text_of(tree, w.node), forced: "", row: -1, column: -1, step: -1 }, 0));
+    }
+    const ahead = state.step >= 0 && w.depth > state.step;
+    return placed(element("span", { className: `place${w.best ? " best" : ""}${w.finished ? " finished" : ""}${ahead ? " ahead" : ""}` }, [name, ...more, ...score]), w);
+  });
+  box.replaceChildren(svg, ...items);
+  box.scene = () => ({
+    width, height, name: "The beam as a tree",
+    shapes: [
+      { rect: [0, 0, width, height], fill: c.paper }, ...lines.map((path) => ({ path, stroke: c.quiet, width: 1 })),
+      ...words.map((w) => ({ text: w.folded ? `⋯${w.folded}` : w.piece, x: w.x, y: y(w.lane) + 5, size, fill: w.best ? c.text : c.quiet, weight: w.best ? 600 : 400 })),
+      ...words.filter((w) => w.score !== undefined).map((w) => ({ text: decimals(w.score, 3), x: w.x + w.width + 8, y: y(w.lane) + 5, size: 12, face: "sans", fill: c.quiet })),
+    ],
+  });
+}

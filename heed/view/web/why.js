@@ -1,0 +1,178 @@
+// Why this weight: from query and key to the score, from the row of scores to the weights, from
+// those to what is read; each with its formula, which depends on the model's score, and its
+// numbers. Letters as in the notes: s the decoder's state, h the encoder's, e scores, alpha weights.
+
+import { $, decimals, element, exact, word } from "./dom.js";
+import { looked_at, state } from "./state.js";
+import { layers_of, shown_head, token_of } from "./reading.js";
+import { colors, signed_color } from "./palette.js";
+import { paint, prepare } from "./scene.js";
+import { step_of } from "./steps.js";
+
+// ---- formulas, as MathML
+
+const mathml = "http://www.w3.org/1998/Math/MathML";
+function math_element(name, ...children) {
+  const made = document.createElementNS(mathml, name);
+  made.append(...children);
+  return made;
+}
+const id = (name) => math_element("mi", name);
+const op = (sign) => math_element("mo", sign);
+const row = (...parts) => math_element("mrow", ...parts);
+const below = (base, index) => math_element("msub", id(base), row(...[...index].map(id)));
+const turned = (base) => math_element("msup", base, id("⊤"));
+const call = (name, ...inside) => row(math_element("mi", name), op("("), ...inside, op(")"));
+const number = (value) => math_element("mn", typeof value === "string" ? value : decimals(value, 3));
+const formula = (...parts) => {
+  const math = math_element("math", ...parts);
+  math.setAttribute("display", "block");
+  return math;
+};
+const state_of = () => below("s", "t"), annotation = () => below("h", "j");
+
+// score_table() of attention/score.cpp.
+const score_formulas = {
+  additive: () => row(turned(id("v")), call("tanh", id("W"), state_of(), op("+"), id("U"), annotation())),
+  tanh: () => call("tanh", turned(math_element("msub", id("w"), number("2"))), state_of(), op("+"), turned(math_element("msub", id("w"), number("1"))), annotation()),
+  bilinear: () => row(turned(state_of()), id("W"), annotation()),
+  dot: () => row(turned(below("q", "t")), below("k", "j")),
+  scaled_dot: () => math_element("mfrac", row(turned(below("q", "t")), below("k", "j")), math_element("msqrt", id("d"))),
+  cosine: () => row(id("g"), call("cos", below("q", "t"), op(","), below("k", "j"))),
+  static: () => below("W", "tj"),
+  location: () => math_element("msub", row(op("("), id("W"), state_of(), op(")")), id("j")),
+  factorized: () => call("log", turned(call("softmax", id("A"), state_of())), call("softmax", id("B"), annotation())),
+};
+// What the two strips are, by score: what is multiplied or added, component by component.
+const strip_names = {
+  additive: ["W s", "U h"], tanh: ["w₂ᵀs", "w₁ᵀh"], bilinear: ["Wᵀs", "h"], dot: ["q", "k"], scaled_dot: ["q", "k"],
+  cosine: ["g q/|q|", "k/|k|"], static: ["", ""], location: ["s", "Wⱼ"], factorized: ["softmax(A s)", "softmax(B h)"],
+};
+const weigh_names = { soft: "softmax", sparsemax: "sparsemax", entmax: "1.5-entmax", gumbel: "softmax" };
+
+// ---- numbers
+
+// What each component adds to a score.
+export function score_terms({ form, q, k, v, scale }, i, j) {
+  const [a, b] = [q[i] ?? [], k[j] ?? []];
+  if (form === "additive") return a.map((x, n) => v[n] * Math.tanh(x + b[n]));
+  return a.map((x, n) => (form === "dot" ? scale : 1) * x * b[n]);
+}
+export function score_of(terms, i, j) {
+  const sum = score_terms(terms, i, j).reduce((s, x) => s + x, 0);
+  return (terms.form === "log_dot" ? terms.scale * Math.log(sum) : sum) + (terms.bias?.[i]?.[j] ?? 0);
+}
+
+// Which layer and head a weight is of, and which pieces. A mean has no one score: then the head of
+// its layer that weighs the pair most.
+function pair_of(reading, matrix, side) {
+  let { layer, head } = shown_head(reading, side);
+  let shift = side.shift;
+  if (layer < 0) {
+    // The head that aligns, found by its weights, which may be those of the next step.
+    const layers = layers_of(reading, side), same = (a, b) => a?.every((w, j) => Math.abs(w - b[j]) < 1e-4);
+    for (const later of [0, 1])
+      layers.forEach((l, n) => l.heads.forEach((rows, h) => {
+        if (layer < 0 && reading.chosen.slice(0, -1).every((r, i) => same(rows[i + later], r))) (layer = n), (head = h), (shift = later);
+      }));
+  }
+  if (layer < 0) layer = layers_of(reading, side).length - 1;
+  const of_mean = typeof head !== "number" || head < 0;
+  const look = looked_at();
+  let row_at = look.row >= 0 && look.row < matrix.rows.length ? look.row : token_of(matrix.rows_of, step_of(reading, matrix));
+  row_at = Math.max(0, row_at);
+  const weights = matrix.weights[row_at];
+  const column_at = look.column >= 0 && look.column < matrix.columns.length ? look.column : weights.indexOf(Math.max(...weights.map((w) => w ?? 0)));
+  const heads = layers_of(reading, side)[layer].heads;
+  const at = (h) => Math.max(...matrix.columns_of[column_at].map((n) => heads[h][Math.min(matrix.rows_of[row_at][0] + shift, heads[h].length - 1)][n] ?? 0));
+  if (of_mean) head = heads.map((_, h) => h).reduce((a, b) => (at(b) > at(a) ? b : a));
+  const rows = heads[head];
+  const i = Math.min(matrix.rows_of[row_at][0] + shift, rows.length - 1);
+  // Of a word's pieces the one that weighs most.
+  const j = matrix.columns_of[column_at].reduce((a, b) => (rows[i][b] > rows[i][a] ? b : a));
+  return { layer, head, i, j, weights: rows[i], of_mean: of_mean && heads.length > 1 };
+}
+
+// ---- drawing
+
+function strip(values, most, width = 320) {
+  const canvas = element("canvas", { className: "strip", aria: { hidden: "true" } });
+  const each = width / Math.max(1, values.length);
+  paint(prepare(canvas, width, 16), values.map((x, n) => ({ rect: [n * each, 0, Math.max(0.7, each - (each > 3 ? 0.6 : 0)), 16], fill: signed_color(x, most) })));
+  return canvas;
+}
+const largest = (...lists) => Math.max(1e-9, ...lists.flat().map(Math.abs));
+const line = (...parts) => element("div", { className: "strips" }, parts);
+const name_of = (text) => element("b", {}, [word(text)]);
+const link = (number_at, title, ...parts) => element("li", {}, [element("h3", {}, [element("span", { className: "step-number" }, [`${number_at}`]), title]), ...parts]);
+
+function bars(labels, values, chosen, text) {
+  const low = Math.min(0, ...values), high = Math.max(0, ...values), span = high - low || 1;
+  return element("ul", { className: "bars" }, labels.map((l, j) => {
+    const bar = element("span", { className: "signed", aria: { hidden: "true" } });
+    bar.style.setProperty("--from", (Math.min(0, values[j]) - low) / span);
+    bar.style.setProperty("--to", (Math.max(0, values[j]) - low) / span);
+    return element("li", { className: j === chosen ? "chosen" : "" }, [element("span", { className: "bar-name" }, [word(l)]), bar, element("span", { className: "bar-value" }, [text(values[j])])]);
+  }));
+}
+
+export function draw_why(reading, matrix, world) {
+  const side = state.sides[0], box = $("chain");
+  const can = side.kind === "cross" && !reading.past && matrix.weights && matrix.rows.length > 0 && (world.live || reading.why);
+  $("why").hidden = !can;
+  if (!can) return;
+  const pair = pair_of(reading, matrix, side);
+  if (!reading.why) return world.ask_why(reading), box.replaceChildren(element("p", { className: "hint" }, ["…"]));
+  const terms = reading.why.layers[pair.layer]?.[pair.head];
+  if (!terms) return box.replaceChildren(element("p", { className: "hint" }, ["This model's score has no parts that can be shown."]));
+  const { i, j, weights } = pair;
+  const key = JSON.stringify([pair.layer, pair.head, i, j, matrix.rows.length, reading.target.text, reading.source.text, colors().paper, state.words]);
+  if (box.dataset.key === key) return;
+  box.dataset.key = key;
+  const source = [...reading.source.pieces, reading.end], target = [...reading.target.pieces, reading.end];
+  const whose = pair.of_mean ? `A mean of heads has no one score; this is head ${pair.head + 1} of layer ${pair.layer + 1}, which weighs the pair most.` : "";
+  box.replaceChildren(element("p", { className: "hint" }, [whose]), chain(reading, terms, { ...pair, source, target, i, j, weights }));
+}
+
+function chain(reading, terms, { i, j, weights, source, target }) {
+  const { score, weigh, temperature } = reading.why;
+  const parts = score_terms(terms, i, j), scores = source.map((_, n) => score_of(terms, i, n));
+  const [asks, offers] = strip_names[score] ?? ["q", "k"];
+  const list = element("ol", { className: "chain" });
+  let count = 0;
+  const q = terms.q[i] ?? [], k = terms.k[j] ?? [], most = largest(q, k);
+  if (q.length > 0)
+    list.append(link(++count, "Query and key",
+      line(name_of(target[i]), ` asks ${asks}`, strip(q, most)), line(name_of(source[j]), ` offers ${offers}`, strip(k, most)),
+      element("p", { className: "hint" }, [`${q.length} numbers each, of layer and head shown; blue above zero, orange below.`])));
+  const made = [element("p", {}, [formula(row(below("e", "tj"), op("="), score_formulas[score]?.() ?? id(score), op("="), number(scores[j])))])];
+  if (parts.length > 1) {
+    const order = parts.map((x, n) => [x, n]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 5);
+    const rest = parts.reduce((s, x) => s + x, 0) - order.reduce((s, [x]) => s + x, 0);
+    made.push(element("p", { className: "hint" }, ["The largest of its terms, and the sum of the others:"]),
+      bars([...order.map(([, n]) => `${n + 1}`), "others"], [...order.map(([x]) => x), rest], -1, (x) => decimals(x, 3)));
+  }
+  list.append(link(++count, "The score", ...made));
+  list.append(link(++count, "The row of scores", bars(source, scores, j, (x) => decimals(x, 2))));
+  const hot = scores.map((e) => Math.exp((e - Math.max(...scores)) / temperature)), sum = hot.reduce((a, b) => a + b, 0);
+  const soft = weigh === "soft" || weigh === "gumbel";
+  const cooled = (inside) => (temperature === 1 ? row(inside) : math_element("mfrac", inside, number(`${temperature}`)));
+  const softmax = soft
+    ? formula(row(below("α", "tj"), op("="), math_element("mfrac", call("exp", cooled(below("e", "tj"))), row(math_element("msub", op("∑"), id("k")), call("exp", cooled(below("e", "tk"))))),
+        op("="), math_element("mfrac", number(exact(hot[j])), number(exact(sum))), op("="), number(exact(weights[j]))))
+    : formula(row(below("α", "tj"), op("="), math_element("msub", call(weigh_names[weigh] ?? weigh, below("e", "t")), id("j")), op("="), number(exact(weights[j]))));
+  list.append(link(++count, soft ? "Softmax" : "From scores to weights", element("p", {}, [softmax]),
+    ...(soft ? [element("p", { className: "hint" }, ["Numerator and sum are divided by the largest exponential, as computers do."])] : []),
+    bars(source, weights.map((w) => w ?? 0), j, (w) => exact(w))));
+  const m = terms.values[0]?.length ?? 0;
+  if (m > 0) {
+    const read = Array.from({ length: m }, (_, n) => terms.values.reduce((s, v, at) => s + (weights[at] ?? 0) * v[n], 0));
+    const top = weights.map((w, at) => [w ?? 0, at]).sort((a, b) => b[0] - a[0]).slice(0, 3).filter(([w], n) => n === 0 || w >= 0.01);
+    const bound = largest(read, ...top.map(([, at]) => terms.values[at]));
+    list.append(link(++count, "What is read",
+      element("p", {}, [formula(row(below("c", "t"), op("="), math_element("msub", op("∑"), id("j")), below("α", "tj"), below("v", "j")))]),
+      ...top.map(([w, at]) => line(`${exact(w)} × `, name_of(source[at]), strip(terms.values[at], bound))),
+      line("the mixed value", strip(read, bound)), element("p", { className: "hint" }, [`${m} numbers, on which the next word depends.`])));
+  }
+  return list;
+}

@@ -1,0 +1,496 @@
+"""The page in a browser: against `heed serve` and as the file of `heed view --html`.
+
+Arguments: the program, the grammar that writes a corpus, its words. Or, to look at models that are
+there already: the program, --models RNN TRANSFORMER [--sentences FILE] [--measure].
+Wants Playwright (PyPI) and Chromium; without them it says so and ends with 77, which is a skip.
+With axe-playwright-python its rules are checked, too.
+"""
+import json, os, pathlib, re, shutil, socket, subprocess, sys, tempfile, time
+
+try:
+    from playwright.sync_api import sync_playwright
+except ImportError:
+    print("skipped: Playwright is not installed (pip install playwright)")
+    sys.exit(77)
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+if not BROWSER:
+    print("skipped: no Chromium")
+    sys.exit(77)
+try:
+    from axe_playwright_python.base import AXE_FILE_PATH
+    AXE = pathlib.Path(AXE_FILE_PATH).read_text()
+except ImportError:
+    AXE = None
+
+HEED = os.path.abspath(sys.argv[1])
+GIVEN = "--models" in sys.argv
+MEASURE = "--measure" in sys.argv
+failed = []
+
+
+def check(holds, *words):
+    if not holds:
+        print("wrong:", *words)
+        failed.append(words)
+
+
+def option(name, count=1):
+    at = sys.argv.index(name) + 1
+    return sys.argv[at:at + count]
+
+
+def train(folder, *flags):
+    subprocess.run([HEED, "train", "--source", "corpus/train.en", "--target", "corpus/train.fr", "--tokens", "words",
+                    "--batch-tokens", "400", "--warmup", "10", "--seed", "1", "--model", folder, *flags],
+                   check=True, stderr=subprocess.DEVNULL)
+
+
+class Server:
+    def __init__(self, *models):
+        flags = [f for m in models for f in ("--model", "en-fr=" + m)]
+        self.process = subprocess.Popen([HEED, "serve", *flags, "--preload", "--port", "0"], stderr=subprocess.PIPE)
+        while True:
+            line = self.process.stderr.readline().decode()
+            if found := re.search(r"listening at (http://[^/]*:\d+/)", line):
+                break
+            if not line:
+                raise SystemExit("the server did not start")
+        self.url = found.group(1)
+        # What it goes on to say is read, so that it never waits for it.
+        import threading
+        threading.Thread(target=lambda: [None for _ in self.process.stderr], daemon=True).start()
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(30)
+
+
+class Window:
+    """A page that was opened, whose complaints are failures."""
+
+    def __init__(self, browser, url, width=1280, dark=False, still=True, answer=None):
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True,
+                                           color_scheme="dark" if dark else "light", reduced_motion="reduce" if still else "no-preference")
+        self.context.grant_permissions(["clipboard-read", "clipboard-write"]) if url.startswith("http") else None
+        self.page = self.context.new_page()
+        self.url, self.width = url, width
+        self.page.on("console", lambda m: check(m.type not in ("error", "warning"), url, width, "console:", m.text))
+        self.page.on("pageerror", lambda e: check(False, url, "error:", e))
+        self.page.on("request", lambda r: check(r.url.startswith(url.split("#")[0].rsplit("/", 1)[0]) or r.url.startswith(("blob:", "data:")), "asked elsewhere:", r.url))
+        if answer:
+            self.page.route("**/v1/translate", lambda route: route.fulfill(
+                content_type="text/event-stream", body="event: translation\ndata: " + json.dumps(answer) + "\n\n"))
+        self.page.goto(url)
+        self.settle()
+
+    def settle(self):
+        self.page.wait_for_selector("#views:not([hidden])")
+        self.page.wait_for_function("!document.body.classList.contains('waiting')")
+        self.page.wait_for_timeout(350)
+
+    def js(self, code, *args):
+        return self.page.evaluate(code, *args)
+
+    def words(self, line="target"):
+        return [t for t in self.js(f"[...document.querySelectorAll('.panel:not([hidden]) .ribbons .{line} .token')].map(t => t.dataset.label)")]
+
+    def fits(self, what):
+        wide = self.js("document.documentElement.scrollWidth")
+        check(wide <= self.width, what, f"{self.width} px scroll sideways: {wide}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+
+# ---- what is checked on any page
+
+
+def check_accessible(window, what):
+    """Names, contrast, focus: by axe where it is, and by hand."""
+    page = window.page
+    unnamed = window.js("""[...document.querySelectorAll('button, select, input, textarea, [role=application], [role=group]')]
+      .filter(e => e.checkVisibility() && !(e.getAttribute('aria-label') || e.labels?.length || e.textContent.trim() || e.getAttribute('aria-labelledby')))
+      .map(e => e.outerHTML.slice(0, 120))""")
+    check(not unnamed, what, "without a name:", unnamed)
+    poor = window.js("""(() => {
+      const light = c => { const v = c.map(x => (x /= 255) <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4); return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
+      const parts = c => c.match(/[\\d.]+/g).map(Number);
+      const ground = e => { for (; e; e = e.parentElement) { const c = parts(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0) return c.slice(0, 3); } return [255, 255, 255]; };
+      const out = [];
+      for (const e of document.querySelectorAll('body *')) {
+        if (!e.checkVisibility() || e.closest('.ahead, [hidden], svg, select, option, math') || ![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())) continue;
+        const a = light(parts(getComputedStyle(e).color).slice(0, 3)), b = light(ground(e));
+        const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+        if (ratio < 4.5) out.push([e.className || e.tagName, e.textContent.trim().slice(0, 20), ratio.toFixed(2)]);
+      }
+      return out.slice(0, 5);
+    })()""")
+    check(not poor, what, "contrast below 4.5:", poor)
+    if AXE:
+        page.evaluate(AXE)
+        found = page.evaluate("axe.run(document, { rules: { region: { enabled: false } } })")
+        for v in found["violations"]:
+            check(False, what, "axe:", v["id"], v["help"], [n["html"][:100] for n in v["nodes"][:2]])
+
+
+def focus_order(window, what):
+    """Every control that is shown can be reached by Tab, in the order of the page, and shows it."""
+    seen = []
+    window.js("document.body.tabIndex = -1, document.body.focus()")
+    for _ in range(120):
+        window.page.keyboard.press("Tab")
+        at = window.js("(() => { const e = document.activeElement; return e === document.body ? null : [e.id || e.name || e.className || e.tagName, e.getBoundingClientRect().width > 0, getComputedStyle(e).outlineStyle]; })()")
+        if at is None:
+            break
+        seen.append(at)
+    names = [s[0] for s in seen]
+    check(len(names) > 8, what, "few can be reached by Tab:", names)
+    check(all(s[1] for s in seen), what, "focus where nothing is:", [s for s in seen if not s[1]])
+    check(all(s[2] != "none" for s in seen), what, "focus is not seen:", [s for s in seen if s[2] == "none"])
+
+
+def select(window, what):
+    """One selection, seen in the lines, the map and the numbers."""
+    page = window.page
+    token = page.locator(".panel:not([hidden]) .ribbons .target .token").nth(1)
+    token.click()
+    page.wait_for_timeout(60)
+    check("row=1" in page.url, what, "the address does not keep the row:", page.url)
+    said = page.locator(".said").first.inner_text()
+    check("reads" in said, what, "the numbers do not tell:", said)
+    check(token.get_attribute("aria-pressed") == "true", what, "the word is not pressed")
+    page.keyboard.press("Escape")
+    page.locator(".map").first.focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    page.wait_for_timeout(60)
+    check(re.search(r"row=1.*column=0|column=0.*row=1", page.url), what, "arrows on the map:", page.url)
+    check(": " in page.locator(".said").first.inner_text(), what, "a cell's number")
+    check("reads" in page.locator(".map").first.get_attribute("aria-label"), what, "the map does not tell its cell")
+    page.keyboard.press("Escape")
+
+
+def take(window, what, live):
+    page = window.page
+    for kind, begins in (("svg", b"<svg"), ("png", b"\x89PNG"), ("tsv", b"\t"), ("json", b"{")):
+        with page.expect_download() as got:
+            page.click(f"#take-{kind}")
+        data = pathlib.Path(got.value.path()).read_bytes()
+        check(data.startswith(begins), what, f"{kind} begins with {data[:20]}")
+        if kind == "svg":
+            import xml.etree.ElementTree as xml
+            texts = [t.text for t in xml.fromstring(data).iter("{http://www.w3.org/2000/svg}text")]
+            check(set(window.words()) <= set(texts), what, "the SVG lacks words")
+        if kind == "tsv":
+            rows = [l.split("\t") for l in data.decode().splitlines()]
+            check(len({len(r) for r in rows}) == 1 and len(rows) == len(window.words()) + 1, what, "the table's shape")
+    if live:
+        with page.expect_download() as got:
+            page.click("#take-file")
+        return pathlib.Path(got.value.path()).read_text()
+
+
+# ---- live
+
+
+def live(browser, server, transformer):
+    for width, dark in ((360, False), (1280, True), (2560, False), (1280, False), (360, True), (2560, True)):
+        with Window(browser, server.url, width, dark) as w:
+            what = f"live, {width} px{', dark' if dark else ''}:"
+            check(len(w.words()) > 1, what, "no words")
+            w.fits(what)
+            select(w, what)
+            check_accessible(w, what)
+            if width == 1280 and not dark:
+                focus_order(w, what)
+    with Window(browser, server.url) as w:
+        page, what = w.page, "live:"
+        # Typing: words while they are written, then all of it.
+        page.fill("#text", "the dog eats .")
+        page.wait_for_function("[...document.querySelectorAll('.ribbons .source .token')].some(t => t.dataset.label === 'dog')")
+        w.settle()
+        check("text=the+dog+eats" in page.url, what, "the address does not keep the text:", page.url)
+        # The scrubber.
+        steps = int(page.get_attribute("#step", "max"))
+        page.focus("#step")
+        page.keyboard.press("Home")
+        page.wait_for_timeout(60)
+        check("step=0" in page.url and "Step 1 of" in page.inner_text("#step-said"), what, "the first step:", page.url)
+        check(page.locator(".ribbons .target .token.ahead").count() >= steps - 1, what, "what is not written yet is not grey")
+        page.click("#all")
+        # Leading it elsewhere: by a candidate, by a word of one's own, by a word of the tree; and back.
+        before = w.words()
+        page.locator(".ribbons .target .token").first.click()
+        page.wait_for_timeout(80)
+        other = page.locator("button.choice").first
+        wanted = other.locator(".candidate").inner_text()
+        other.click()
+        w.settle()
+        check(w.words()[0] == wanted or wanted == "</s>", what, "led by a candidate:", wanted, w.words())
+        check(page.locator(".token.forced").count() == 1 or wanted == "</s>", what, "what was forced is not marked")
+        page.click("#back")
+        w.settle()
+        check(w.words() == before, what, "and back:", before, w.words())
+        page.fill("#other", "chat")
+        page.press("#other", "Enter")
+        w.settle()
+        check(w.words()[0] == "chat", what, "led by a typed word:", w.words())
+        link = page.url
+        page.click("#back")
+        w.settle()
+        if page.locator("button.node").count() > 1:
+            page.locator("button.node").last.click()
+            w.settle()
+            check("prefix=" in page.url, what, "led by the tree:", page.url)
+        # A link restores all of it.
+        with Window(browser, link) as again:
+            check(again.words()[0] == "chat" and again.page.input_value("#text") == "the dog eats .", what, "a link:", again.words())
+        # Choices.
+        page.click("#back") if page.is_visible("#back") else None
+        w.settle()
+        page.uncheck("#ends")
+        page.wait_for_timeout(60)
+        check("</s>" not in w.words(), what, "</s> is still there")
+        page.check("#scale"), page.check("#numbers"), page.check("#ends")
+        page.fill("#gold", "0-0 1p1")
+        page.wait_for_timeout(60)
+        check(page.is_visible("#gold-key"), what, "links have no key")
+        # Why.
+        page.wait_for_selector(".chain li")
+        numbers = page.inner_text("#chain")
+        check("Query and key" in numbers and "Softmax" in numbers and "mixed value" in numbers, what, "why:", numbers[:200])
+        # Comparing: another model, another head, another translation.
+        page.check("#compare")
+        w.settle()
+        check(page.locator(".panel:not([hidden])").count() == 2, what, "one panel")
+        page.locator(".panel [name=model]").nth(1).select_option("1")
+        w.settle()
+        check("model2=1" in page.url, what, "the second model:", page.url)
+        page.locator(".panel [name=translation]").nth(1).select_option("own")
+        page.locator(".own input").nth(1).fill("le chat .")
+        page.locator(".own input").nth(1).press("Enter")
+        w.settle()
+        check("forced2=le+chat" in page.url, what, "a translation of one's own:", page.url)
+        page.uncheck("#compare")
+        w.settle()
+        made = take(w, what, live=True)
+        page.click("#take-link")
+        check(w.js("navigator.clipboard.readText()") == page.url, what, "the link on the clipboard")
+    # A Transformer: heads, overlays, arcs.
+    with Window(browser, server.url + "#model=1") as w:
+        page, what = w.page, "Transformer:"
+        check(page.locator("#all-heads button").count() >= 2, what, "no small heads")
+        page.locator("#all-heads button").nth(1).click()
+        page.wait_for_timeout(60)
+        check("head=1" in page.url, what, "a press on a small head:", page.url)
+        page.locator("#all-heads input").nth(0).check()
+        page.locator("#all-heads input").nth(1).check()
+        page.wait_for_timeout(60)
+        check("overlay=0.0+0.1" in page.url, what, "two heads laid over:", page.url)
+        for kind in ("encoder", "decoder"):
+            page.locator(".panel [name=kind]").first.select_option(kind)
+            page.wait_for_timeout(120)
+            check(page.is_visible(".panel:not([hidden]) .arcs"), what, "no arcs of the", kind)
+            check(page.locator(".map").first.is_visible(), what, "no map of the", kind)
+            check_accessible(w, f"{what} {kind}:")
+    return made
+
+
+def still_and_moving(browser, server):
+    with Window(browser, server.url, still=True) as w:
+        check(w.js("document.documentElement.classList.contains('still')"), "reduced motion is not heeded")
+
+
+# What a server might answer: scripts of other directions, long sentences, markup in words.
+def answer(source, target, heads=1, layers=1):
+    S, T = len(source) + 1, len(target) + 1
+    row = lambda i, h: [round((2 if (i + h) % S == j else 1) / (S + 1), 4) for j in range(S)]
+    weights = [[[row(i, h) for i in range(T)] for h in range(heads)] for _ in range(layers)]
+    side = lambda words: {"text": " ".join(words), "pieces": words, "piece_words": list(range(len(words))), "words": [{"text": w} for w in words]}
+    nodes, parent = [], -1
+    for i, w in enumerate([*target, "</s>"]):
+        nodes.append({"piece": w, "parent": parent, "log_probability": -0.1 * i, "score": -0.1, "finished": w == "</s>", "best": True})
+        nodes.append({"piece": "?", "parent": parent, "log_probability": -9, "score": -2 - i, "finished": False, "best": False})
+        parent = len(nodes) - 2
+    sentence = {"source": side(source), "target": side(target), "weights": weights[0][0], "layers": [{"layer": l, "heads": w} for l, w in enumerate(weights)],
+                "score": -0.1, "log_probability": -1.0, "tree": nodes,
+                "candidates": [{"piece": w, "candidates": [{"piece": w, "probability": 0.6}, {"piece": "<b>x", "probability": 0.1}]} for w in [*target, "</s>"]]}
+    return {"source": "en", "target": "fr", "translations": [{"text": " ".join(target), "sentences": [sentence]}]}
+
+
+HEBREW, CHINESE = "שלום לכל החתולים השחורים".split(), "那 只 小 黑猫 不 喝 水 。".split()
+EVIL = ["</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\u202eabc", "a&b"]
+LONG = [f"word{i}" for i in range(120)]
+
+
+def strange(browser, server):
+    for name, source, target, heads in (("Hebrew", HEBREW, HEBREW[::-1], 1), ("Chinese", CHINESE, CHINESE, 1), ("markup", EVIL, EVIL, 1), ("120 tokens", LONG, LONG, 2)):
+        for width in (360, 1280, 2560):
+            with Window(browser, server.url, width, answer=answer(source, target, heads)) as w:
+                what = f"{name}, {width} px:"
+                w.fits(what)
+                check(len(w.words()) == len(target) + 1, what, "words:", len(w.words()))
+                check(w.js("document.querySelectorAll('script').length") == 2 and not w.js("document.querySelectorAll('main img').length"), what, "markup came to life")
+                if name == "markup":
+                    check("·abc" in w.words(), what, "an override is left:", w.words())
+                if name == "Hebrew":
+                    x = w.js("[...document.querySelectorAll('.panel:not([hidden]) .source .token')].map(t => t.getBoundingClientRect().left)")
+                    check(width == 360 or x[0] > x[1], what, "does not run from right to left:", x)
+                    check(w.js("document.querySelector('.map').geometry.column_at(0)") == len(source), what, "columns run the wrong way")
+                if name == "120 tokens":
+                    tall = w.js("document.documentElement.scrollHeight")
+                    tree = w.js("[document.getElementById('tree').clientWidth, document.getElementById('tree').clientHeight]")
+                    check(tree[0] < 4000 and tree[1] < 3000, what, "the tree is", tree)
+                    check(tall < 9000, what, "the page is", tall, "px tall")
+                if width == 1280:
+                    check_accessible(w, what)
+                    select(w, what)
+
+
+def nothing_jumps(browser, server):
+    """While words come in, nothing that is there moves."""
+    with Window(browser, server.url) as w:
+        w.js("""() => { window.jumps = 0; new PerformanceObserver(list => { for (const e of list.getEntries()) if (!e.hadRecentInput) window.jumps += e.value; }).observe({ type: 'layout-shift', buffered: false }); }""")
+        w.page.fill("#text", "the small dogs eat some bread .")
+        w.page.wait_for_timeout(900)
+        shift = w.js("window.jumps")
+        check(shift < 0.1, "the layout shifts while words stream:", shift)
+        print(f"layout shift while a sentence is typed and written: {shift:.4f}")
+
+
+# ---- the file
+
+
+def offline(browser, models, made):
+    text = "the small cat sleeps .\n\nthe dog eats .\n"
+    for name, model in (("rnn", models[0]), ("transformer", models[1])):
+        subprocess.run([HEED, "view", "--model", model, "--html", "page.html", "--why"], input=text.encode(), check=True, stdout=subprocess.DEVNULL)
+        url = "file://" + os.path.abspath("page.html")
+        for width, dark in ((360, False), (1280, True), (2560, False)):
+            with Window(browser, url, width, dark) as w:
+                what = f"file of {name}, {width} px:"
+                w.fits(what)
+                check(not w.page.is_visible("#ask") and not w.page.is_visible("#take-file"), what, "asks for a server")
+                select(w, what)
+                check_accessible(w, what)
+                if width == 1280:
+                    check(w.page.locator(".chain li").count() >= 4 or name != "rnn", what, "no chain")
+                    check([o for o in w.js("[...document.getElementById('sentence').options].map(o => o.text.slice(0, 2))")] == ["1.", "3."], what, "lines are counted wrongly")
+                    take(w, what, live=False)
+    if len(models) > 1:
+        subprocess.run([HEED, "view", "--model", models[1], "--layer", "0", "--head", "1", "--html", "head.html"], input=text.encode(), check=True, stdout=subprocess.DEVNULL)
+        with Window(browser, "file://" + os.path.abspath("head.html")) as w:
+            check(w.page.locator("[name=layer]").first.input_value() == "0" and w.page.locator("[name=head]").first.input_value() == "1", "--layer and --head are ignored")
+    pathlib.Path("made.html").write_text(made)
+    with Window(browser, "file://" + os.path.abspath("made.html")) as w:
+        check(w.words(), "the offline file of the live page shows nothing")
+
+
+# ---- steering
+
+
+def steering(browser, server, model, sentences):
+    """Every alternative of every word: what the page would ask for is what `heed translate --prefix` gives."""
+    asked = []
+    with Window(browser, server.url) as w:
+        for text in sentences:
+            asked += w.js("""async (text) => {
+              const { beginning, before_step } = await import('./web/steps.js'), { reading_of } = await import('./web/reading.js');
+              const ask = async (more) => (await (await fetch('v1/translate', { method: 'POST', headers: { 'Content-Type': 'application/json' },
+                body: JSON.stringify({ text, source: 'en', target: 'fr', ...more }) })).json()).translations[0];
+              const reading = reading_of((await ask({ candidates: true })).sentences[0]);
+              const out = [];
+              for (let t = 0; t < reading.candidates.length; ++t)
+                for (const { piece } of reading.candidates[t].candidates) {
+                  if (piece === reading.end) continue;
+                  const prefix = beginning(reading, t, piece);
+                  out.push([text, prefix, (await ask({ prefix })).text]);
+                }
+              return out;
+            }""", text)
+    pathlib.Path("steer.en").write_text("".join(a[0] + "\n" for a in asked))
+    pathlib.Path("steer.prefix").write_text("".join(a[1] + "\n" for a in asked))
+    wanted = subprocess.run([HEED, "translate", "--model", model, "--prefix", "steer.prefix"], input=pathlib.Path("steer.en").read_bytes(),
+                            check=True, stdout=subprocess.PIPE).stdout.decode().splitlines()
+    wrong = [(a, b) for a, b in zip(asked, wanted) if a[2] != b]
+    check(len(asked) > 20 and not wrong and len(wanted) == len(asked), "steering differs from --prefix:", len(wrong), "of", len(asked), wrong[:2])
+    print(f"steering: {len(asked)} alternatives of {len(sentences)} sentences as `heed translate --prefix` gives them")
+
+
+# ---- figures
+
+
+def measure(browser, server):
+    first, whole = [], []
+    with Window(browser, server.url, still=False) as w:
+        for text in ("the small cat sleeps .", "he hit me with a pie .", "the black dogs do not eat any bread .", "she reads a long letter .") * 3:
+            times = w.js("""(text) => new Promise((done) => {
+              const box = document.getElementById('text'), line = document.querySelector('.panel .target'), before = line.textContent;
+              box.value = ''; box.dispatchEvent(new Event('input'));
+              setTimeout(() => {
+                box.value = text; box.dispatchEvent(new Event('input'));
+                const begin = performance.now(), out = {};
+                const look = () => {
+                  const source = [...document.querySelectorAll('.panel .source .token')].map(t => t.dataset.label).filter(t => t !== '</s>').join(' ');
+                  if (source === text && line.childElementCount > 0) out.first ??= performance.now() - begin;
+                  if (out.first && !document.body.classList.contains('waiting')) return done({ ...out, whole: performance.now() - begin });
+                  requestAnimationFrame(look);
+                };
+                look();
+              }, 300);
+            })""", text)
+            first.append(times["first"]), whole.append(times["whole"])
+    middle = lambda v: sorted(v)[len(v) // 2]
+    print(f"first words after typing stops: median {middle(first):.0f} ms, most {max(first):.0f} ms; the whole: median {middle(whole):.0f} ms, most {max(whole):.0f} ms")
+    with Window(browser, server.url, still=False, answer=answer([f"w{i}" for i in range(39)], [f"t{i}" for i in range(39)], 8, 2)) as w:
+        session = w.page.context.new_cdp_session(w.page)
+        w.page.evaluate("location.hash = '#overlay=' + [0,1,2,3,4,5,6,7].map(h => '0.' + h).join('+')")
+        w.page.wait_for_timeout(500)
+        frames = w.js("""() => new Promise((done) => {
+          const times = []; let last = performance.now(), n = 0;
+          const tick = (now) => {
+            times.push(now - last), last = now;
+            if (++n % 18 === 0) location.hash = '#overlay=' + [0,1,2,3,4,5,6,7].map(h => (n / 18 % 2 ? '1.' : '0.') + h).join('+');
+            n < 180 ? requestAnimationFrame(tick) : done(times.slice(2));
+          };
+          requestAnimationFrame(tick);
+        })""")
+        session.detach()
+    print(f"ribbons of 40 x 40 tokens and 8 heads: {1000 * len(frames) / sum(frames):.0f} frames a second, median {middle(frames):.1f} ms, 95 % within {sorted(frames)[int(.95 * len(frames))]:.1f} ms")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    if GIVEN:
+        models = [os.path.abspath(m) for m in option("--models", 2)]
+        lines = pathlib.Path(option("--sentences")[0]).read_text().splitlines()[:20] if "--sentences" in sys.argv else ["the small cat sleeps ."]
+        os.chdir(folder)
+    else:
+        grammar, words = map(os.path.abspath, sys.argv[2:4])
+        os.chdir(folder)
+        subprocess.run([grammar, "corpus", "400", "1", words], check=True, stdout=subprocess.DEVNULL)
+        train("rnn", "--preset", "rnn-small", "--size", "24", "--steps", "60")
+        train("transformer", "--preset", "transformer-tiny", "--size", "16", "--inner", "16", "--heads", "2", "--encoder-layers", "1", "--decoder-layers", "1", "--steps", "20")
+        models = ["rnn", "transformer"]
+        lines = pathlib.Path("corpus/test.en").read_text().splitlines()[:2]
+    server = Server(*models)
+    try:
+        with sync_playwright() as p:
+            browser = p.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+            if MEASURE:
+                measure(browser, server)
+            else:
+                made = live(browser, server, models[1])
+                still_and_moving(browser, server)
+                strange(browser, server)
+                nothing_jumps(browser, server)
+                offline(browser, models, made)
+            steering(browser, server, models[0], lines)
+            browser.close()
+    finally:
+        server.end()
+    os.chdir("/")
+print("wrong: " + str(len(failed)) if failed else "the page is as wanted")
+sys.exit(bool(failed))
