@@ -28,7 +28,7 @@ struct Options {
   CorpusFiles corpus, valid;
   std::string tsv, valid_tsv;  // instead of source and target
   std::string config;          // with_settings() reads it
-  std::string folder, preset = kAuto, log, tensorboard, tokenize = "13a";
+  std::string folder, from, preset = kAuto, log, tensorboard, tokenize = "13a";
   TokenizerOptions tokenizer;
   std::string source_tokenizer, target_tokenizer;  // existing ones
   CorpusOptions cleaning;
@@ -188,8 +188,12 @@ ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainCo
     ranks()->meet("the model's folder");
     return model_of_first_rank(o.folder);
   }
-  tell_learning(o.tokenizer, count_lines(o.corpus.source) * (o.joint ? 2 : 1));
-  ModelFolder model = create_model(o.folder, config, training, learn_tokenizers(o));
+  const auto learnt = [&] {
+    tell_learning(o.tokenizer, count_lines(o.corpus.source) * (o.joint ? 2 : 1));
+    return create_model(o.folder, config, training, learn_tokenizers(o));
+  };
+  ModelFolder model =
+      o.from.empty() ? learnt() : continue_model(o.folder, o.from, config, training);
   ranks()->meet("the model's folder");
   return model;
 }
@@ -362,8 +366,21 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   const auto ground = [&, given = training](const CorpusFacts& facts) {
     return ground_of(o, facts, family_of(model_flags), given);
   };
+  std::optional<ModelConfig> begun;
+  if (!o.from.empty()) {
+    want(!o.resume, "--from begins anew from a model, --resume goes on; give one of them");
+    want(!o.preset_given && !o.tokens_given && !o.vocabulary_given && !o.joint_given &&
+             o.source_tokenizer.empty() && o.target_tokenizer.empty(),
+         "--from takes the model as it is: its preset and tokenizers cannot be chosen");
+    for (const std::string& name : model_flags.given())
+      want(name.ends_with("dropout"), "--from takes the model as it is: " + flag_of(name) +
+                                          " cannot be chosen, only what is dropped");
+    begun = open_model(o.from, Parameters::leave).config;
+    want(!is_language_model(*begun), o.from + ": a language model, not a translator");
+  }
   const auto configure = [&](const Recipe& recipe) {
-    config = recipe.model, training = recipe.training;
+    config = begun ? *begun : recipe.model, training = recipe.training;
+    if (begun) training.sampling = 0;  // what its tokenizer can draw is not looked at
     model_flags.apply(config);
     if (!has_dropout(config)) training.rdrop = 0;  // is chosen for one that drops
     train_flags.apply(training);
@@ -495,6 +512,7 @@ void add_train(CLI::App& app) {
       "  heed train --tsv pairs.tsv.gz --valid-tsv held-out.tsv.gz --model m\n"
       "  heed train ... --score bilinear --wiring after --tokens words --vocabulary 5000\n"
       "  heed train --source a.en --target a.de --model m --resume    go on where it stopped\n"
+      "  heed train --source a.en --target a.de --from opus --rate 1e-4 --model m    fine-tuning\n"
       "  heed train ... --guided auto                  attention that aligns words, from the "
       "first\n"
       "  heed train --config run.json --model m --seed 2              settings of a file\n"
@@ -516,6 +534,9 @@ void add_train(CLI::App& app) {
                         "what flags change: auto (chosen for the corpus, the device and "
                         "--minutes), rnn-small, rnn, transformer-tiny, "
                         "transformer-small, transformer-base");
+  train->add_option("--from", o->from,
+                    "begin as this model is, of heed's or imported, with its tokenizers; a low "
+                    "--rate keeps what it knows");
   train->add_flag("--resume", o->resume, "go on from the folder's checkpoint");
   train->add_flag("--list", o->list, "list scores, ways to weigh and presets");
   CLI::Option* tokens =

@@ -418,6 +418,8 @@ TEST(ModelConfig, EveryFieldGoesToJsonAndBack) {
   c.heads = 6, c.key_heads = 3, c.rank = 2, c.positions = 77, c.attention_dropout = 0.125;
   c.cell = "lstm", c.bidirectional = false, c.wiring = "after", c.input_feeding = true;
   c.inner = 99, c.inner_dropout = 0.5, c.norm = "post", c.position = "rotary", c.reads = "lines";
+  c.activation = "swish", c.norm_epsilon = 1e-6, c.embedding_norm = true, c.embedding_scale = 2;
+  c.shared_embeddings = true, c.output_bias = true, c.decoder = "ssru";
   const ModelConfig back = model_config(to_json(c), "here");
   ModelConfig defaults;
   std::vector<std::string> same_as_default;

@@ -391,7 +391,8 @@ class Reader {
                                                                    : packaged          ? 12
                                                                                        : 6));
     model_.search.normalize = d.number("normalize", packaged ? 0 : 1);
-    model_.search.max_ratio = d.number("max-length-factor", files_.from_firefox ? 2 : 3);
+    model_.search.max_ratio =
+        d.number("max-length-factor", files_.from_firefox && !packaged ? 2 : 3);
     model_.search.max_extra = 0;
     model_.search.allow_unknown = d.flag("allow-unk");
     model_.search.open_end = true;

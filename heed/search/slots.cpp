@@ -55,8 +55,10 @@ std::span<const float> finite(std::span<const float> scores) {
 }
 
 // Tokens [sources, width], padded.
-Source padded(std::span<const std::vector<Id>> sources, int64_t rows, int64_t width, Id pad) {
-  std::vector<Id> tokens(static_cast<size_t>(rows * width), pad);
+// Any token fills up the rows, since none of these is read: 0 is one of every source's vocabulary,
+// while the target's pad may not be.
+Source padded(std::span<const std::vector<Id>> sources, int64_t rows, int64_t width) {
+  std::vector<Id> tokens(static_cast<size_t>(rows * width), 0);
   Source out;
   out.lengths.assign(static_cast<size_t>(rows), 0);
   for (size_t b = 0; b < sources.size(); ++b) {
@@ -237,7 +239,7 @@ void Slots::join_now(std::span<const std::vector<Id>> sources, std::span<const i
   const int64_t count = std::ssize(sources);
   int64_t width = 0;
   for (const std::vector<Id>& s : sources) width = std::max<int64_t>(width, std::ssize(s));
-  const State fresh = model_.start(padded(sources, count, width, pad_));
+  const State fresh = model_.start(padded(sources, count, width));
   whole_ = false;
   const int64_t wanted = size_ + count;
   const UseArena lasting(*lasting_);
@@ -411,7 +413,7 @@ void Slots::join_captured(std::span<const std::vector<Id>> sources, std::span<co
   std::vector<std::string> caches;
   const SameForAnyRows same(SameForAnyRows::In::sentences);
   graphs_->run(shape(0, at_once, width), [&] {
-    const State fresh = model_.start(padded(sources, at_once, width, pad_));
+    const State fresh = model_.start(padded(sources, at_once, width));
     put(fresh, where);
     caches.clear();
     for (const auto& [name, c] : fresh.cache) caches.push_back(name);

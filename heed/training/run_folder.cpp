@@ -7,6 +7,7 @@
 #include "heed/base/limits.h"
 #include "heed/files/atomic_file.h"
 #include "heed/files/checksum.h"
+#include "heed/models/tensor_file.h"
 #include "heed/translation/config_file.h"
 
 namespace heed {
@@ -145,6 +146,24 @@ ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& c
   json["checksums"] = tokenizer_checksums(path);
   write_config(path, json);
   return folder;
+}
+
+ModelFolder continue_model(const std::filesystem::path& path, const std::filesystem::path& from,
+                           const ModelConfig& config, const TrainConfig& training) {
+  const auto before = read_config(from);
+  const ModelFolder opened = open_model(from, Parameters::leave);
+  ModelFolder model = create_model(path, config, training, opened.tokenizers);
+  load_parameters(model.params, from / "model.safetensors", tensor_options(from));
+  auto json = read_config(path);
+  for (const char* key : {"search", "imported"})
+    if (before.contains(key)) json[key] = before[key];
+  if (before.contains("alignment") && !json.contains("alignment")) {
+    json["alignment"] = before["alignment"];
+    model.alignment = opened.alignment;
+  }
+  model.search = opened.search;
+  write_config(path, std::move(json));
+  return model;
 }
 
 TrainConfig training_of(const std::filesystem::path& path) {

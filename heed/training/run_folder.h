@@ -18,6 +18,11 @@ namespace heed {
 ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& config,
                          const TrainConfig& training, const TokenizerPair& tokenizers);
 
+// The same of a model that begins as the one in `from` is, with its tokenizers, its way of search
+// and its aligning head: fine-tuning. `config` is that model's, but for shares that are dropped.
+ModelFolder continue_model(const std::filesystem::path& path, const std::filesystem::path& from,
+                           const ModelConfig& config, const TrainConfig& training);
+
 // What heed did not write into the folder: where it has a config.json of heed's, tokenizers that
 // this one does not know; else everything but what a killed run leaves before it writes one.
 std::vector<std::string> foreign_files(const std::filesystem::path& path);
