@@ -48,10 +48,11 @@ double Beam::log_probability(int64_t leaf) const {
 }
 
 std::vector<Id> Beam::tokens(int64_t leaf) const {
-  std::vector<Id> out;
-  for (int64_t n = leaf; n >= 0; n = nodes_[static_cast<size_t>(n)].parent)
-    out.push_back(nodes_[static_cast<size_t>(n)].token);
-  std::reverse(out.begin(), out.end());
+  const auto parent = [&](int64_t n) { return nodes_[static_cast<size_t>(n)].parent; };
+  size_t count = 0;
+  for (int64_t n = leaf; n >= 0; n = parent(n)) ++count;
+  std::vector<Id> out(count);
+  for (int64_t n = leaf; n >= 0; n = parent(n)) out[--count] = nodes_[static_cast<size_t>(n)].token;
   return out;
 }
 
