@@ -145,7 +145,7 @@ function chain(reading, terms, { i, j, weights, source, target }) {
   if (q.length > 0)
     list.append(link(++count, "Query and key",
       line(name_of(target[i]), ` asks ${asks}`, strip(q, most)), line(name_of(source[j]), ` offers ${offers}`, strip(k, most)),
-      element("p", { className: "hint" }, [`${q.length} numbers each, of layer and head shown; blue above zero, orange below.`])));
+      element("p", { className: "hint" }, [`${q.length} numbers each; blue above zero, orange below.`])));
   const made = [element("p", {}, [formula(row(below("e", "tj"), op("="), score_formulas[score]?.() ?? id(score), op("="), number(scores[j])))])];
   if (parts.length > 1) {
     const order = parts.map((x, n) => [x, n]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 5);
@@ -160,7 +160,7 @@ function chain(reading, terms, { i, j, weights, source, target }) {
   const cooled = (inside) => (temperature === 1 ? row(inside) : math_element("mfrac", inside, number(`${temperature}`)));
   const softmax = soft
     ? formula(row(below("α", "tj"), op("="), math_element("mfrac", call("exp", cooled(below("e", "tj"))), row(math_element("msub", op("∑"), id("k")), call("exp", cooled(below("e", "tk"))))),
-        op("="), math_element("mfrac", number(exact(hot[j])), number(exact(sum))), op("="), number(exact(weights[j]))))
+        op("="), math_element("mfrac", number(hot[j].toPrecision(4)), number(sum.toPrecision(4))), op("="), number(exact(weights[j]))))
     : formula(row(below("α", "tj"), op("="), math_element("msub", call(weigh_names[weigh] ?? weigh, below("e", "t")), id("j")), op("="), number(exact(weights[j]))));
   list.append(link(++count, soft ? "Softmax" : "From scores to weights", element("p", {}, [softmax]),
     ...(soft ? [element("p", { className: "hint" }, ["Numerator and sum are divided by the largest exponential, as computers do."])] : []),
