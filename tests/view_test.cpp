@@ -391,13 +391,13 @@ TEST(Page, LiveFilesAreThoseOfTheFile) {
   EXPECT_TRUE(has(empty_page(), "id=\"data\">null</script>"));
   EXPECT_FALSE(page_file("../page.h") || page_file("") || page_file("page.html"));
   const std::string joined = draw_html(page());
-  for (const char* const name : {"dom.js", "ribbons.js", "why.js"}) {
+  for (const char* const name : {"ribbons.js", "arcs.js", "why.js"}) {
     const auto content = page_file(name);
     ASSERT_TRUE(content) << name;
     // From its first declaration on, a module is in the file as it is.
     const size_t comment = content->find("\n\nconst ");
-    if (comment != content->npos)
-      EXPECT_TRUE(has(joined, std::string(content->substr(comment, 80)))) << name;
+    ASSERT_NE(comment, content->npos) << name;
+    EXPECT_TRUE(has(joined, std::string(content->substr(comment, 80)))) << name;
   }
   EXPECT_TRUE(has(joined, "const ribbons_js = (() => {"));
   EXPECT_TRUE(has(joined, "} = dom_js;"));

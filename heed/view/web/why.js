@@ -108,7 +108,8 @@ const link = (number_at, title, ...parts) => element("li", {}, [element("h3", {}
 
 function bars(labels, values, chosen, text) {
   const low = Math.min(0, ...values), high = Math.max(0, ...values), span = high - low || 1;
-  return element("ul", { className: "bars" }, labels.map((l, j) => {
+  const long = labels.length > 14 ? { tabIndex: 0, aria: { label: "numbers of the row" } } : {};
+  return element("ul", { className: long.aria ? "bars long" : "bars", ...long }, labels.map((l, j) => {
     const bar = element("span", { className: "signed", aria: { hidden: "true" } });
     bar.style.setProperty("--from", (Math.min(0, values[j]) - low) / span);
     bar.style.setProperty("--to", (Math.max(0, values[j]) - low) / span);
@@ -144,7 +145,7 @@ function chain(reading, terms, { i, j, weights, source, target }) {
   if (q.length > 0)
     list.append(link(++count, "Query and key",
       line(name_of(target[i]), ` asks ${asks}`, strip(q, most)), line(name_of(source[j]), ` offers ${offers}`, strip(k, most)),
-      element("p", { className: "hint" }, [`${q.length} numbers each, of layer and head shown; blue above zero, orange below.`])));
+      element("p", { className: "hint" }, [`${q.length} numbers each; blue above zero, orange below.`])));
   const made = [element("p", {}, [formula(row(below("e", "tj"), op("="), score_formulas[score]?.() ?? id(score), op("="), number(scores[j])))])];
   if (parts.length > 1) {
     const order = parts.map((x, n) => [x, n]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 5);
@@ -159,11 +160,11 @@ function chain(reading, terms, { i, j, weights, source, target }) {
   const cooled = (inside) => (temperature === 1 ? row(inside) : math_element("mfrac", inside, number(`${temperature}`)));
   const softmax = soft
     ? formula(row(below("α", "tj"), op("="), math_element("mfrac", call("exp", cooled(below("e", "tj"))), row(math_element("msub", op("∑"), id("k")), call("exp", cooled(below("e", "tk"))))),
-        op("="), math_element("mfrac", number(exact(hot[j])), number(exact(sum))), op("="), number(exact(weights[j]))))
+        op("="), math_element("mfrac", number(hot[j].toPrecision(4)), number(sum.toPrecision(4))), op("="), number(exact(weights[j]))))
     : formula(row(below("α", "tj"), op("="), math_element("msub", call(weigh_names[weigh] ?? weigh, below("e", "t")), id("j")), op("="), number(exact(weights[j]))));
   list.append(link(++count, soft ? "Softmax" : "From scores to weights", element("p", {}, [softmax]),
     ...(soft ? [element("p", { className: "hint" }, ["Numerator and sum are divided by the largest exponential, as computers do."])] : []),
-    bars(source, weights.map((w) => w ?? 0), j, (w) => exact(w))));
+    bars(source, weights.map((w) => w ?? 0), j, (w) => decimals(w, 3))));
   const m = terms.values[0]?.length ?? 0;
   if (m > 0) {
     const read = Array.from({ length: m }, (_, n) => terms.values.reduce((s, v, at) => s + (weights[at] ?? 0) * v[n], 0));
