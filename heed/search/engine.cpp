@@ -216,11 +216,15 @@ std::vector<Engine::Result> Engine::decode(std::vector<Request> requests,
     }
     lock.lock();
     std::erase(sleeping_, call);
-    // Its own may have been done by whoever calls step(): then another takes the steps.
-    if (std::exchange(call->drives, false) && call->left == 0 && driver_ == std::thread::id())
-      hand_over();
+    call->drives = false;
     lock.unlock();
     report();
+  }
+  {
+    // It may have been told to take the steps, and its own were done by whoever calls step(): no
+    // caller leaves others asleep.
+    const std::lock_guard lock(mutex_);
+    if (driver_ == std::thread::id()) hand_over();
   }
   report();
   if (in_done) std::rethrow_exception(in_done);
