@@ -347,8 +347,8 @@ head -1 a.fr | tr ' ' '\n' | while read -r word; do grep -q "^$word " out || ech
 grep -q '\[' out || wrong "view --gold: no gold link: $(head -12 out)"
 grep -q "^share of the row's largest weight: .*gold, sure" out || wrong "view: legend: $(tail -1 out)"
 grep -q 'class="gold"' v.svg || wrong "view --gold --svg"
-grep -q '"shift":null,"scale_rows":true' v.html || wrong "view --words --html: $(grep -o '"start":[^}]*' v.html)"
-# The page shows the weights of the picture: pieces at the step that is chosen, words at that of their head.
+grep -q '"scale_rows":true,"hide_ends":false,"words":true' v.html || wrong "view --words --html: $(grep -o '"start":[^}]*' v.html)"
+# The page has the weights of the picture: its pieces, at the step that is chosen, joined to words there.
 for how in "" --words; do
   expect 0 "" view --model t --source a.en --target a.fr --layer 0 --head 1 --shift 1 --svg v.svg --html v.html $how
   python3 - v.svg v.html $how <<'END' || wrong "view --html $how: not the weights of the picture"
@@ -356,12 +356,18 @@ import json, re, sys
 drawn = [float(x) for x in re.findall(r"⁩: ([0-9.e-]+)</title>", open(sys.argv[1]).read())]
 data = json.loads(re.search(r'id="data">(.*?)</script>', open(sys.argv[2]).read(), re.S)[1])
 start, first = data["start"], data["sentences"][0]
-assert start["layer"] == 0 and start["head"] == 1 and start["shift"] == (None if "--words" in sys.argv else 1), start
-columns, rows = len(first["source"]), len(first["target"])
-head, shown = first["layers"][0]["heads"][1], []
-for i in range(rows):
-    row = min(i + (start["shift"] or 0), rows - 1)
-    shown += head[row * columns : (row + 1) * columns]
+words = "--words" in sys.argv
+assert start["layer"] == 0 and start["head"] == 1 and start["shift"] == 1 and start["words"] == words, start
+head = first["layers"][0]["heads"][1]
+head = [head[min(i + 1, len(head) - 1)] for i in range(len(head))]
+def groups(side):  # which pieces, or the end, each row or column is made of
+    of = first[side]["piece_words"] + [-1]
+    out = []
+    for i, w in enumerate(of):
+        if words and i > 0 and w >= 0 and w == of[i - 1]: out[-1].append(i)
+        else: out.append([i])
+    return out
+shown = [sum(head[i][j] for i in t for j in s) / len(t) for t in groups("target") for s in groups("source")]
 assert len(shown) == len(drawn) and all(abs(a - b) < 1e-4 for a, b in zip(shown, drawn)), (shown, drawn)
 END
 done
@@ -373,10 +379,14 @@ head -1 text | "$heed" view --model m --beam 3 --tree --svg tree.svg --html tree
 grep -q '[├└]─ .* -[0-9.]* end \*$' out || wrong "view --tree: no best end: $(cat out)"
 [ "$(grep -c ' end' out)" -ge 3 ] || wrong "view --tree: a beam of 3 has 3 ends: $(cat out)"
 grep -q 'The beam as a tree' tree.svg || wrong "view --tree --svg: $(head -c 300 tree.svg)"
-grep -q 'class="tree" data-sentence="0"' tree.html || wrong "view --tree --html: no tree"
+grep -q '"tree":\[{"piece"' tree.html || wrong "view --tree --html: no tree"
 grep -q '"heads":\[\[' tree.html || wrong "view --tree --html: no weights"
 head -1 text | "$heed" view --model m --html tree.html >/dev/null
-grep -q 'data-sentence="0"' tree.html && wrong "view --html: a tree that was not asked for"
+grep -q '"tree":\[{"piece"' tree.html || wrong "view --html: no tree"
+grep -q '"why":' tree.html && wrong "view --html: --why was not asked for"
+refuse 2 "--why is of the page" view --model m --why
+head -1 text | "$heed" view --model m --html tree.html --why >/dev/null
+grep -q '"why":{"score":"' tree.html || wrong "view --html --why: no terms"
 
 # ---- text that is not what it should be
 files="--source corpus/train.en --target corpus/train.fr"

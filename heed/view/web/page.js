@@ -15,7 +15,7 @@ import { draw_legend, set_up_take } from "./take.js";
 
 const file = JSON.parse($("data").textContent); // null: there is a server
 const live = file === null;
-const quiet_after = 60; // ms without a key before the server is asked
+const quiet_after = 25; // ms without a key before the server is asked
 
 const answers = new Map(); // by what was asked: { sentences } or, on its way, { partial }
 const panels = [make_panel(0), make_panel(1)];

@@ -84,7 +84,7 @@ export function sides_of(reading, side, { words, ends }) {
 // The matrix that is drawn: labels, weights row by row (null: none), and what a row's darkest is.
 // A word that joins pieces adds up columns and has the mean of rows. shift: rows are those of so
 // many steps later; the last ones, which have none, stay.
-export function matrix_of(reading, side, options, head = undefined) {
+export function matrix_of(reading, side, options, head = shown_head(reading, side)) {
   const { rows, columns } = sides_of(reading, side, options);
   const given = rows_of(reading, side, head);
   const out = {
@@ -92,7 +92,9 @@ export function matrix_of(reading, side, options, head = undefined) {
     weights: null, whole: [],
   };
   if (!given || given.length === 0) return out;
-  const later = (i) => given[Math.min(i + (side.kind === "cross" ? side.shift : 0), given.length - 1)];
+  const aligning = head.layer === -1 && head.head === -1; // these are at their step already
+  const shift = side.kind === "cross" && !aligning ? side.shift : 0;
+  const later = (i) => given[Math.min(i + shift, given.length - 1)];
   out.weights = rows.of.map((pieces) => columns.of.map((of) => {
     let sum = 0;
     for (const i of pieces) for (const j of of) {
