@@ -141,14 +141,15 @@ void write_hugging_face(const ModelFolder& model, const std::filesystem::path& t
                                 {"torch_dtype", "float32"}};
   nlohmann::ordered_json bad = nlohmann::ordered_json::array({{s.pad}});
   if (s.begin != s.pad) bad.push_back({s.begin});
-  const nlohmann::ordered_json generation{{"num_beams", search.beam},
-                                          {"length_penalty", search.normalize},
-                                          {"max_length", 512},
-                                          {"bad_words_ids", bad},
-                                          {"pad_token_id", s.pad},
-                                          {"eos_token_id", s.end},
-                                          {"decoder_start_token_id", s.begin},
-                                          {"forced_eos_token_id", s.end}};
+  const nlohmann::ordered_json generation{
+      {"num_beams", search.beam},
+      {"length_penalty", search.normalize},
+      {"max_length", search.max_ratio == 0 ? search.max_extra + 2 : 512},
+      {"bad_words_ids", bad},
+      {"pad_token_id", s.pad},
+      {"eos_token_id", s.end},
+      {"decoder_start_token_id", s.begin},
+      {"forced_eos_token_id", s.end}};
   const nlohmann::ordered_json tokens{{"source_lang", "src"},
                                       {"target_lang", "tgt"},
                                       {"unk_token", target.piece(s.unknown)},
