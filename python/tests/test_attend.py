@@ -3,6 +3,7 @@ import unittest
 import numpy as np
 
 import heed
+from heed import _core
 
 rng = np.random.default_rng(1)
 
@@ -23,6 +24,47 @@ class OnlyDlpack:
 
     def __dlpack_device__(self):
         return self._array.__dlpack_device__()
+
+
+class Fused(unittest.TestCase):
+    """The kernel as other frameworks' ops have it: every array is the caller's."""
+
+    def setUp(self):
+        self.inputs = dict(
+            q=rng.normal(size=(2, 4, 3, 5)), k=rng.normal(size=(2, 2, 6, 5)),
+            value=rng.normal(size=(2, 2, 6, 4)), v=rng.normal(size=(4, 5)),
+            bias=rng.normal(size=(1, 4, 3, 6)),
+            ranges=np.array([[[[0, 6], [1, 4], [2, 2]]]], np.int32),
+        )
+
+    def forward(self, **changed):
+        made = dict(context=np.full((2, 4, 3, 4), np.nan), lse=np.full((2, 4, 3), np.nan))
+        _core.fused_forward({**self.inputs, **changed, **made, "form": "additive", "scale": 1.0,
+                             "stream": 0})
+        return made
+
+    def test_gradients_by_differences(self):
+        made = self.forward()
+        np.testing.assert_array_equal(made["context"][:, :, 2], 0)  # who sees nothing gets zeros
+        pull = rng.normal(size=(2, 4, 3, 4))
+        names = dict(q="dq", k="dk", value="dvalue", v="dv", bias="dbias")
+        grads = {d: np.full_like(self.inputs[x], np.nan) for x, d in names.items()}
+        _core.fused_backward({**self.inputs, **made, **grads, "dcontext": pull, "form": "additive",
+                              "scale": 1.0, "stream": 0})
+        for name, gradient in names.items():
+            way = rng.normal(size=self.inputs[name].shape)
+            step = 1e-6
+            up, down = (
+                (self.forward(**{name: self.inputs[name] + s * way})["context"] * pull).sum()
+                for s in (step, -step)
+            )
+            self.assertAlmostEqual((grads[gradient] * way).sum(), (up - down) / (2 * step), 5, name)
+
+    def test_memory_that_does_not_fit_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "context wants"):
+            _core.fused_forward({**self.inputs, "context": np.zeros((2, 4, 3, 3)),
+                                 "lse": np.zeros((2, 4, 3)), "form": "additive", "scale": 1.0,
+                                 "stream": 0})
 
 
 class Attend(unittest.TestCase):
