@@ -305,6 +305,38 @@ def wire(server, texts, wanted):
     same([l["status"] for l in ended], [503], "a client that has gone")
 
 
+def real_clients(server, texts, wanted):
+    """Clients of LibreTranslate's, as others wrote them; those that are not installed are told of."""
+    url = f"http://127.0.0.1:{server.port}/"
+    try:
+        from libretranslatepy import LibreTranslateAPI
+        api = LibreTranslateAPI(url)
+        same(api.translate(texts[0], "en", "fr"), wanted[0], "libretranslatepy")
+        same(api.detect("This is a sentence that is written in English.")[0]["language"], "en", "libretranslatepy, detect")
+        same([l["code"] for l in api.languages()], ["en", "fr"], "libretranslatepy, languages")
+    except ImportError:
+        print("skipped: libretranslatepy is not installed (PyPI)")
+    try:
+        from deep_translator import LibreTranslator
+        api = LibreTranslator(source="en", target="fr", api_key="any", custom_url=url)
+        same(api.translate(texts[0]), wanted[0].strip(), "deep-translator")
+        same(api.translate_batch(texts[:3]), [w.strip() for w in wanted[:3]], "deep-translator, a list")
+    except ImportError:
+        print("skipped: deep-translator is not installed (PyPI)")
+    # Everything that the description allows is answered as it says; what it does not may be answered, too, as
+    # LibreTranslate does: numbers as strings, other names of languages. It cannot say that a file is UTF-8.
+    program = os.path.join(os.path.dirname(sys.executable), "schemathesis")
+    if os.path.exists(program):
+        checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+        for flags in ["--exclude-path", "/translate_file", "--checks", checks + ",positive_data_acceptance"], [
+                "--include-path", "/translate_file", "--checks", checks]:
+            got = subprocess.run([program, "run", url + "spec", "--max-examples", "10", "--seed", "1", *flags],
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            same(got.returncode, 0, "schemathesis: " + got.stdout.decode(errors="replace")[-8000:])
+    else:
+        print("skipped: schemathesis is not installed (PyPI)")
+
+
 def many_clients(server, texts, wanted):
     """A hundred at once, each of them several times on one connection: the bytes of one alone."""
     def client(n):
@@ -431,6 +463,7 @@ def main():
     wire(server, texts, wanted)
     explained(server, texts, wanted)
     documented(server, os.path.join(HERE, "..", "docs", "serve.md"))
+    real_clients(server, texts, wanted)
     many_clients(server, texts, wanted)
     server.end(signal.SIGINT)
     log = [json.loads(l) for l in server.lines if l.startswith("{")]
