@@ -78,7 +78,7 @@ TEST(Ranks, AloneIsARankLikeAnyOther) {
   const auto one = alone();
   EXPECT_EQ(one->count(), 1);
   EXPECT_TRUE(one->first());
-  EXPECT_EQ(one->gather("words", "mine"), std::vector<std::string>{"mine"});
+  EXPECT_EQ(one->gather("words", std::string("mine")), std::vector<std::string>{"mine"});
   EXPECT_EQ(one->gather("a number", 7), std::vector<int>{7});
   const std::vector<std::string> texts{"a\nb", "", std::string(1, '\0')};
   EXPECT_EQ(one->gather("texts", texts), std::vector{texts});
