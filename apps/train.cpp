@@ -366,7 +366,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   const auto ground = [&, given = training](const CorpusFacts& facts) {
     return ground_of(o, facts, family_of(model_flags), given);
   };
-  std::optional<ModelConfig> source_model;
+  std::optional<ModelConfig> continued;
   if (!o.from.empty()) {
     want(!o.resume, "--from begins anew from a model, --resume goes on; give one of them");
     want(!o.preset_given && !o.tokens_given && !o.vocabulary_given && !o.joint_given &&
@@ -375,12 +375,12 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     for (const std::string& name : model_flags.given())
       want(name.ends_with("dropout"), "--from takes the model as it is: " + flag_of(name) +
                                           " cannot be chosen, only what is dropped");
-    source_model = open_model(o.from, Parameters::leave).config;
-    want(!is_language_model(*source_model), o.from + ": a language model, not a translator");
+    continued = open_model(o.from, Parameters::leave).config;
+    want(!is_language_model(*continued), o.from + ": a language model, not a translator");
   }
   const auto configure = [&](const Recipe& recipe) {
-    config = source_model ? *source_model : recipe.model, training = recipe.training;
-    if (source_model) training.sampling = 0;  // what its tokenizer can draw is not looked at
+    config = continued ? *continued : recipe.model, training = recipe.training;
+    if (continued) training.sampling = 0;  // what its tokenizer can draw is not looked at
     model_flags.apply(config);
     if (!has_dropout(config)) training.rdrop = 0;  // is chosen for one that drops
     train_flags.apply(training);

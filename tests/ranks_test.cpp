@@ -81,7 +81,7 @@ TEST(Ranks, AloneIsARankLikeAnyOther) {
   EXPECT_EQ(one->gather("words", std::string("mine")), std::vector<std::string>{"mine"});
   EXPECT_EQ(one->gather("a number", 7), std::vector<int>{7});
   const std::vector<std::string> texts{"a\nb", "", std::string(1, '\0')};
-  EXPECT_EQ(one->gather("texts", texts), std::vector{texts});
+  EXPECT_EQ(one->gather("texts", texts), std::vector<std::vector<std::string>>{texts});
   EXPECT_EQ(one->scatter("a text", {"mine"}), "mine");
   EXPECT_EQ(one->collect("a text", "mine"), std::vector<std::string>{"mine"});
   one->want_same("words", "mine");
