@@ -326,6 +326,8 @@ Schedule Trainer::schedule() const {
                .factor = state_.rate_factor};
   if (out.kind == "cosine" && out.steps == 0)
     out.kind = "constant";  // in the warm-up: not known yet
+  // A plan that was shortened, on a machine that became slow, may end within the warm-up.
+  if (config_.steps == 0 && out.steps > 0) out.warmup = std::min(out.warmup, out.steps - 1);
   return out;
 }
 
