@@ -323,7 +323,9 @@ TEST(Engine, TellsOfEachStepAndEndsWhatIsNotWanted) {
   std::vector<std::vector<Id>> last(all.size());
   std::vector<bool> begun(all.size(), false);
   for (size_t i = 0; i < all.size(); ++i)
-    all[i].progress = [&, i](const std::vector<Id>& so_far) {
+    all[i].progress = [&, i](const SearchProgress& progress) {
+      const std::vector<Id>& so_far = progress.likeliest;
+      EXPECT_TRUE(progress.grown.empty());
       EXPECT_EQ(so_far.size(), begun[i] ? last[i].size() + 1 : 0);
       if (!begun[i]) return begun[i] = true, true;
       EXPECT_TRUE(std::equal(last[i].begin(), last[i].end(), so_far.begin()));
@@ -352,12 +354,51 @@ TEST(Engine, TellsOfEachStepAndEndsWhatIsNotWanted) {
   EXPECT_EQ(engine.load().waiting, 0);
 }
 
+// The tree is told as it grows, each node once; the last step's are in the result alone.
+TEST(Engine, TellsOfTheTreeAsItGrows) {
+  const Params params(5);
+  const ModelConfig config = models()[0].config;
+  const auto model = made(params, config);
+  std::vector<Engine::Request> all = requests(config, 3, 3);
+  std::vector<std::vector<SearchNode>> told(all.size());
+  std::vector<int> times(all.size(), 0);
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].options.want_tree = true;
+    all[i].options.min_length = 3;
+    all[i].progress = [&, i](const SearchProgress& so_far) {
+      // The likeliest is a way that has been told of.
+      const std::vector<Id>& tokens = so_far.likeliest;
+      EXPECT_EQ(so_far.grown.empty(), tokens.empty());
+      told[i].insert(told[i].end(), so_far.grown.begin(), so_far.grown.end());
+      const bool known = std::ranges::any_of(
+          told[i], [&](const SearchNode& n) { return n.token == tokens.back() && !n.finished; });
+      EXPECT_TRUE(tokens.empty() || known);
+      ++times[i];
+      return true;
+    };
+  }
+  Engine engine(*model);
+  const std::vector<Engine::Result> found = engine.decode(all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::vector<SearchNode>& whole = found[i].tree;
+    EXPECT_GT(times[i], 3);
+    ASSERT_LT(told[i].size(), whole.size());
+    for (size_t n = 0; n < told[i].size(); ++n) {
+      EXPECT_EQ(told[i][n].token, whole[n].token);
+      EXPECT_EQ(told[i][n].parent, whole[n].parent);
+      EXPECT_EQ(told[i][n].log_probability, whole[n].log_probability);
+      EXPECT_EQ(told[i][n].score, whole[n].score);
+      EXPECT_FALSE(told[i][n].best);
+    }
+  }
+}
+
 TEST(Engine, WhatIsNotWantedBeforeItBeginsIsNotComputed) {
   const Params params(5);
   const ModelConfig config = models()[0].config;
   const auto model = made(params, config);
   std::vector<Engine::Request> all = requests(config, 100, 1);
-  for (Engine::Request& r : all) r.progress = [](const std::vector<Id>&) { return false; };
+  for (Engine::Request& r : all) r.progress = [](const SearchProgress&) { return false; };
   Engine engine(*model);
   EXPECT_EQ(message([&] { engine.decode(all); }), "search: not wanted any more");
   EXPECT_EQ(engine.load().sentences, 0U);

@@ -446,6 +446,14 @@ def explained(server, texts, wanted):
     same([e["event"] for e in events], ["partial"] * (len(events) - 1) + ["translation"], "events")
     check(len(events) > 2, "events:", events)
     same(json.loads(events[-1]["data"])["translations"][0]["text"], wanted[0], "the last event")
+    check(all("tree" not in json.loads(e["data"]) for e in events[:-1]), "a tree that nobody wants")
+    # The tree is told as it grows.
+    status, text, headers = server.ask("POST", "/v1/translate", json.dumps({"text": texts[0], "source": "en", "target": "fr", "stream": True, "tree": True, "beam": 3}),
+                                       {"Content-Type": "application/json"})
+    events = [json.loads(re.search("^data: (.*)$", e, re.M)[1]) for e in text.decode().strip().split("\n\n")]
+    grown, whole = [n for e in events[:-1] for n in e["tree"]], events[-1]["translations"][0]["sentences"][0]["tree"]
+    check(len(events) > 3 and 0 < len(grown) < len(whole), "the tree as it grows:", len(events), len(grown), len(whole))
+    same([{**n, "best": 0} for n in grown], [{**n, "best": 0} for n in whole[:len(grown)]], "the tree as it grew")
     same(server.ask("POST", "/v1/translate", "text=a", {"Content-Type": "application/x-www-form-urlencoded"})[0], 415, "no JSON")
 
 

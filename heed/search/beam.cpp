@@ -212,21 +212,28 @@ std::vector<Hypothesis> Beam::results() const {
           finished_.begin() + std::min(std::ssize(finished_), std::ptrdiff_t{options_.best})};
 }
 
+std::vector<SearchNode> Beam::tree_from(size_t first) const {
+  std::vector<SearchNode> out;
+  for (size_t i = first; options_.want_tree && i < nodes_.size(); ++i) {
+    const Node& n = nodes_[i];
+    out.push_back({.token = n.token,
+                   .parent = n.parent,
+                   .log_probability = n.log_probability,
+                   .finished = n.finished,
+                   .score = n.score.value_or(
+                       normalized(options_, n.log_probability, tokens(n.parent).size())),
+                   .candidates = n.candidates});
+  }
+  return out;
+}
+
+SearchProgress Beam::progress() {
+  return {tokens(leaves_.front()), tree_from(std::exchange(told_, nodes_.size()))};
+}
+
 // With the way to the best hypothesis: the only end after its tokens.
 std::vector<SearchNode> Beam::tree() const {
-  std::vector<SearchNode> out;
-  if (!options_.want_tree) return out;
-  std::vector<size_t> before;  // tokens on the way to each
-  for (const Node& n : nodes_) {
-    before.push_back(n.parent < 0 ? 0 : before[static_cast<size_t>(n.parent)] + 1);
-    out.push_back(
-        {.token = n.token,
-         .parent = n.parent,
-         .log_probability = n.log_probability,
-         .finished = n.finished,
-         .score = n.score.value_or(normalized(options_, n.log_probability, before.back())),
-         .candidates = n.candidates});
-  }
+  std::vector<SearchNode> out = tree_from(0);
   for (size_t i = 0; i < out.size() && !finished_.empty(); ++i) {
     if (!out[i].finished || tokens(out[i].parent) != finished_.front().ids) continue;
     for (int64_t n = static_cast<int64_t>(i); n >= 0; n = out[static_cast<size_t>(n)].parent)

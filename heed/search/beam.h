@@ -28,7 +28,7 @@ class Beam {
   // Goes on with what a step found for its slot. Which hypothesis each of the new ones grew from.
   std::vector<Id> grow(Slots& slots, int64_t slot);
   bool over() const { return over_; }
-  std::vector<Id> likeliest() const { return tokens(leaves_.front()); }  // of the live ones
+  SearchProgress progress();  // since the last time
 
   std::vector<Hypothesis> results() const;  // best first
   std::vector<SearchNode> tree() const;     // every token that was kept, if options.want_tree
@@ -46,6 +46,7 @@ class Beam {
   static constexpr int64_t kRoot = -1, kDead = -2;  // leaves that are no nodes
 
   double log_probability(int64_t leaf) const;
+  std::vector<SearchNode> tree_from(size_t first) const;
   std::vector<Id> tokens(int64_t leaf) const;
   // Its score.
   double finish(int64_t leaf, double log_probability, std::vector<float> last_weights);
@@ -59,6 +60,7 @@ class Beam {
   int64_t steps_ = 0;
   bool over_ = false;
   std::vector<Node> nodes_;
+  size_t told_ = 0;  // of these, by progress()
   std::vector<int64_t> leaves_;
   std::vector<Hypothesis> finished_;  // the best of them
   int64_t ended_ = 0;                 // all of them

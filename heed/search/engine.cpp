@@ -40,7 +40,7 @@ std::exception_ptr explained(int64_t beam, int64_t sentences) {
 
 // Is a sentence still wanted? Its caller is told what it is so far.
 template <class SoFar>
-bool goes_on(const std::function<bool(const std::vector<Id>&)>& progress, SoFar so_far) {
+bool goes_on(const std::function<bool(const SearchProgress&)>& progress, SoFar so_far) {
   try {
     return !progress || progress(so_far());
   } catch (...) {  // nobody else's sentences end by it
@@ -366,7 +366,7 @@ void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch&
 // Those that nobody waits for any more are not encoded.
 void Engine::end_unwanted(std::vector<Pending>& pending) {
   std::erase_if(pending, [](Pending& p) {
-    if (goes_on(p.request.progress, [] { return std::vector<Id>(); })) return false;
+    if (goes_on(p.request.progress, [] { return SearchProgress(); })) return false;
     tell(p.finished, {}, unwanted());
     return true;
   });
@@ -399,7 +399,7 @@ void Engine::advance(Batch& batch) {
         }
         if (batch.running[s] && beam.over()) end(batch, slot, nullptr);
         if (batch.running[s] &&
-            !goes_on(batch.running[s]->progress, [&] { return beam.likeliest(); }))
+            !goes_on(batch.running[s]->progress, [&] { return beam.progress(); }))
           end(batch, slot, unwanted());
         if (!batch.running[s]) gone.push_back(slot);
       }

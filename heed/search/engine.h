@@ -48,10 +48,9 @@ class Engine {
     // And for so many tokens: sentences times their longest source times the beam. What a step
     // holds grows with it. 0: any number; where slots are fixed, on a GPU, it is not asked for.
     int64_t tokens = 0;
-    // Called by who takes the step, before the first that the sentence is in and after each, with
-    // the likeliest tokens so far (those of another hypothesis may be the next time). False: it is
-    // not wanted any more, and ends with an Error.
-    std::function<bool(const std::vector<Id>&)> progress = {};
+    // Called by who takes the step, before the first that the sentence is in and after each but the
+    // last. False: it is not wanted any more, and ends with an Error.
+    std::function<bool(const SearchProgress&)> progress = {};
   };
   struct Result {
     std::vector<Hypothesis> hypotheses = {};  // best first
@@ -92,7 +91,7 @@ class Engine {
   struct Running {
     Beam beam;
     Finished finished;
-    std::function<bool(const std::vector<Id>&)> progress;
+    std::function<bool(const SearchProgress&)> progress;
   };
   struct Batch {
     std::unique_ptr<Slots> slots;

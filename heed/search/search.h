@@ -31,6 +31,12 @@ struct SearchNode {
   std::vector<Candidate> candidates = {};
 };
 
+// What a search has come to while it is under way.
+struct SearchProgress {
+  std::vector<Id> likeliest;           // tokens; those of another hypothesis may be the next time
+  std::vector<SearchNode> grown = {};  // if options.want_tree: the nodes since the last time
+};
+
 // When a search ends, beside the longest that a translation may be.
 //   patience   see SearchOptions::patience
 //   full       when `beam` hypotheses have ended and no live one is, as it stands, better than the

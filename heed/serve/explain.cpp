@@ -433,11 +433,16 @@ std::optional<Response> explain(Call& call) {
                   "itself by its states; Transformers have it");
   if (q.stream) {
     begin_stream(call);
-    q.options.translate.partial = [&call, before = std::map<size_t, std::string>()](
-                                      size_t line, const std::string& so_far) mutable {
-      if (std::exchange(before[line], so_far) == so_far) return;
-      call.reply.write(event("partial", {{"sentence", line}, {"text", so_far}}));
-    };
+    const Tokenizer& target_side = *translator->translator().model().tokenizers.target;
+    q.options.translate.partial =
+        [&call, &target_side, tree = q.tree, before = std::map<size_t, std::string>()](
+            size_t line, const std::string& so_far, const std::vector<SearchNode>& grown) mutable {
+          const bool same = std::exchange(before[line], so_far) == so_far;
+          if (same && (!tree || grown.empty())) return;
+          json told{{"sentence", line}, {"text", so_far}};
+          if (tree) told["tree"] = tree_of(target_side, grown);
+          call.reply.write(event("partial", told));
+        };
   }
   json all = json::array();
   if (q.prefix || q.forced) {

@@ -98,9 +98,9 @@ std::vector<TranslatedText> TextTranslator::translate(const std::vector<std::str
     std::map<size_t, size_t> part_of;
     for (const Asked& a : asked)
       if (a.count > 0) part_of[a.first] = a.part;
-    o.partial = [&, part_of](size_t line, const std::string& so_far) {
+    o.partial = [&, part_of](size_t line, const std::string& so_far, const auto& grown) {
       if (const auto at = part_of.find(line); at != part_of.end())
-        options.translate.partial(at->second, so_far);
+        options.translate.partial(at->second, so_far, grown);
     };
   }
   std::vector<Translation> found = translator_.translate(lines, o);

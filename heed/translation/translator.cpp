@@ -259,8 +259,8 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
     r.tokens = o.batch_tokens;
     if (!o.search.prefixes.empty()) r.prefix = o.search.prefixes.at(i);
     if (o.partial || o.wanted)
-      r.progress = [&, i](const std::vector<Id>& so_far) {
-        if (o.partial) o.partial(i, tokenizers.target->decode(so_far).text);
+      r.progress = [&, i](const SearchProgress& so_far) {
+        if (o.partial) o.partial(i, tokenizers.target->decode(so_far.likeliest).text, so_far.grown);
         return !o.wanted || o.wanted();
       };
   }

@@ -35,8 +35,10 @@ struct TranslateOptions {
   int64_t first_line = 1;
   std::function<void(int64_t done)> progress = {};  // called on the calling thread
   // Called by whichever thread takes the steps, so they must be quick. `partial`: what line number
-  // so much (from 0) is so far, which may still change. `wanted`: false ends it with an Error.
-  std::function<void(size_t line, const std::string& text)> partial = {};
+  // so much (from 0) is so far, which may still change, and what search.want_tree wants of the
+  // steps since it was last called. `wanted`: false ends it with an Error.
+  std::function<void(size_t line, const std::string& text, const std::vector<SearchNode>& grown)>
+      partial = {};
   std::function<bool()> wanted = {};
 };
 
