@@ -349,7 +349,9 @@ void view_translations(const Options& o, const Translator& translator, const Pai
         for (Links* links : {&marks->predicted, &marks->sure, &marks->possible})
           *links = to_pieces(*links, t.source.word, t.best().target.word);
     }
-    const std::string heading = t.source.text + "\n-> " + t.best().text;
+    const std::string heading = t.source.text + "\n-> " + t.best().text + "\nlog probability " +
+                                format_number(t.best().log_probability, 2) + ", score " +
+                                format_number(t.best().score, 3);
     if (o.tree) {
       const SearchTree tree = tree_of(model, t);
       gallery.show(heading, {.terminal = draw_terminal(tree, ink_of(o), o.width),

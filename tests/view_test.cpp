@@ -168,7 +168,7 @@ TEST(Heatmap, PlainDrawingShadesByWeight) {
   EXPECT_EQ(draw_terminal(map, Ink::plain),
             "   x  yy \n"
             "a  ██ ·· \n"
-            "bb ▒▒ ▒▒ \n");
+            "bb ▓▓ ▓▓ \n");
 }
 
 TEST(Heatmap, ControlCharactersDoNotReachTheTerminal) {
@@ -219,12 +219,32 @@ TEST(Heatmap, LongSentencesKeepToTheWidth) {
   }
 }
 
-TEST(Heatmap, WordsFromRightToLeftKeepTheirColumns) {
-  const Heatmap map{.rows = {kHebrew}, .columns = {kHebrew, kArabic}, .weights = {1, 0}};
+// A weight of 0.04 can be told from nothing.
+TEST(Heatmap, WeakWeightsAreSeen) {
+  const Heatmap map{.rows = {"a"}, .columns = {"x", "y", "z"}, .weights = {0.92, 0.04, 0.03}};
+  EXPECT_EQ(draw_terminal(map, Ink::plain), "  x y z \na █ ░ · \n");
+  EXPECT_TRUE(has(terminal_legend(map, Ink::plain),
+                  "weight: · less than 0.04  ░ from 0.04  ▒ from 0.16  ▓ from 0.36  █ from 0.64"));
+  EXPECT_TRUE(has(draw_svg(map), "fill-opacity=\"0.2\""));
+  EXPECT_TRUE(has(draw_svg(map), ">0.05</text>"));
+}
+
+// Their first word is the rightmost column, with its weights and links.
+TEST(Heatmap, ColumnsOfASentenceFromRightToLeftRunSo) {
+  Heatmap map{.rows = {kHebrew}, .columns = {kHebrew, kArabic}, .weights = {1, 0}};
   // A mark before the line, and one behind every word.
-  EXPECT_EQ(draw_terminal(map, Ink::plain), "\u200E     " + kHebrew + "\u200E  " + kArabic +
-                                                "\u200E \n\u200E" + kHebrew +
-                                                "\u200E █████ ····· \n");
+  EXPECT_EQ(draw_terminal(map, Ink::plain), "\u200E     " + kArabic + "\u200E " + kHebrew +
+                                                "\u200E  \n\u200E" + kHebrew +
+                                                "\u200E ····· █████ \n");
+  map.marks = Heatmap::Marks{.sure = {{0, 0}}};
+  EXPECT_TRUE(has(draw_terminal(map, Ink::plain), " ····· [███] \n"))
+      << draw_terminal(map, Ink::plain);
+  const std::string svg = draw_svg(map);
+  EXPECT_LT(svg.find(kArabic), svg.find(kHebrew));  // words of columns come first
+  map.columns[0] = "12";  // punctuation and digits have no direction, the first letter decides
+  EXPECT_TRUE(has(draw_terminal(map, Ink::plain), " ····· [███] \n"));
+  map.columns[0] = "abc";
+  EXPECT_TRUE(has(draw_terminal(map, Ink::plain), " [███] ····· \n"));
 }
 
 TEST(Heatmap, SizesMustFitTogether) {
@@ -262,13 +282,13 @@ TEST(Heatmap, LinksStandInTheirCells) {
   EXPECT_EQ(draw_terminal(marked_map(), Ink::plain),
             "le chat noir\n"
             "     the   black cat   \n"
-            "le   [█*█] ····· ····· \n"
-            "chat ····· ░░*░░ (▓▓▓) \n"
-            "noir ····· [███] ····· \n");
+            "le   [█*█] ░░░░░ ░░░░░ \n"
+            "chat ░░░░░ ▒▒*▒▒ (███) \n"
+            "noir ░░░░░ [███] ░░░░░ \n");
   // Where words are written downwards there is still room for both marks.
   const std::string narrow = draw_terminal(marked_map(), Ink::plain, 18);
-  EXPECT_TRUE(has(narrow, "le   [*] ··· ··· \n")) << narrow;
-  EXPECT_TRUE(has(narrow, "noir ··· [█] ··· \n")) << narrow;
+  EXPECT_TRUE(has(narrow, "le   [*] ░░░ ░░░ \n")) << narrow;
+  EXPECT_TRUE(has(narrow, "noir ░░░ [█] ░░░ \n")) << narrow;
   EXPECT_EQ(count(draw_terminal(marked_map(), Ink::color), "*"), 2);
   EXPECT_TRUE(has(terminal_legend(marked_map(), Ink::plain),
                   "[ ] gold, sure  ( ) gold, possible  * predicted"));
@@ -291,14 +311,14 @@ TEST(Heatmap, RowsAreScaledIfAsked) {
               .columns = {"x", "y"},
               .weights = {0.3, 0.1, 0, 0, NAN, 0.2},
               .scale_rows = true};
-  EXPECT_EQ(draw_terminal(map, Ink::plain), "  x y \na █ ░ \nb · · \nc · █ \n");
-  EXPECT_TRUE(has(draw_svg(map), "fill-opacity=\"0.333\""));
+  EXPECT_EQ(draw_terminal(map, Ink::plain), "  x y \na █ ▒ \nb · · \nc · █ \n");
+  EXPECT_TRUE(has(draw_svg(map), "fill-opacity=\"0.577\""));
   EXPECT_TRUE(has(draw_svg(map), ": 0.3</title>"));  // numbers are as they are
   EXPECT_TRUE(has(draw_svg(map), "share of the row&#39;s largest weight"));
   EXPECT_TRUE(has(terminal_legend(map, Ink::plain), "share of the row's largest weight"));
   map.scale_rows = false;
-  EXPECT_TRUE(has(draw_svg(map), "fill-opacity=\"0.3\""));
-  EXPECT_TRUE(has(draw_svg(map), ">1  weight</text>"));
+  EXPECT_TRUE(has(draw_svg(map), "fill-opacity=\"0.548\""));
+  EXPECT_TRUE(has(draw_svg(map), ">weight</text>"));
 }
 
 TEST(Page, TellsLinksEndsAndWhereToBegin) {

@@ -45,17 +45,19 @@ def check_png(folder):
     # the title's 48.
     width, height, color = read_png(folder / "small.png")
     x0, y0 = 16 + 4 * 12 + 8, 16 + 48 + 5 * 12 + 8
-    # The legend, 16 below: "0", five shades, "1 weight", 8 between.
-    wide = 12 + 8 + 5 * 24 + 8 + 8 * 12
+    # The legend, 16 below: five shades, each with its number after 8 and 12 to the next; "weight".
+    scale = (0, 0.05, 0.25, 0.5, 1)
+    left = [16 + sum(24 + 8 + 12 * len(str(v)) + 12 for v in scale[:n]) for n in range(6)]
+    wide = left[5] - 16 + 6 * 12
     assert height == y0 + 3 * 24 + 16 + 24 + 16 and width == 16 + wide + 16, (width, height)
-    for step in range(5):
-        got = color(16 + 12 + 8 + 24 * step + 11, y0 + 3 * 24 + 16 + 11)
-        wanted = [a + (b - a) * step / 4 for a, b in ((247, 8), (251, 48), (255, 107))]
+    for step, x in zip(scale, left):
+        got = color(x + 11, y0 + 3 * 24 + 16 + 11)
+        wanted = [a + (b - a) * step ** 0.5 for a, b in ((247, 8), (251, 48), (255, 107))]
         assert max(abs(g - w) for g, w in zip(got, wanted)) < 1, (step, got, wanted)
     assert color(0, 0) == (255, 255, 255)
     for (row, column), weight in {(0, 0): 0.9, (0, 2): 0.04, (1, 2): 0.7, (2, 1): 0.85}.items():
         got = color(x0 + 24 * column + 11, y0 + 24 * row + 11)
-        wanted = [a + (b - a) * weight for a, b in ((247, 8), (251, 48), (255, 107))]
+        wanted = [a + (b - a) * weight ** 0.5 for a, b in ((247, 8), (251, 48), (255, 107))]
         assert max(abs(g - w) for g, w in zip(got, wanted)) < 1, (row, column, got, wanted)
     ink = sum(color(x, y) == (31, 35, 40) for x in range(width) for y in range(height))
     assert ink > 1000, ink

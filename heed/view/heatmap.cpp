@@ -63,18 +63,18 @@ void draw_ground(Svg& svg, double x, double y, double columns, double rows) {
 
 // The scale and, if there are any, the marks; as wide as comes back.
 double draw_legend(Svg& svg, const Heatmap& map, double x0, double y0) {
-  constexpr int kSteps = 5;
   const auto text = [&](double x, double y, std::string_view words) {
     svg.add(Svg::Text{.x = x, .y = y + 15, .words = words});
     return x + text_width(words);
   };
-  double x = text(x0, y0, "0") + 6;
-  draw_ground(svg, x - 1, y0 - 1, kSteps, 1);
-  for (int i = 0; i < kSteps; ++i, x += kCell) {
-    draw_weight(svg, x, y0, i / (kSteps - 1.0));
+  double x = x0;
+  for (const double weight : kLegendWeights) {
+    draw_ground(svg, x - 1, y0 - 1, 1, 1);
+    draw_weight(svg, x, y0, shade_of(weight));
     svg.add("/>\n");
+    x = text(x + kCell + 4, y0, format_number(weight, 2)) + 12;
   }
-  double right = text(x + 5, y0, std::string("1  ") + scale_name(map));
+  const double right = text(x, y0, scale_name(map));
   if (!map.marks) return right - x0;
   x = x0;
   const std::pair<CellMark, const char*> kinds[] = {{{.sure = true}, "gold, sure"},
@@ -118,6 +118,8 @@ CellMark mark_at(const Heatmap& map, size_t row, size_t column) {
           .possible = in(map.marks->possible)};
 }
 
+double shade_of(double weight) { return std::sqrt(std::clamp(weight, 0.0, 1.0)); }
+
 double shade_at(const Heatmap& map, size_t row, size_t column) {
   const double* weights = map.weights.data() + row * map.columns.size();
   if (!std::isfinite(weights[column])) return std::numeric_limits<double>::quiet_NaN();
@@ -128,15 +130,33 @@ double shade_at(const Heatmap& map, size_t row, size_t column) {
       if (std::isfinite(weights[j])) whole = std::max(whole, weights[j]);
     if (whole <= 0) return 0;
   }
-  return std::clamp(weights[column] / whole, 0.0, 1.0);
+  return shade_of(weights[column] / whole);
+}
+
+Heatmap from_the_left(const Heatmap& map) {
+  std::string sentence;
+  for (const std::string& word : map.columns) sentence += word;
+  Heatmap out = map;
+  if (!reads_right_to_left(sentence)) return out;
+  std::ranges::reverse(out.columns);
+  const auto columns = std::ssize(map.columns);
+  for (auto row = out.weights.begin(); row != out.weights.end(); row += columns)
+    std::reverse(row, row + columns);
+  if (!out.marks) return out;
+  for (Links* links : {&out.marks->predicted, &out.marks->sure, &out.marks->possible}) {
+    for (Link& link : *links) link.source = static_cast<int32_t>(columns) - 1 - link.source;
+    std::ranges::sort(*links);
+  }
+  return out;
 }
 
 const char* scale_name(const Heatmap& map) {
   return map.scale_rows ? "share of the row's largest weight" : "weight";
 }
 
-std::string draw_svg(const Heatmap& map) {
-  check(map);
+std::string draw_svg(const Heatmap& given) {
+  check(given);
+  const Heatmap map = from_the_left(given);
   std::vector<std::string> rows, columns;
   double left = 0, above = 0, beyond = 0;
   for (const std::string& word : map.rows) {

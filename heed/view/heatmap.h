@@ -35,10 +35,17 @@ struct CellMark {
   bool predicted = false, sure = false, possible = false;
 };
 CellMark mark_at(const Heatmap& map, size_t row, size_t column);
-// How dark a cell is, of 0 to 1: its weight, or that of the row's largest. NaN where the weight is
+// How dark a weight is, of 0 to 1: its root, since in proportion weak ones would not be seen.
+double shade_of(double weight);
+// Of a cell: its weight's, or that of its share of the row's largest. NaN where the weight is
 // non-finite.
 double shade_at(const Heatmap& map, size_t row, size_t column);
-// What the ends of the scale stand for: "weight", "share of the row's largest weight".
+// Those that a legend shows.
+inline constexpr double kLegendWeights[] = {0, 0.05, 0.25, 0.5, 1};
+// The same with its columns as they are read from left to right: of a sentence from right to left
+// the last word comes first.
+Heatmap from_the_left(const Heatmap& map);
+// What shades stand for: "weight", "share of the row's largest weight".
 const char* scale_name(const Heatmap& map);
 
 enum class Ink {

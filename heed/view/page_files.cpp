@@ -21,12 +21,12 @@ struct File {
 
 // In the order of their imports.
 constexpr std::array kModules = {
-    File{"dom.js", kDomJs},         File{"state.js", kStateJs},     File{"palette.js", kPaletteJs},
-    File{"scene.js", kSceneJs},     File{"reading.js", kReadingJs}, File{"live.js", kLiveJs}, File{"raster.js", kRasterJs},
-    File{"lines.js", kLinesJs},     File{"ribbons.js", kRibbonsJs}, File{"arcs.js", kArcsJs},
-    File{"heatmap.js", kHeatmapJs}, File{"steps.js", kStepsJs},     File{"panel.js", kPanelJs},
-    File{"heads.js", kHeadsJs},     File{"tree.js", kTreeJs},       File{"why.js", kWhyJs},
-    File{"take.js", kTakeJs},       File{"page.js", kPageJs}};
+    File{"dom.js", kDomJs},       File{"state.js", kStateJs},     File{"palette.js", kPaletteJs},
+    File{"scene.js", kSceneJs},   File{"reading.js", kReadingJs}, File{"live.js", kLiveJs},
+    File{"raster.js", kRasterJs}, File{"lines.js", kLinesJs},     File{"ribbons.js", kRibbonsJs},
+    File{"arcs.js", kArcsJs},     File{"heatmap.js", kHeatmapJs}, File{"steps.js", kStepsJs},
+    File{"panel.js", kPanelJs},   File{"heads.js", kHeadsJs},     File{"tree.js", kTreeJs},
+    File{"why.js", kWhyJs},       File{"take.js", kTakeJs},       File{"page.js", kPageJs}};
 
 std::string variable(std::string_view file) {
   std::string out(file);

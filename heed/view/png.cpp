@@ -81,29 +81,35 @@ void draw_cell(Picture& picture, int left, int top, double shade) {
 
 // The legend: the scale, and below it the marks if there are any.
 struct Legend {
-  static constexpr int kSteps = 5, kBetween = 12;
-  Picture zero = draw_text("0"), one;
+  static constexpr int kBetween = 12;
+  std::vector<std::pair<double, Picture>> scale;  // weights, and their numbers
+  Picture name;
   std::vector<std::pair<CellMark, Picture>> marks;
 
-  explicit Legend(const Heatmap& map) : one(draw_text(std::string("1 ") + scale_name(map))) {
+  explicit Legend(const Heatmap& map) : name(draw_text(scale_name(map))) {
+    for (const double weight : kLegendWeights)
+      scale.emplace_back(weight, draw_text(format_number(weight, 2)));
     if (!map.marks) return;
     marks.emplace_back(CellMark{.sure = true}, draw_text("gold, sure"));
     marks.emplace_back(CellMark{.possible = true}, draw_text("gold, possible"));
     marks.emplace_back(CellMark{.predicted = true}, draw_text("predicted"));
   }
-  int scale_width() const { return zero.width + kSteps * kCell + one.width + 2 * kGap; }
   int width() const {
-    int below = 0;
+    int above = name.width, below = 0;
+    for (const auto& [weight, text] : scale) above += kCell + kGap + text.width + kBetween;
     for (const auto& [mark, text] : marks) below += kCell + kGap + text.width + kBetween;
-    return std::max(scale_width(), below);
+    return std::max(above, below);
   }
   int height() const { return marks.empty() ? kCell : 2 * kCell + kGap; }
   void draw(Picture& picture, int left, int top) const {
-    put_across(picture, zero, left, top);
-    int x = left + zero.width + kGap;
-    fill(picture, {x - 1, top - 1, kSteps * kCell + 1, kCell + 1}, kFrame);
-    for (int i = 0; i < kSteps; ++i, x += kCell) draw_shade(picture, x, top, i / (kSteps - 1.0));
-    put_across(picture, one, x + kGap, top);
+    int x = left;
+    for (const auto& [weight, text] : scale) {
+      fill(picture, {x - 1, top - 1, kCell + 1, kCell + 1}, kFrame);
+      draw_shade(picture, x, top, shade_of(weight));
+      put_across(picture, text, x + kCell + kGap, top);
+      x += kCell + kGap + text.width + kBetween;
+    }
+    put_across(picture, name, x, top);
     x = left;
     for (const auto& [mark, text] : marks) {
       draw_mark(picture, x, top + kCell + kGap, mark);
@@ -129,8 +135,9 @@ Texts draw_texts(const std::vector<std::string>& words) {
 
 }  // namespace
 
-std::string draw_png(const Heatmap& map) {
-  check(map);
+std::string draw_png(const Heatmap& given) {
+  check(given);
+  const Heatmap map = from_the_left(given);
   const size_t most = (kLargest - 1000) / kCell;
   require(map.rows.size() <= most && map.columns.size() <= most, "PNG: ", map.rows.size(),
           " rows and ", map.columns.size(), " columns; at most ", most,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "heed/view/heatmap.h"
 
@@ -135,8 +136,9 @@ std::string draw_downwards(const Labels& columns, int left, Block block) {
 
 }  // namespace
 
-std::string draw_terminal(const Heatmap& map, Ink ink, int width) {
-  check(map);
+std::string draw_terminal(const Heatmap& given, Ink ink, int width) {
+  check(given);
+  const Heatmap map = from_the_left(given);
   const Labels rows = labels(map.rows), columns = labels(map.columns);
   const size_t count = map.columns.size();
   std::string out = map.title.empty() ? "" : line(to_label(map.title));
@@ -161,14 +163,15 @@ std::string draw_terminal(const Heatmap& map, Ink ink, int width) {
 
 std::string terminal_legend(const Heatmap& map, Ink ink) {
   std::string out = scale_name(map);
-  for (int i = 0; i < 5; ++i) {
-    const double from = i / 5.0;
-    out += (i == 0 ? ": " : "  ") +
-           (ink == Ink::plain ? std::string(kShades[i]) + " " : cell(i / 4.0, {}, 3, ink) + " ") +
-           (ink == Ink::color ? format_number(i / 4.0, 2)
-            : i == 0          ? "less than 0.2"
-                              : "from " + format_number(from, 1));
-  }
+  const char* between = ": ";
+  if (ink == Ink::color)
+    for (const double weight : kLegendWeights)
+      out += std::exchange(between, "  ") + cell(shade_of(weight), {}, 3, ink) + " " +
+             format_number(weight, 2);
+  else  // a shade begins at a fifth of the way to black, or two, ...
+    for (int i = 0; i < 5; ++i)
+      out += std::exchange(between, "  ") + std::string(kShades[i]) + " " +
+             (i == 0 ? "less than 0.04" : "from " + format_number(i * i / 25.0, 2));
   if (map.marks) out += "; links: [ ] gold, sure  ( ) gold, possible  * predicted";
   return out + "\n";
 }

@@ -132,6 +132,7 @@ class TerminalTree {
 
 constexpr size_t kLarge = 40;  // nodes of a tree in which folds are worth it
 constexpr size_t kRun = 4;     // words in a row that are shown before a fold
+constexpr size_t kFold = 3;    // words that are worth one
 
 // A word, or a fold: so many words.
 struct Place {
@@ -148,7 +149,8 @@ struct Joint {
 
 class Lanes {
  public:
-  Lanes(const SearchTree& tree, const Branches& branches) : tree_(tree), branches_(branches) {
+  Lanes(const SearchTree& tree, const Branches& branches)
+      : tree_(tree), branches_(branches), folds_(tree.nodes.size() > kLarge) {
     const size_t count = tree.nodes.size();
     height_.assign(count, 1);
     ends_.assign(count, false);
@@ -192,34 +194,48 @@ class Lanes {
     }
   }
 
+  // Of the ways that leave a node's first, those that do not end at once: folded, where folds are
+  // worth it.
+  std::vector<size_t> leaving(size_t node) const {
+    std::vector<size_t> out;
+    const auto& children = branches_.children[node];
+    for (size_t i = 1; i < children.size(); ++i)
+      if (!folds_ || height_[children[i]] >= 2 || ends_[children[i]]) out.push_back(children[i]);
+    return out;
+  }
+  // Nothing happens at words that lead to one other only: so many from this one on.
+  size_t quiet(size_t node) const {
+    size_t out = 0;
+    for (; !branches_.children[node].empty() && leaving(node).empty(); ++out)
+      node = branches_.children[node].front();
+    return out;
+  }
+
   // In the order of the words, so that the last is taken from the stack first.
   std::vector<Fork> add_lane(size_t node, double x) {
-    const bool folds = tree_.nodes.size() > kLarge;
     std::vector<Fork> forks;
-    size_t run = 0;
+    size_t run = 0;  // words since something happened
     for (bool first = true;; first = false) {
-      const SearchTree::Node& here = tree_.nodes[node];
       const auto& children = branches_.children[node];
-      Fork fork{.lane = lanes};
-      size_t shut = 0;
-      for (size_t i = 1; i < children.size(); ++i)
-        if (folds && height_[children[i]] < 2 && !ends_[children[i]])
-          ++shut;
-        else
-          fork.children.push_back(children[i]);
-      const bool quiet = folds && !first && fork.children.empty() && !children.empty();
-      run = quiet ? run + 1 : 0;
-      if (run > kRun && places.back().fold) {
-        places.back().text = "⋯" + std::to_string(run - kRun);
-      } else {
-        Place place{.x = x, .lane = lanes, .node = node};
-        place.fold = run > kRun;
-        place.text = place.fold ? "⋯1" : shortened(to_label(here.word), kLongest);
-        if (shut > 0 && !place.fold) place.text += " +" + std::to_string(shut);
-        place.width = text_width(place.fold ? "⋯999" : place.text);
-        x += place.width + kGap;
-        places.push_back(std::move(place));
+      const size_t ahead = folds_ && !first ? quiet(node) : 0;
+      run = ahead > 0 ? run + 1 : 0;
+      if (run > kRun && ahead >= kFold) {
+        const std::string text = "⋯" + std::to_string(ahead);
+        places.push_back({.x = x, .lane = lanes, .node = node, .text = text, .fold = true});
+        places.back().width = text_width(text);
+        x += places.back().width + kGap;
+        for (size_t i = 0; i < ahead; ++i) node = branches_.children[node].front();
+        run = 0;
+        continue;
       }
+      Fork fork{.lane = lanes, .children = leaving(node)};
+      Place place{.x = x, .lane = lanes, .node = node};
+      place.text = shortened(to_label(tree_.nodes[node].word), kLongest);
+      const size_t shut = children.empty() ? 0 : children.size() - 1 - fork.children.size();
+      if (shut > 0) place.text += " +" + std::to_string(shut);
+      place.width = text_width(place.text);
+      x += place.width + kGap;
+      places.push_back(std::move(place));
       if (!fork.children.empty()) {
         fork.x = x - kGap + 5;
         forks.push_back(std::move(fork));
@@ -234,6 +250,7 @@ class Lanes {
   static constexpr double kGap = 12;
   const SearchTree& tree_;
   const Branches& branches_;
+  const bool folds_;
   std::vector<size_t> height_;  // words of the longest way from a node
   std::vector<bool> ends_;      // whether one of its ways ends as a translation
 };
