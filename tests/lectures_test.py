@@ -67,7 +67,7 @@ with tempfile.TemporaryDirectory() as folder:
         if what and not link: troubles.append(f"{what}: no view that shows it")
         if link:
             headings = re.findall(r"^#+ (.*)$", (root / "docs" / link[1]).read_text(), re.M)
-            if link[2] and link[2] not in [h.lower().replace(" ", "-") for h in headings]:
+            if link[2] and link[2] not in [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]:
                 troubles.append(f"{what}: {link[1]} has no heading for #{link[2]}")
         items = re.findall(r"`([^`]+)`", cell)
         if not items: troubles.append(f"{what}: nothing to run")

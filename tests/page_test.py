@@ -5,7 +5,7 @@ there already: the program, --models RNN TRANSFORMER [--sentences FILE] [--measu
 Wants Playwright (PyPI) and Chromium; without them it says so and ends with 77, which is a skip.
 With axe-playwright-python its rules are checked, too.
 """
-import json, os, pathlib, re, shutil, socket, subprocess, sys, tempfile, time
+import json, math, os, pathlib, re, shutil, socket, subprocess, sys, tempfile, time
 
 try:
     from playwright.sync_api import sync_playwright
@@ -40,7 +40,7 @@ def option(name, count=1):
 
 
 def train(folder, *flags):
-    subprocess.run([HEED, "train", "--source", "corpus/train.en", "--target", "corpus/train.fr", "--tokens", "words",
+    subprocess.run([HEED, "train", "--source", "corpus/train.en", "--target", "corpus/train.fr",
                     "--batch-tokens", "400", "--warmup", "10", "--seed", "1", "--model", folder, *flags],
                    check=True, stderr=subprocess.DEVNULL)
 
@@ -183,8 +183,24 @@ def select(window, what):
     page.keyboard.press("Escape")
 
 
+def check_tree(window, what):
+    """The winner is the straight line on top, its score the largest of those that ended."""
+    tree = window.js("""[...document.querySelectorAll('#tree .place')].map(p => ({
+      top: p.offsetTop, best: p.classList.contains('best'), ended: p.classList.contains('finished'),
+      score: Number(p.querySelector('.score')?.textContent.replace('−', '-') ?? NaN) }))""")
+    check(all(p["top"] == 0 for p in tree if p["best"]), what, "the winner is not on top:", tree)
+    ends = [(p["score"], p["best"]) for p in tree if p["ended"] and p["score"] == p["score"]]
+    check(ends and max(ends)[0] == [s for s, best in ends if best][0], what, "a loser scores more than the winner:", ends)
+
+
 def take(window, what, live):
     page = window.page
+    for figure in page.locator("#figure option").evaluate_all("all => all.map(o => o.value)")[::-1]:
+        page.select_option("#figure", figure)
+        with page.expect_download() as got:
+            page.click("#take-svg")
+        data = pathlib.Path(got.value.path()).read_text()
+        check(data.startswith("<svg") and data.count("<text") > 4, what, f"a picture of {figure}:", data[:80])
     for kind, begins in (("svg", b"<svg"), ("png", b"\x89PNG"), ("tsv", b"\t"), ("json", b"{")):
         with page.expect_download() as got:
             page.click(f"#take-{kind}")
@@ -230,7 +246,12 @@ def live(browser, server, transformer):
         page.wait_for_timeout(60)
         check("step=0" in page.url and "Step 1 of" in page.inner_text("#step-said"), what, "the first step:", page.url)
         check(page.locator(".ribbons .target .token.ahead").count() >= steps - 1, what, "what is not written yet is not grey")
+        page.click("#play")
+        w.until("location.hash.includes('step=2')")
+        check(page.inner_text("#play") == "Pause", what, "playing cannot be stopped")
+        page.click("#play")
         page.click("#all")
+        check("step=" not in page.url, what, "the whole is not shown again:", page.url)
         # Leading it elsewhere: by a candidate, by a word of one's own, by a word of the tree; and back.
         before = w.words()
         page.locator(".ribbons .target .token").first.click()
@@ -251,10 +272,12 @@ def live(browser, server, transformer):
         link = page.url
         page.click("#back")
         w.settle()
-        if page.locator("button.node").count() > 1:
-            page.locator("button.node").last.click()
-            w.settle()
-            check("prefix=" in page.url, what, "led by the tree:", page.url)
+        node = page.locator(".place:not(.best) > button.node").first
+        to = node.get_attribute("title")
+        node.click()
+        w.settle()
+        check("prefix=" in page.url and " ".join(w.words()).startswith(re.search("“(.*)”", to)[1]), what, "led by the tree:", to, w.words())
+        check_tree(w, what)
         # A link restores all of it.
         with Window(browser, link) as again:
             check(again.words()[0] == "chat" and again.page.input_value("#text") == "the dog eats .", what, "a link:", again.words())
@@ -272,6 +295,7 @@ def live(browser, server, transformer):
         page.wait_for_selector(".chain li")
         numbers = page.inner_text("#chain")
         check("Query and key" in numbers and "Softmax" in numbers and "mixed value" in numbers, what, "why:", numbers[:200])
+        check("tanh" in w.js("document.querySelector('#chain math').textContent"), what, "the formula is not that of additive scores")
         # Comparing: another model, another head, another translation.
         page.check("#compare")
         w.settle()
@@ -284,6 +308,7 @@ def live(browser, server, transformer):
         page.locator(".own input").nth(1).press("Enter")
         w.settle()
         check("forced2=le+chat" in page.url, what, "a translation of one's own:", page.url)
+        check(page.locator(".panel:not([hidden]) .map").count() == 2, what, "one map for two")
         page.uncheck("#compare")
         w.settle()
         made = take(w, what, live=True)
@@ -293,6 +318,26 @@ def live(browser, server, transformer):
     with Window(browser, server.url + "#model=1") as w:
         page, what = w.page, "Transformer:"
         check(page.locator("#all-heads button").count() >= 2, what, "no small heads")
+        w.until("document.querySelector('#chain math') !== null")
+        check("√" in w.js("document.querySelector('#chain math').textContent") or page.locator("#chain msqrt").count(), what, "the formula is not that of scaled products")
+        # Words, and the pieces that they are made of.
+        words = w.words()
+        page.uncheck("#words")
+        page.wait_for_timeout(60)
+        check(len(w.words()) > len(words) if w.js("document.querySelector('.ribbons .token').dataset.label").startswith("▁") else w.words() == words, what, "pieces:", words, w.words())
+        page.check("#words")
+        page.wait_for_timeout(60)
+        check(w.words() == words, what, "and back to words:", w.words())
+        # Two heads of the same sentence, side by side.
+        page.check("#compare")
+        w.settle()
+        page.locator(".panel [name=layer]").nth(1).select_option("0")
+        page.wait_for_timeout(60)
+        page.locator(".panel [name=head]").nth(1).select_option("1")
+        page.wait_for_timeout(60)
+        check("head2=1" in page.url and "layer2=0" in page.url, what, "a head of the second side:", page.url)
+        page.uncheck("#compare")
+        page.wait_for_timeout(60)
         page.locator("#all-heads button").nth(1).click()
         page.wait_for_timeout(60)
         check("head=1" in page.url, what, "a press on a small head:", page.url)
@@ -317,8 +362,13 @@ def still_and_moving(browser, server):
 # What a server might answer: scripts of other directions, long sentences, markup in words.
 def answer(source, target, heads=1, layers=1):
     S, T = len(source) + 1, len(target) + 1
-    row = lambda i, h: [round((2 if (i + h) % S == j else 1) / (S + 1), 4) for j in range(S)]
-    weights = [[[row(i, h) for i in range(T)] for h in range(heads)] for _ in range(layers)]
+
+    def row(i, h, layer):
+        """Around a word near the diagonal, wider in some heads, with many weak ones."""
+        e = [math.exp(-abs(j - i * S / T - (h + 3 * layer) % 7 + 3) / (0.6 + 0.5 * ((h + layer) % 4))) + 0.05 * ((i * 7 + j * 13 + h * 5 + layer) % 11) / 11 for j in range(S)]
+        return [round(x / sum(e), 4) for x in e]
+
+    weights = [[[row(i, h, layer) for i in range(T)] for h in range(heads)] for layer in range(layers)]
     side = lambda words: {"text": " ".join(words), "pieces": words, "piece_words": list(range(len(words))), "words": [{"text": w} for w in words]}
     nodes, parent = [], -1
     for i, w in enumerate([*target, "</s>"]):
@@ -358,6 +408,45 @@ def strange(browser, server):
                 if width == 1280:
                     check_accessible(w, what)
                     select(w, what)
+
+
+# Answers of the server event by event, as they would come from a slow one.
+SLOWLY = """(delay) => {
+  const real = window.fetch;
+  window.fetch = async (path, how) => {
+    const response = await real(path, how);
+    if (path !== 'v1/translate') return response;
+    const parts = (await response.text()).split('\\n\\n').filter(Boolean), wait = () => new Promise(done => setTimeout(done, delay));
+    const body = new ReadableStream({ async start(put) {
+      for (const part of parts) put.enqueue(new TextEncoder().encode(part + '\\n\\n')), await wait();
+      put.close();
+    } });
+    return new Response(body, { headers: { 'Content-Type': 'text/event-stream' } });
+  };
+}"""
+
+
+def grows(browser, server):
+    """Words and the tree while the search goes on: each step adds to both, and nothing moves."""
+    with Window(browser, server.url) as w:
+        w.js(SLOWLY, 120)
+        w.js("""() => {
+          window.seen = [], window.jumps = 0;
+          new PerformanceObserver(list => { for (const e of list.getEntries()) if (!e.hadRecentInput) window.jumps += e.value; }).observe({ type: 'layout-shift', buffered: false });
+          new MutationObserver(() => window.seen.push({ waiting: document.body.classList.contains('waiting'),
+            tops: [...document.querySelectorAll('#tree .best')].map(p => p.offsetTop), best: document.querySelectorAll('#tree .best').length,
+            words: document.querySelectorAll('.panel .target .token').length, nodes: document.querySelectorAll('#tree .node').length })).observe(document.getElementById('tree'), { childList: true });
+        }""")
+        w.page.fill("#text", "the small dogs eat some bread .")
+        w.page.wait_for_timeout(500)
+        w.settle()
+        seen = [s for s in w.js("window.seen") if s["waiting"]]
+        lengths = [s["best"] for s in seen]
+        check(len(set(lengths)) >= 3 and lengths == sorted(lengths), "the tree does not grow:", lengths)
+        check(all(top == 0 for s in seen for top in s["tops"]), "the winner so far is not on top:", seen)
+        check(len({s["words"] for s in seen}) >= 3, "words do not appear one by one:", [s["words"] for s in seen])
+        check(w.js("window.jumps") < 0.01, "the layout shifts while the tree grows:", w.js("window.jumps"))
+        print(f"the tree while it is searched: {lengths} words of the winner so far, layout shift {w.js('window.jumps'):.4f}")
 
 
 def nothing_jumps(browser, server):
@@ -455,21 +544,25 @@ def measure(browser, server):
             first.append(times["first"]), whole.append(times["whole"])
     middle = lambda v: sorted(v)[len(v) // 2]
     print(f"first words after typing stops: median {middle(first):.0f} ms, most {max(first):.0f} ms; the whole: median {middle(whole):.0f} ms, most {max(whole):.0f} ms")
-    with Window(browser, server.url, still=False, answer=answer([f"w{i}" for i in range(39)], [f"t{i}" for i in range(39)], 8, 2)) as w:
-        session = w.page.context.new_cdp_session(w.page)
-        w.page.evaluate("location.hash = '#overlay=' + [0,1,2,3,4,5,6,7].map(h => '0.' + h).join('+')")
-        w.page.wait_for_timeout(500)
-        frames = w.js("""() => new Promise((done) => {
-          const times = []; let last = performance.now(), n = 0;
-          const tick = (now) => {
-            times.push(now - last), last = now;
-            if (++n % 18 === 0) location.hash = '#overlay=' + [0,1,2,3,4,5,6,7].map(h => (n / 18 % 2 ? '1.' : '0.') + h).join('+');
-            n < 180 ? requestAnimationFrame(tick) : done(times.slice(2));
-          };
-          requestAnimationFrame(tick);
-        })""")
-        session.detach()
-    print(f"ribbons of 40 x 40 tokens and 8 heads: {1000 * len(frames) / sum(frames):.0f} frames a second, median {middle(frames):.1f} ms, 95 % within {sorted(frames)[int(.95 * len(frames))]:.1f} ms")
+    # Ribbons of 8 heads move from those of one layer to those of another and back, 3 seconds long; frames
+    # are those that the browser's trace says were drawn.
+    for width in (1280, 2560):
+        with Window(browser, server.url, width, still=False, answer=answer([f"w{i}" for i in range(39)], [f"t{i}" for i in range(39)], 8, 2)) as w:
+            w.page.evaluate("location.hash = '#overlay=' + [0,1,2,3,4,5,6,7].map(h => '0.' + h).join('+')")
+            w.page.wait_for_timeout(500)
+            browser.start_tracing(page=w.page, categories=["devtools.timeline.frame", "disabled-by-default-devtools.timeline.frame"])
+            w.js("""() => new Promise((done) => {
+              let turn = 0;
+              const turns = setInterval(() => {
+                if (++turn > 12) return clearInterval(turns), done();
+                location.hash = '#overlay=' + [0,1,2,3,4,5,6,7].map(h => (turn % 2 ? '1.' : '0.') + h).join('+');
+              }, 250);
+            })""")
+            events = json.loads(browser.stop_tracing())["traceEvents"]
+            drawn = sorted(e["ts"] / 1000 for e in events if e["name"] == "DrawFrame")
+            between = [b - a for a, b in zip(drawn, drawn[1:])]
+            print(f"ribbons of 40 x 40 tokens and 8 heads at {width} px, by the trace: {1000 * len(between) / sum(between):.1f} frames a second, "
+                  f"median {middle(between):.1f} ms, 95 % within {sorted(between)[int(.95 * len(between))]:.1f} ms")
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -481,8 +574,8 @@ with tempfile.TemporaryDirectory() as folder:
         grammar, words = map(os.path.abspath, sys.argv[2:4])
         os.chdir(folder)
         subprocess.run([grammar, "corpus", "400", "1", words], check=True, stdout=subprocess.DEVNULL)
-        train("rnn", "--preset", "rnn-small", "--size", "24", "--steps", "60")
-        train("transformer", "--preset", "transformer-tiny", "--size", "16", "--inner", "16", "--heads", "2", "--encoder-layers", "1", "--decoder-layers", "1", "--steps", "20")
+        train("rnn", "--preset", "rnn-small", "--tokens", "words", "--size", "24", "--steps", "60")
+        train("transformer", "--preset", "transformer-tiny", "--tokens", "bpe", "--vocabulary", "80", "--size", "16", "--inner", "16", "--heads", "2", "--encoder-layers", "1", "--decoder-layers", "1", "--steps", "20")
         models = ["rnn", "transformer"]
         lines = pathlib.Path("corpus/test.en").read_text().splitlines()[:2]
     server = Server(*models)
@@ -496,6 +589,7 @@ with tempfile.TemporaryDirectory() as folder:
                 still_and_moving(browser, server)
                 strange(browser, server)
                 nothing_jumps(browser, server)
+                grows(browser, server)
                 offline(browser, models, made)
             steering(browser, server, models[0], lines)
             browser.close()

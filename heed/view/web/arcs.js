@@ -47,10 +47,10 @@ export function arc_shapes(heads, places, { middle, reach, down, look, dim }) {
 }
 
 // `past`: nothing looks ahead, so the words stand at the foot.
-export function draw_arcs(figure, { matrices, look, dim, names, past }) {
+export function draw_arcs(figure, { width, matrices, look, dim, names, past }) {
   const [over, line] = figure.children, canvas = over.firstChild;
   const { columns } = matrices[0];
-  const { down, size } = fit([columns], figure.clientWidth);
+  const { down, size } = fit([columns], width);
   figure.classList.toggle("down", down);
   figure.classList.toggle("past", past && !down);
   figure.style.setProperty("--size", `${size}px`);

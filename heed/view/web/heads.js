@@ -19,6 +19,8 @@ function paint_small(canvas, { weights, whole, columns }) {
   }));
 }
 
+const with_heads = (count, layer) => (layer.style.setProperty("--heads", count), layer);
+
 // Press with Shift or tick the box: laid over.
 function toggle(name, reading, side) {
   const now = overlaid(reading, side).map((h) => `${h.layer}.${h.head}`);
@@ -36,7 +38,7 @@ export function draw_heads(reading, theme) {
   if (key !== drawn) {
     drawn = key;
     $("all-heads").replaceChildren(...layers.map((layer, l) =>
-      element("div", { className: "layer", role: "group", aria: { label: `layer ${layer.name || l + 1}` } }, [
+      with_heads(layer.heads.length, element("div", { className: "layer", role: "group", aria: { label: `layer ${layer.name || l + 1}` } }, [
         element("span", { className: "layer-name" }, [layer.name || `layer ${l + 1}`]),
         ...layer.heads.map((_, h) => {
           const canvas = element("canvas", { aria: { hidden: "true" } });
@@ -48,7 +50,7 @@ export function draw_heads(reading, theme) {
           tick.addEventListener("change", () => toggle(`${l}.${h}`, reading, side));
           return element("span", { className: "small" }, [press, element("label", {}, [tick, element("span", { aria: { hidden: "true" } }, [`${h + 1}`])])]);
         }),
-      ])));
+      ]))));
   }
   const chosen = shown_head(reading, side), over = overlaid(reading, side).map((h) => `${h.layer}.${h.head}`);
   for (const press of $("all-heads").querySelectorAll("button")) {

@@ -17,15 +17,17 @@ const file = JSON.parse($("data").textContent); // null: there is a server
 const live = file === null;
 const quiet_after = 25; // ms without a key before the server is asked
 
-const answers = new Map(); // by what was asked: { sentences } or, on its way, { partial }
+// By what was asked: { sentences } or, on its way, { partial }: of each sentence text and tree so far.
+const answers = new Map();
 const panels = [make_panel(0), make_panel(1)];
-let pairs = [], theme = 0;
+let pairs = [], theme = 0, was_tall = false;
 
 const world = {
   live, models: [], shifts: !live && file.start?.shift !== undefined && file.start.shift !== null,
   // What the model itself said, before somebody led it elsewhere.
   base: (number) => answered({ ...question(number), prefix: undefined, forced: undefined, text: state.text })?.[state.sentence] ?? null,
   reading: (number = 0) => reading_at(number),
+  width: (panel) => (state.compare ? panel : $("views")).clientWidth, // that a line of words may have
   ask_why: (reading) => ask_why(reading),
   // What a file of the present sentences holds.
   data: () => (live ? { start: {}, sentences: [0, 1].slice(0, state.compare ? 2 : 1).flatMap((i) => answers.get(key_of(JSON.parse(JSON.stringify(question(i)))))?.raw?.translations[0].sentences ?? []) } : file),
@@ -75,7 +77,7 @@ async function fetch_once(number, q) {
   answers.set(key, entry);
   if (answers.size > 60) answers.delete(answers.keys().next().value);
   try {
-    const answer = await ask_translation(q, { signal: stop.signal, partial: ({ sentence, text }) => { entry.partial[sentence] = text; redraw(); } });
+    const answer = await ask_translation(q, { signal: stop.signal, partial: (event) => (grow(entry.partial, event), redraw()) });
     entry.sentences = answer.translations[0].sentences.map(reading_of);
     entry.raw = answer;
     $("said").textContent = answer.pivot ? `by ${answer.pivot.language}: ${answer.pivot.text}` : "";
@@ -86,6 +88,18 @@ async function fetch_once(number, q) {
     if (under_way[number]?.key === key) under_way[number] = null;
     redraw();
   }
+}
+
+// A tree grows by what a step kept, likeliest first; the way to the likeliest that goes on is the
+// winner so far.
+function grow(partial, { sentence, text, tree: kept = [] }) {
+  const tree = partial[sentence]?.tree ?? [], lead = tree.length + kept.findIndex((n) => !n.finished);
+  tree.push(...kept);
+  if (lead < tree.length && kept.length > 0) {
+    for (const node of tree) node.best = false;
+    for (let i = lead; i >= 0; i = tree[i].parent) tree[i].best = true;
+  }
+  partial[sentence] = { text, tree };
 }
 
 // What is compared and read, of a sentence that is there: asked for only when it is looked at.
@@ -113,11 +127,12 @@ function reading_at(number) {
   const at = known?.sentences?.[Math.min(state.sentence, known.sentences.length - 1)];
   if (at) return (before[number] = at);
   const words = (text) => text.split(/\s+/).filter(Boolean);
-  const source = words(question(number).text ?? ""), target = words(known?.partial[state.sentence] ?? known?.partial[0] ?? "");
+  const so_far = known?.partial[state.sentence] ?? known?.partial[0] ?? { text: "", tree: [] };
+  const source = words(question(number).text ?? ""), target = words(so_far.text);
   if (state.text.trim() === "") return (before[number] = null);
   if (!known) return before[number];
   if (target.length === 0 && before[number]) return before[number];
-  return reading_of({ source: { pieces: source }, target: { pieces: target }, ends: false, waiting: true });
+  return reading_of({ source: { pieces: source }, target: { pieces: target }, tree: so_far.tree, ends: false, waiting: true });
 }
 
 let from_file = null;
@@ -137,19 +152,21 @@ function draw() {
   panels.forEach((panel, i) => (panel.hidden = !readings[i]));
   if (!readings[0]) return;
   const matrices = readings.map((reading, i) => reading && draw_panel(panels[i], reading, i, world));
+  const tall = !state.compare && panels[0].querySelector(".figure > .down:not([hidden])") !== null;
+  if ($("views").classList.toggle("tall", tall) !== was_tall) (was_tall = tall), redraw(); // in its new place
   const settled = !readings[0].waiting;
   document.body.classList.toggle("waiting", !settled);
   draw_legend(readings[0]);
   draw_steps(readings[0], matrices[0], live);
+  draw_tree(readings[0], live);
   if (!settled) return;
   draw_heads(readings[0], theme);
-  draw_tree(readings[0], live);
   draw_why(readings[0], matrices[0], world);
 }
 
 function changed() {
+  if (live) for (const number of state.compare ? [0, 1] : [0]) ask(number); // first: drawing takes time, too
   draw();
-  if (live) for (const number of state.compare ? [0, 1] : [0]) ask(number);
 }
 
 // ---- setting up

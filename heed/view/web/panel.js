@@ -51,7 +51,7 @@ export function make_panel(number) {
 
 function draw_choices(panel, reading, number, world) {
   const side = state.sides[number], at = (name) => panel.parts.choices.querySelector(`[name=${name}]`);
-  const layers = layers_of(reading, side), { layer, head } = shown_head(reading, side);
+  const layers = layers_of(reading, side), { layer, head } = shown_head(reading, side), over = overlaid(reading, side).length > 0;
   offer(at("model"), world.models.map((m, i) => [i, m]), side.model);
   const texts = [...new Set([...(world.base(number)?.best ?? []).map((b) => b.text), ...(side.forced ? [side.forced] : [])])];
   const offered = world.live ? [["0", side.prefix ? "led by you" : "the best found"], ...texts.slice(side.forced ? 0 : 1).map((t, i) => [`f${i}`, t]), ["own", "another …"]] : [];
@@ -60,10 +60,10 @@ function draw_choices(panel, reading, number, world) {
   const kinds = Object.entries(reading.kinds).filter(([, all]) => all.length > 0).map(([kind]) => [kind, reading.past ? "text reads its past" : kind_names[kind]]);
   offer(at("kind"), kinds, side.kind);
   const aligning = side.kind === "cross" && reading.chosen && (layers.length > 1 || (layers[0]?.heads.length ?? 0) > 1) ? [[-1, "that aligns"]] : [];
-  offer(at("layer"), layers.length > 1 || aligning.length ? [...aligning, ...layers.map((l, i) => [i, l.name || `${i + 1}`])] : [], layer);
-  const heads = layers[layer]?.heads.length ?? 0;
+  offer(at("layer"), layers.length > 1 || aligning.length ? [...aligning, ...layers.map((l, i) => [i, l.name || `${i + 1}`]), ...(over ? [["over", "laid over"]] : [])] : [], over ? "over" : layer);
+  const heads = over ? 0 : layers[layer]?.heads.length ?? 0;
   offer(at("head"), heads > 1 ? [["mean", "mean of all"], ["max", "largest of all"], ...Array.from({ length: heads }, (_, h) => [h, `${h + 1}`])] : [], head);
-  offer(at("shift"), world.shifts && side.kind === "cross" && layer >= 0 ? [[0, "that writes the word"], [1, "after it, which reads it"]] : [], side.shift);
+  offer(at("shift"), world.shifts && side.kind === "cross" && (layer >= 0 || over) ? [[0, "that writes the word"], [1, "after it, which reads it"]] : [], side.shift);
 }
 
 // Heads that are laid over each other: "0.1 0.3" are of layer 0.
@@ -84,6 +84,13 @@ function cached(reading, key, make) {
 let readings = 0;
 const number_of = (reading) => made.get(reading).number;
 
+// Of several matrices of the same words: what the map shows of heads that are laid over each other.
+function mean_of(matrices, { scale }) {
+  if (matrices.length < 2) return matrices[0];
+  const weights = matrices[0].weights.map((row, i) => row.map((_, j) => matrices.reduce((sum, m) => sum + m.weights[i][j], 0) / matrices.length));
+  return { ...matrices[0], weights, whole: weights.map((row) => (scale ? Math.max(1e-9, ...row) : 1)) };
+}
+
 export const options_now = () => ({ words: state.words, ends: state.ends, scale: state.scale });
 
 export function draw_panel(panel, reading, number, world) {
@@ -92,8 +99,8 @@ export function draw_panel(panel, reading, number, world) {
   const options = options_now(), heads = overlaid(reading, side);
   const key = JSON.stringify([side.kind, side.layer, side.head, side.shift, side.overlay, options]);
   const { matrix, matrices } = cached(reading, key, () => {
-    const one = matrix_of(reading, side, options);
-    return { matrix: one, matrices: heads.length > 0 ? heads.map((h) => matrix_of(reading, side, options, h)) : [one] };
+    const matrices = (heads.length > 0 ? heads : [undefined]).map((h) => matrix_of(reading, side, options, h));
+    return { matrix: mean_of(matrices, options), matrices };
   });
   const look = looked_at();
   const kind = side.kind;
@@ -108,8 +115,8 @@ export function draw_panel(panel, reading, number, world) {
   arcs.hidden = !ribbons.hidden;
   panel.querySelector(".figure").hidden = false;
   if (kind === "cross" && !reading.past)
-    draw_ribbons(ribbons, { matrices, key: `${number_of(reading)} ${key}`, look: seen, dim, forced: led ? forced : -1, names, waiting: reading.waiting, on_row: null });
-  else draw_arcs(arcs, { matrices, look: seen, dim, names, past: kind === "decoder" || reading.past });
+    draw_ribbons(ribbons, { width: world.width(panel), matrices, key: `${number_of(reading)} ${key}`, look: seen, dim, forced: led ? forced : -1, names, waiting: reading.waiting, on_row: null });
+  else draw_arcs(arcs, { width: world.width(panel), matrices, look: seen, dim, names, past: kind === "decoder" || reading.past });
   const gold = links_of(state.gold || reading.gold?.text || "", matrix, reading);
   const predicted = reading.gold?.predicted ? links_of(reading.gold.predicted, matrix, reading).map((l) => ({ ...l, predicted: true })) : [];
   const name = `Weights, ${reading.past ? "text reads its past" : kind_names[kind]}`;

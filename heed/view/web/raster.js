@@ -1,5 +1,7 @@
-// Ribbons as pixels. A ribbon crosses every line of the picture in one short span, so that thousands
-// can be blended here in less time than a browser without a GPU takes to fill hundreds of paths.
+// Ribbons as pixels. A ribbon crosses every line of the picture in one short span, and where spans
+// lie over each other what they absorb adds up: so a line takes four sums for each ribbon and one
+// pass over its pixels, however many ribbons there are, where a browser without a GPU would fill
+// hundreds of paths.
 
 // How far a ribbon has moved sideways at each line, 0 to 1: the curve of scene.js, whose control
 // points stand straight above and below its ends.
@@ -16,15 +18,61 @@ function progress(length) {
   }
   return out;
 }
+let curve = progress(1);
 
 const channels = (color) => {
   const hex = color.match(/^#(..)(..)(..)$/);
   return hex ? hex.slice(1).map((c) => parseInt(c, 16)) : color.match(/\d+/g).map(Number);
 };
 
-// Groups of ribbon_scene(), blended over `paper`, into a canvas of this many CSS pixels. `down`: from
-// the top edge to the bottom edge; else from left to right.
-export function raster(canvas, groups, { width, height, down, paper }) {
+// What a depth lets through is e to its negative: depths of ribbons above each other add up. Looked
+// up, divided by the depth.
+const fine = 256, deepest = 12;
+const share_of = Float32Array.from({ length: fine * deepest + 1 }, (_, i) => (1 - Math.exp(-(i || 1e-6) / fine)) / ((i || 1e-6) / fine));
+
+// The spans of a line, as differences along it: depth, and depth times red, green and blue. `all` has
+// eight numbers of each ribbon: where it begins and how far it goes, how wide it is and becomes wider,
+// depth and colour; `here` and `there` are how far it has gone at this line and at the next.
+function add_spans(all, here, there, sums) {
+  for (let o = 0; o < all.length; o += 8) {
+    const begin = all[o], far = all[o + 1], wide = all[o + 2] + all[o + 3] * here;
+    // From this line to the next it moves sideways: the span holds all of it, thinner.
+    const a = begin + far * here, b = begin + far * there;
+    const from = a < b ? a : b, to = (a < b ? b : a) + wide, span = to - from;
+    if (span <= 0) continue;
+    const depth = (all[o + 4] * wide) / span, red = all[o + 5], green = all[o + 6], blue = all[o + 7];
+    const first = from | 0, last = to | 0;
+    let at = first * 4, d = depth * (1 - (from - first));
+    sums[at] += d, sums[at + 1] += d * red, sums[at + 2] += d * green, sums[at + 3] += d * blue;
+    d = depth - d;
+    sums[at + 4] += d, sums[at + 5] += d * red, sums[at + 6] += d * green, sums[at + 7] += d * blue;
+    at = last * 4, d = depth * (1 - (to - last));
+    sums[at] -= d, sums[at + 1] -= d * red, sums[at + 2] -= d * green, sums[at + 3] -= d * blue;
+    d = depth - d;
+    sums[at + 4] -= d, sums[at + 5] -= d * red, sums[at + 6] -= d * green, sums[at + 7] -= d * blue;
+  }
+}
+
+// The sums of a line as pixels, from number `to` on in steps, the same on so many lines; and the sums
+// are empty again.
+function put_line(sums, pixels, { to, step, count, alike, line_step, paper: [r0, g0, b0] }) {
+  const empty = 0xff000000 | (b0 << 16) | (g0 << 8) | r0;
+  let depth = 0, r = 0, g = 0, b = 0;
+  for (let x = 0, at = 0; x < count; ++x, at += 4, to += step) {
+    depth += sums[at], r += sums[at + 1], g += sums[at + 2], b += sums[at + 3];
+    let color = empty;
+    if (depth > 0.002) {
+      const share = share_of[depth < deepest ? (depth * fine) | 0 : fine * deepest], left = 1 - share * depth; // of the paper
+      color = 0xff000000 | ((b0 * left + b * share) << 16) | ((g0 * left + g * share) << 8) | (r0 * left + r * share);
+    }
+    for (let k = 0, also = to; k < alike; ++k, also += line_step) pixels[also] = color;
+  }
+  sums.fill(0);
+}
+
+// Each ribbon has its ends s0 to s1 and t0 to t1 in CSS pixels, an alpha and a fill. `down`: from the
+// top edge to the bottom edge; else from left to right. `coarse`: what moves has lines two by two.
+export function raster(canvas, ribbons, { width, height, down, paper, coarse }) {
   const density = Math.min(2, devicePixelRatio || 1);
   const w = Math.max(1, Math.round(width * density)), h = Math.max(1, Math.round(height * density));
   if (canvas.width !== w || canvas.height !== h) {
@@ -33,39 +81,22 @@ export function raster(canvas, groups, { width, height, down, paper }) {
     canvas.picture = null;
   }
   const context = canvas.getContext("2d");
-  const picture = (canvas.picture ??= context.createImageData(w, h)), pixels = new Uint8Array(picture.data.buffer);
-  const [r0, g0, b0] = channels(paper);
-  new Uint32Array(pixels.buffer).fill(0xff000000 | (b0 << 16) | (g0 << 8) | r0);
+  const picture = (canvas.picture ??= context.createImageData(w, h)), pixels = new Uint32Array(picture.data.buffer);
   const lines = down ? h : w, across = down ? w : h; // how many lines, how long each is
-  const along_step = (down ? w : 1) * 4, across_step = (down ? 1 : w) * 4;
-  const curve = progress(lines);
-  for (const { ribbons, fill, alpha } of groups) {
-    const [r, g, b] = channels(fill);
-    for (const shape of ribbons) {
-      // The two ends: a to b at the first line, d to c at the last.
-      const axis = down ? 0 : 1;
-      const a0 = shape[axis] * density, d0 = shape[axis + 6] * density;
-      const wide0 = shape[axis + 2] * density - a0, wide1 = shape[axis + 4] * density - d0;
-      let left = a0;
-      for (let line = 0; line < lines; ++line) {
-        const next = a0 + (d0 - a0) * curve[line + 1];
-        const wide = wide0 + (wide1 - wide0) * curve[line];
-        // From this line to the next it moves sideways: the span holds all of it, thinner.
-        const from = Math.min(left, next), to = Math.max(left, next) + wide;
-        const strength = (256 * alpha * wide) / (to - from || 1);
-        left = next;
-        const first = Math.max(0, Math.floor(from)), last = Math.min(across - 1, Math.ceil(to) - 1);
-        for (let x = first; x <= last; ++x) {
-          const covered = (x + 1 < to ? x + 1 : to) - (x > from ? x : from);
-          const share = (strength * covered + 0.5) | 0; // of 256
-          if (share === 0) continue;
-          const at = line * along_step + x * across_step, pr = pixels[at], pg = pixels[at + 1], pb = pixels[at + 2];
-          pixels[at] = pr + (((r - pr) * share) >> 8);
-          pixels[at + 1] = pg + (((g - pg) * share) >> 8);
-          pixels[at + 2] = pb + (((b - pb) * share) >> 8);
-        }
-      }
-    }
+  if (curve.length !== lines + 1) curve = progress(lines);
+  const all = new Float32Array(ribbons.length * 8), fills = new Map();
+  ribbons.forEach(({ s0, s1, t0, t1, alpha, fill }, n) => {
+    if (!fills.has(fill)) fills.set(fill, channels(fill));
+    const clip = (x) => Math.min(across, Math.max(0, x * density)), a = clip(s0), d = clip(t0), wide = clip(s1) - a, rgb = fills.get(fill), o = n * 8;
+    all[o] = a, all[o + 1] = d - a, all[o + 2] = wide, all[o + 3] = clip(t1) - d - wide;
+    all[o + 4] = -Math.log(1 - Math.min(0.99, alpha)), all[o + 5] = rgb[0], all[o + 6] = rgb[1], all[o + 7] = rgb[2];
+  });
+  const sums = new Float32Array((across + 2) * 4), each = coarse ? Math.round(2 * density) : 1;
+  const line_step = down ? w : 1, step = down ? 1 : w, ground = channels(paper);
+  for (let line = 0; line < lines; line += each) {
+    const alike = Math.min(each, lines - line);
+    add_spans(all, curve[line], curve[line + alike], sums);
+    put_line(sums, pixels, { to: line * line_step, step, count: across, alike, line_step, paper: ground });
   }
   context.putImageData(picture, 0, 0);
 }

@@ -8,7 +8,7 @@ import { draw_line, extents, fit } from "./lines.js";
 import { raster } from "./raster.js";
 
 const weakest = 0.004, most_of_row = 14; // what is thinner is not drawn
-const most_at_rest = 1600, most_in_motion = 360; // ribbons, so that a frame is in time
+const most_at_rest = 1600, most_in_motion = 800; // ribbons, so that a frame is in time
 const move_time = 260; // ms
 
 export const make_ribbons = () => {
@@ -25,23 +25,34 @@ export const make_ribbons = () => {
 // equal.
 export function strongest(list, most) {
   if (list.length <= most) return list;
-  const least = list.map(([w]) => w).sort((a, b) => b - a)[most], kept = list.filter(([w]) => w > least);
+  const least = Float64Array.from(list, ([w]) => w).sort()[list.length - 1 - most], kept = list.filter(([w]) => w > least);
   return kept.length > 0 ? kept : list;
 }
 
-// The ribbons of some heads, [{ weights, whole }], between words at these places. Each is [row,
-// column, head, weight and the eight numbers of its shape].
-export function ribbon_shapes(heads, rows, columns, { down, length, most = most_at_rest }) {
-  const links = [], each = Math.max(1, Math.min(most_of_row, Math.floor(most / (rows.length * heads.length))));
+// Which weights of some heads, [{ weights, whole }], are drawn: { i, j, h }, row, column and head.
+export function drawn_links(heads, most = most_at_rest) {
+  const links = [], rows = heads[0]?.weights.length ?? 0;
+  const each = Math.max(1, Math.min(most_of_row, Math.floor(most / (rows * heads.length))));
   heads.forEach(({ weights, whole }, h) => weights.forEach((row, i) => {
-    const kept = row.map((w, j) => [Math.min(1, (w ?? 0) / whole[i]), j]).filter(([w]) => w > weakest);
-    for (const [w, j] of strongest(kept, each)) links.push({ i, j, h, w });
+    const kept = [];
+    for (let j = 0; j < row.length; ++j) if (row[j] > weakest * whole[i]) kept.push([row[j], j]);
+    for (const [, j] of strongest(kept, each)) links.push({ i, j, h });
   }));
+  return links;
+}
+
+// Numbers of a list by rising keys, which are whole.
+const in_order = (list, key) => Float64Array.from(list, (l, n) => key(l) * 65536 + n).sort().map((x) => x % 65536);
+
+// The same with their weights w and where they lie between words at these places: from s0 to s1 at
+// the source, from t0 to t1 at the target. One that weighs nothing has a place, too.
+export function placed_links(links, heads, rows, columns) {
   const middle = ([a, b]) => (a + b) / 2, size = ([a, b]) => b - a;
-  const thick = Math.min(26, ...rows.map((r) => size(r) * 0.8)) / heads.length;
+  const thick = Math.min(26, ...rows.map((r) => size(r) * 0.8)) / Math.max(1, heads.length);
+  const out = links.map(({ i, j, h }) => ({ i, j, h, w: Math.min(1, (heads[h]?.weights[i]?.[j] ?? 0) / (heads[h]?.whole[i] ?? 1)) }));
   const sum_of = (key, count) => {
     const sums = new Array(count).fill(0);
-    for (const l of links) sums[l[key]] += l.w * thick;
+    for (const l of out) sums[l[key]] += l.w * thick;
     return sums;
   };
   const in_row = sum_of("i", rows.length), in_column = sum_of("j", columns.length);
@@ -49,33 +60,42 @@ export function ribbon_shapes(heads, rows, columns, { down, length, most = most_
   const row_at = rows.map((r, i) => middle(r) - in_row[i] / 2);
   const column_at = columns.map((c, j) => middle(c) - (in_column[j] * narrow[j]) / 2);
   // Ends lie in the order of the words at their other ends, so that ribbons of a word do not cross.
-  const by_column = [...links].sort((a, b) => a.h - b.h || middle(columns[a.j]) - middle(columns[b.j]));
-  for (const l of by_column) (l.t0 = row_at[l.i]), (l.t1 = row_at[l.i] += l.w * thick);
-  const by_row = [...links].sort((a, b) => a.h - b.h || middle(rows[a.i]) - middle(rows[b.i]));
-  for (const l of by_row) (l.s0 = column_at[l.j]), (l.s1 = column_at[l.j] += l.w * thick * narrow[l.j]);
-  for (const l of links) l.shape = down ? [l.s0, 0, l.s1, 0, l.t1, length, l.t0, length] : [0, l.s0, 0, l.s1, length, l.t1, length, l.t0];
-  return links;
+  const rank = (places) => (places.length > 1 && places[0][0] > places[1][0] ? (k) => places.length - k : (k) => k);
+  const column_rank = rank(columns), row_rank = rank(rows);
+  for (const n of in_order(out, (l) => l.h * 4096 + column_rank(l.j))) {
+    const l = out[n];
+    (l.t0 = row_at[l.i]), (l.t1 = row_at[l.i] += l.w * thick);
+  }
+  for (const n of in_order(out, (l) => l.h * 4096 + row_rank(l.i))) {
+    const l = out[n];
+    (l.s0 = column_at[l.j]), (l.s1 = column_at[l.j] += l.w * thick * narrow[l.j]);
+  }
+  return out;
 }
 
-// As shapes of a scene: those that are looked at above the others, in few colours so that thousands
-// take few calls.
-export function ribbon_scene(links, { heads, look, dim, down }) {
+// How a link looks: what is looked at in its own colour, what is not written yet pale.
+function colored(l, { heads, look, dim }) {
   const some = look.row >= 0 || look.column >= 0;
+  l.lit = some && (look.row < 0 || l.i === look.row) && (look.column < 0 || l.j === look.column);
+  const share = shade(l.w);
+  l.alpha = l.i > dim ? 0.05 : some && !l.lit ? 0.05 + 0.13 * share : 0.2 + 0.65 * share;
+  l.fill = heads > 1 ? head_color(l.h) : l.lit ? colors().lit : colors().ink;
+  return l;
+}
+
+// As shapes of a scene, those that are looked at above the others, in few shades; moved by x and y.
+function ribbon_scene(links, { down, length, x, y }) {
   const groups = new Map();
-  for (const l of links) {
-    const lit = some && (look.row < 0 || l.i === look.row) && (look.column < 0 || l.j === look.column);
-    const share = shade(l.w), step = Math.ceil(share * 5) / 5;
-    const ahead = l.i > dim;
-    const alpha = ahead ? 0.05 : some && !lit ? 0.05 + 0.13 * step : 0.2 + 0.65 * step;
-    const fill = heads > 1 ? head_color(l.h) : lit ? colors().lit : colors().ink;
-    const key = `${lit ? 1 : 0} ${fill} ${alpha}`;
-    if (!groups.has(key)) groups.set(key, { lit, ribbons: [], fill, alpha, down });
-    groups.get(key).ribbons.push(l.shape);
+  for (const { lit, fill, alpha, s0, s1, t0, t1 } of links) {
+    const step = Math.round(alpha * 12) / 12 || 0.05, key = `${lit} ${fill} ${step}`;
+    if (!groups.has(key)) groups.set(key, { lit, ribbons: [], fill, alpha: step, down });
+    const shape = down ? [s0, 0, s1, 0, t1, length, t0, length] : [0, s0, 0, s1, length, t1, length, t0];
+    groups.get(key).ribbons.push(shape.map((v, i) => v + (i % 2 ? y : x)));
   }
   return [...groups.values()].sort((a, b) => a.lit - b.lit || a.alpha - b.alpha);
 }
 
-// Rows and columns as far as `share` of the way between two matrices of the same words.
+// Weights as far as `share` of the way between two matrices of the same words.
 const between = (from, to, share) => to.map((head, h) => ({
   whole: head.whole,
   weights: head.weights.map((row, i) => row.map((w, j) => {
@@ -83,47 +103,64 @@ const between = (from, to, share) => to.map((head, h) => ({
     return before + ((w ?? 0) - before) * share;
   })),
 }));
+const eased = (motion, now) => (still() ? 1 : 1 - (1 - Math.min(1, (now - motion.begin) / move_time)) ** 3);
 
-// `matrices`: one, or one for each head. `target_extra`: what pressing a target word does.
-export function draw_ribbons(figure, { matrices, key, look, dim, forced, names, on_row, waiting }) {
+// Links of two states, and a function that puts them as far as `share` of the way between.
+function moving(from, to, places) {
+  const name = ({ i, j, h }) => (h * 4096 + i) * 4096 + j;
+  const all = new Map([...drawn_links(from, most_in_motion), ...drawn_links(to, most_in_motion)].map((l) => [name(l), l]));
+  const [a, b] = [from, to].map((heads) => placed_links([...all.values()], heads, places.rows, places.columns));
+  const now = b.map((l) => ({ ...l }));
+  return (share) => {
+    const mixed = (x, y) => x + (y - x) * share;
+    now.forEach((l, n) => {
+      const x = a[n], y = b[n];
+      l.w = mixed(x.w, y.w), l.s0 = mixed(x.s0, y.s0), l.s1 = mixed(x.s1, y.s1), l.t0 = mixed(x.t0, y.t0), l.t1 = mixed(x.t1, y.t1);
+    });
+    return now;
+  };
+}
+
+// `matrices`: one, or one for each head.
+export function draw_ribbons(figure, { width, matrices, key, look, dim, forced, names, on_row, waiting }) {
   const [source, frame, target] = figure.children, canvas = frame.firstChild;
   const { rows, columns } = matrices[0];
   const room = waiting ? [...rows, ...columns.slice(rows.length)] : rows;
-  const { down, size } = fit([columns, room], figure.clientWidth);
+  const { down, size } = fit([columns, room], width);
   figure.classList.toggle("down", down);
   figure.style.setProperty("--size", `${size}px`);
   draw_line(source, { labels: columns, axis: "column", name: names.columns });
   draw_line(target, { labels: rows, axis: "row", name: names.rows, grey: dim, forced, on_press: on_row });
-  const motion = figure.motion;
+  const motion = figure.motion, begin = performance.now();
   const to = matrices[0].weights ? matrices : [];
   if (motion.key !== key) {
-    // Between matrices of the same words weights move; others grow from nothing.
+    // Between matrices of the same words weights move, from wherever they are; others grow from nothing.
     const words = (m) => `${m?.rows.join("\n")}\n\n${m?.columns.join("\n")}`;
-    motion.from = motion.to && words(motion.to[0]) === words(to[0]) ? motion.to : null;
-    Object.assign(motion, { key, to, begin: performance.now() });
+    const same = motion.to?.length === to.length && words(motion.to[0]) === words(to[0]);
+    motion.from = same ? (eased(motion, begin) < 1 ? between(motion.from, motion.to, eased(motion, begin)) : motion.to) : between(null, to, 0);
+    Object.assign(motion, { key, to, begin });
   }
   const box = frame.getBoundingClientRect();
   const length = down ? box.width : box.height;
   const places = { rows: extents(target, frame, down), columns: extents(source, frame, down) };
-  // Words may stand on one side of the frame while ribbons lie inside it.
+  const style = { heads: to.length, look, dim };
+  const at_rest = () => placed_links(drawn_links(to), to, places.rows, places.columns).map((l) => colored(l, style));
+  figure.scene = () => whole_scene(figure, { links: at_rest(), down: !down, length, size });
+  let on_the_way = null;
   const step = (now) => {
-    const share = still() ? 1 : Math.min(1, (now - motion.begin) / move_time);
-    const eased = 1 - (1 - share) ** 3;
-    const heads = share < 1 ? between(motion.from, to, eased) : to;
-    const links = heads.length ? ribbon_shapes(heads, places.rows, places.columns, { down: !down, length, most: share < 1 ? most_in_motion : most_at_rest }) : [];
-    figure.scene = () => whole_scene(figure, { links, heads: heads.length, look, dim, down, size });
-    raster(canvas, ribbon_scene(links, { heads: heads.length, look, dim, down: !down }), { width: box.width, height: box.height, down: !down, paper: colors().paper });
-    motion.frame = share < 1 ? requestAnimationFrame(step) : 0;
+    const share = eased(motion, now), moves = share < 1 && to.length > 0;
+    if (moves) on_the_way ??= moving(motion.from, to, places);
+    const links = moves ? on_the_way(share).map((l) => colored(l, style)) : at_rest();
+    raster(canvas, links, { width: box.width, height: box.height, down: !down, paper: colors().paper, coarse: moves });
+    motion.frame = moves ? requestAnimationFrame(step) : 0;
   };
   cancelAnimationFrame(motion.frame);
-  step(performance.now());
+  step(begin);
 }
 
 // With its words, to be taken along.
-function whole_scene(figure, { links, heads, look, dim, down, size }) {
+function whole_scene(figure, { links, down, length, size }) {
   const box = figure.getBoundingClientRect(), frame = figure.children[1].getBoundingClientRect();
-  const [x, y] = [frame.left - box.left, frame.top - box.top];
-  const moved = links.map((l) => ({ ...l, shape: l.shape.map((v, i) => v + (i % 2 ? y : x)) }));
   const words = [...figure.querySelectorAll(".token")].map((item) => {
     const b = item.getBoundingClientRect();
     return {
@@ -133,6 +170,7 @@ function whole_scene(figure, { links, heads, look, dim, down, size }) {
   });
   return {
     width: box.width, height: box.height, name: "Attention between two sentences",
-    shapes: [{ rect: [0, 0, box.width, box.height], fill: colors().paper }, ...ribbon_scene(moved, { heads, look, dim, down: !down }), ...words],
+    shapes: [{ rect: [0, 0, box.width, box.height], fill: colors().paper },
+      ...ribbon_scene(links, { down, length, x: frame.left - box.left, y: frame.top - box.top }), ...words],
   };
 }

@@ -80,7 +80,7 @@ export function draw_steps(reading, matrix, live) {
 }
 
 function draw_candidates(reading, t, live) {
-  const step = reading.candidates[t], all = (step?.candidates ?? []).slice(0, 8);
+  const step = reading.candidates[t], all = (step?.candidates ?? []).filter((c, i) => i < 8 || c.piece === step.piece);
   const most = Math.max(1e-9, ...all.map((c) => c.probability ?? 0));
   $("else").hidden = all.length === 0;
   $("candidates").replaceChildren(...all.map((c) => {

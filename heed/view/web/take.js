@@ -10,24 +10,24 @@ import { overlaid } from "./panel.js";
 const ticks = [0, 0.05, 0.25, 0.5, 1];
 const print_density = 3; // of a screen's: about 300 dots an inch
 
-function legend_scene(reading) {
-  const c = colors(), width = 310, shapes = [], heads = overlaid(reading, state.sides[0]);
-  if (heads.length > 0) {
-    heads.forEach((h, i) => {
-      shapes.push({ rect: [8 + i * 110, 8, 12, 12], fill: head_color(i) });
-      shapes.push({ text: `layer ${h.layer + 1} head ${h.head + 1}`, x: 24 + i * 110, y: 18, size: 12, face: "sans", fill: c.text });
-    });
-    return { width: Math.max(width, 16 + heads.length * 110), height: 30, shapes };
-  }
-  const bar = 180;
-  for (let x = 0; x < bar; ++x) shapes.push({ rect: [8 + x, 4, 1.2, 12], fill: shade_color(x / (bar - 1)) });
-  for (const t of ticks) shapes.push({ text: `${t}`, x: 8 + shade(t) * bar, y: 29, size: 11, face: "sans", anchor: "middle", fill: c.quiet });
-  shapes.push({ text: state.scale ? "of the row’s largest" : "weight", x: 18 + bar, y: 15, size: 12, face: "sans", fill: c.quiet });
-  return { width, height: 34, shapes };
+// Colours of heads that are laid over each other, as many in a row as there is room for; then shades.
+function legend_scene(reading, room = Infinity) {
+  const c = colors(), width = 310, each = 118, bar = 180, shapes = [], heads = overlaid(reading, state.sides[0]);
+  const in_row = Math.max(1, Math.min(heads.length, Math.floor((room - 8) / each))), top = Math.ceil(heads.length / in_row) * 22;
+  heads.forEach((h, i) => {
+    const x = 8 + (i % in_row) * each, y = Math.floor(i / in_row) * 22;
+    shapes.push({ rect: [x, y + 4, 12, 12], fill: head_color(i) });
+    shapes.push({ text: `layer ${h.layer + 1}, head ${h.head + 1}`, x: x + 17, y: y + 14, size: 12, face: "sans", fill: c.text });
+  });
+  for (let x = 0; x < bar; ++x) shapes.push({ rect: [8 + x, top + 4, 1.2, 12], fill: shade_color(x / (bar - 1)) });
+  for (const t of ticks) shapes.push({ text: `${t}`, x: 8 + shade(t) * bar, y: top + 29, size: 11, face: "sans", anchor: "middle", fill: c.quiet });
+  const name = state.scale ? "of the row’s largest" : heads.length > 1 ? "mean weight" : "weight";
+  shapes.push({ text: name, x: 18 + bar, y: top + 15, size: 12, face: "sans", fill: c.quiet });
+  return { width: Math.max(width, 8 + in_row * each), height: top + 34, shapes };
 }
 
 export function draw_legend(reading) {
-  const { width, height, shapes } = legend_scene(reading);
+  const { width, height, shapes } = legend_scene(reading, $("legend").clientWidth);
   paint(prepare($("legend").querySelector("canvas"), width, height), shapes);
   $("gold-key").hidden = !(state.gold || reading.gold);
   const figures = [["lines", "words and ribbons"], ["map", "map"]];

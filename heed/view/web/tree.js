@@ -3,13 +3,14 @@
 // scores that decide: log probabilities divided as the search divides them. Words along which
 // nothing happens, and ways that ended at once, are folded; every word is a place to go on from.
 
-import { $, decimals, element, label_of, word } from "./dom.js";
+import { $, decimals, direction, element, label_of, word } from "./dom.js";
 import { choose, state } from "./state.js";
 import { text_width } from "./scene.js";
 import { colors } from "./palette.js";
 
-const size = 15, row_height = 26, pad = 12, fork = 22, longest_run = 4, many = 10;
+const size = 15, row_height = 26, pad = 12, fork = 22, longest_run = 4, least_fold = 3, many = 10;
 const open = new Set(); // of folded places, by node
+let shown = null; // the tree that they are of
 
 // Children by node, the winner's way first, then by score.
 function branches(tree) {
@@ -40,70 +41,84 @@ const text_of = (tree, node) => {
 // Places of words and of folds, lane by lane; and the lines that join lanes.
 function lay_out(tree) {
   const b = branches(tree), words = [], joints = [];
-  const folds = tree.length > many * 2;
+  const folds = tree.length > many * 2, deepest = Math.max(...b.depth);
   let lanes = 0;
+  // Of the ways that leave a node's first: those that ended at once, which are folded, and the others.
+  const leaving = (node) => {
+    const rest = b.children[node].slice(1);
+    const shut = folds && !open.has(node) ? rest.filter((c) => b.height[c] < 2 && !b.ends[c] && b.depth[c] < deepest) : [];
+    return { shut, shown: rest.filter((c) => !shut.includes(c)) };
+  };
+  // Nothing happens at a word that leads to one other only.
+  const happens = (node) => tree[node].finished || b.children[node].length === 0 || leaving(node).shown.length > 0;
   const lane_of = (from, x, joint) => {
     const lane = lanes++, forks = [];
     if (joint) joints.push({ ...joint, lane });
-    let node = from, run = 0, last = null;
-    while (node !== undefined) {
-      const next = b.children[node][0];
-      const rest = b.children[node].slice(1);
-      const shut = folds && !open.has(node) ? rest.filter((c) => b.height[c] < 2 && !b.ends[c]) : [];
-      const shown = rest.filter((c) => !shut.includes(c));
-      // Nothing happens between two words that each lead to one only.
-      const still = folds && shown.length === 0 && next !== undefined && !tree[node].finished && node !== from;
-      run = still ? run + 1 : 0;
-      if (run > longest_run && !open.has(last.fold ?? node) && !open.has(`r${last.run_of ?? node}`)) {
-        if (last.folded) (last.folded += 1), last.nodes.push(node);
-        else words.push((last = { x, lane, folded: 1, nodes: [node], node, key: `r${node}`, run_of: node, width: 40 })), (x += 40 + pad);
-        if (last.folded) { node = next; continue; }
+    let run = 0; // words since something happened
+    for (let node = from; node !== undefined; ) {
+      run = node === from || happens(node) ? 0 : run + 1;
+      if (folds && run > longest_run && !open.has(`r${node}`)) {
+        const nodes = [];
+        for (let n = node; !happens(n); n = b.children[n][0]) nodes.push(n);
+        if (nodes.length >= least_fold) {
+          words.push({ x, lane, folded: nodes.length, node, width: 40 });
+          x += 40 + pad;
+          node = b.children[nodes.at(-1)][0];
+          continue;
+        }
       }
-      const piece = tree[node].piece, width = Math.min(200, text_width(piece, size, "serif", tree[node].best ? 600 : 400));
-      last = { x, lane, node, piece, width, best: tree[node].best, finished: tree[node].finished, more: shut.length, depth: b.depth[node], run_of: last?.run_of };
-      words.push(last);
+      if (open.has(`r${node}`)) run = -Infinity; // unfolded up to where something happens
+      const { shut, shown } = leaving(node), next = b.children[node][0];
+      const { piece, best, finished } = tree[node], width = Math.min(200, text_width(piece, size, "serif", best ? 600 : 400));
+      const here = { x, lane, node, piece, width, best, finished, more: shut.length, depth: b.depth[node] };
+      words.push(here);
       const end = x + width;
       x = end + pad + (shut.length ? 34 : 0);
       if (shown.length) forks.push({ from: end + 4, children: shown });
-      if (next === undefined || tree[node].finished) last.score = b.score(node);
-      node = tree[node].finished ? undefined : next;
+      if (next === undefined || finished) here.score = b.score(node);
+      node = finished ? undefined : next;
     }
     // Late forks first: their lanes lie above.
     for (const f of forks.reverse()) for (const child of f.children) lane_of(child, f.from + fork, { x: f.from, from: lane });
   };
-  const [first, ...others] = b.roots;
-  if (first !== undefined) lane_of(first, 8, null);
-  for (const other of others) lane_of(other, 8, null);
+  for (const root of b.roots) lane_of(root, 8, null);
   return { words, joints, lanes };
 }
 
+// While it grows, what was there before keeps its room, so that nothing below moves.
 export function draw_tree(reading, live) {
-  const tree = reading.tree;
+  const tree = reading.tree, growing = reading.waiting;
+  if (growing && tree.length < 2) return;
   $("beam-tree").hidden = tree.length < 2;
   if (tree.length < 2) return;
+  if (shown !== tree) (shown = tree), open.clear();
+  $("tree").style.minHeight = growing ? `${$("tree").clientHeight}px` : "";
   const { words, joints, lanes } = lay_out(tree);
   const width = Math.max(...words.map((w) => w.x + w.width + (w.score !== undefined ? 76 : 24))), height = lanes * row_height + 8;
-  const box = $("tree"), c = colors();
+  // Of a translation from right to left, so does the tree.
+  const box = $("tree"), c = colors(), back = direction(tree.filter((n) => n.best).map((n) => n.piece)) === "rtl";
+  const across = (x) => (back ? width - x : x), way = back ? -1 : 1;
+  box.parentElement.dir = back ? "rtl" : "ltr";
   box.style.width = `${width}px`, box.style.height = `${height}px`;
   const y = (lane) => lane * row_height + row_height / 2 + 2;
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("width", width), svg.setAttribute("height", height), svg.setAttribute("aria-hidden", "true");
-  const lines = joints.map((j) => `M${j.x} ${y(j.from) + 6}V${y(j.lane) - 7}q0 7 7 7h${fork - 12}`);
+  const lines = joints.map((j) => `M${across(j.x)} ${y(j.from) + 6}V${y(j.lane) - 7}q0 7 ${7 * way} 7h${(fork - 12) * way}`);
   lines.forEach((d) => {
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
     path.setAttribute("d", d), path.setAttribute("class", "joint");
     svg.append(path);
   });
   const placed = (item, w) => {
-    item.style.left = `${w.x}px`, item.style.top = `${w.lane * row_height}px`;
+    item.style[back ? "right" : "left"] = `${w.x}px`, item.style.top = `${w.lane * row_height}px`;
     return item;
   };
   const items = words.map((w) => {
     if (w.folded)
-      return placed(element("button", { type: "button", className: "fold", title: `${w.folded} words`, aria: { label: `unfold ${w.folded} words` }, on: { click: () => (open.add(w.key), choose({})) } }, [`⋯${w.folded}`]), w);
+      return placed(element("button", { type: "button", className: "fold", title: `${w.folded} words`, aria: { label: `unfold ${w.folded} words` }, on: { click: () => (open.add(`r${w.node}`), choose({})) } }, [`⋯${w.folded}`]), w);
     const score = w.score === undefined ? [] : [element("span", { className: "score" }, [decimals(w.score, 3)])];
     const more = w.more ? [element("button", { type: "button", className: "fold", title: `${w.more} more`, aria: { label: `unfold ${w.more} more` }, on: { click: () => (open.add(w.node), choose({})) } }, [`+${w.more}`])] : [];
-    const can = live && !w.finished;
+    const can = live && !w.finished && !growing;
     const name = element(can ? "button" : "span", { className: "node" }, [word(w.piece)]);
     if (can) {
       name.type = "button";
@@ -118,8 +133,8 @@ export function draw_tree(reading, live) {
     width, height, name: "The beam as a tree",
     shapes: [
       { rect: [0, 0, width, height], fill: c.paper }, ...lines.map((path) => ({ path, stroke: c.quiet, width: 1 })),
-      ...words.map((w) => ({ text: w.folded ? `⋯${w.folded}` : w.piece, x: w.x, y: y(w.lane) + 5, size, fill: w.best ? c.text : c.quiet, weight: w.best ? 600 : 400 })),
-      ...words.filter((w) => w.score !== undefined).map((w) => ({ text: decimals(w.score, 3), x: w.x + w.width + 8, y: y(w.lane) + 5, size: 12, face: "sans", fill: c.quiet })),
+      ...words.map((w) => ({ text: w.folded ? `⋯${w.folded}` : w.piece, x: across(w.x), y: y(w.lane) + 5, size, fill: w.best ? c.text : c.quiet, weight: w.best ? 600 : 400, anchor: back ? "end" : "start" })),
+      ...words.filter((w) => w.score !== undefined).map((w) => ({ text: decimals(w.score, 3), x: across(w.x + w.width + 8), y: y(w.lane) + 5, size: 12, face: "sans", fill: c.quiet, anchor: back ? "end" : "start" })),
     ],
   });
 }

@@ -8,6 +8,7 @@ import { layers_of, shown_head, token_of } from "./reading.js";
 import { colors, signed_color } from "./palette.js";
 import { paint, prepare } from "./scene.js";
 import { step_of } from "./steps.js";
+import { overlaid } from "./panel.js";
 
 // ---- formulas, as MathML
 
@@ -66,7 +67,8 @@ export function score_of(terms, i, j) {
 // Which layer and head a weight is of, and which pieces. A mean has no one score: then the head of
 // its layer that weighs the pair most.
 function pair_of(reading, matrix, side) {
-  let { layer, head } = shown_head(reading, side);
+  const over = overlaid(reading, side);
+  let { layer, head } = over[0] ?? shown_head(reading, side);
   let shift = side.shift;
   if (layer < 0) {
     // The head that aligns, found by its weights, which may be those of the next step.
@@ -90,7 +92,7 @@ function pair_of(reading, matrix, side) {
   const i = Math.min(matrix.rows_of[row_at][0] + shift, rows.length - 1);
   // Of a word's pieces the one that weighs most.
   const j = matrix.columns_of[column_at].reduce((a, b) => (rows[i][b] > rows[i][a] ? b : a));
-  return { layer, head, i, j, weights: rows[i], of_mean: of_mean && heads.length > 1 };
+  return { layer, head, i, j, weights: rows[i], of_mean: of_mean && heads.length > 1, first_of: over.length };
 }
 
 // ---- drawing
@@ -131,7 +133,8 @@ export function draw_why(reading, matrix, world) {
   if (box.dataset.key === key) return;
   box.dataset.key = key;
   const source = [...reading.source.pieces, reading.end], target = [...reading.target.pieces, reading.end];
-  const whose = pair.of_mean ? `A mean of heads has no one score; this is head ${pair.head + 1} of layer ${pair.layer + 1}, which weighs the pair most.` : "";
+  const whose = pair.of_mean ? `A mean of heads has no one score; this is head ${pair.head + 1} of layer ${pair.layer + 1}, which weighs the pair most.`
+    : pair.first_of > 1 ? `Of heads that are laid over each other the first: head ${pair.head + 1} of layer ${pair.layer + 1}.` : "";
   box.replaceChildren(element("p", { className: "hint" }, [whose]), chain(reading, terms, { ...pair, source, target, i, j, weights }));
 }
 
