@@ -76,7 +76,7 @@ TEST(Int8, ProductsHaveTheSameBitsOnEveryInstructionSet) {
     if (!kernels::runs_here(path)) continue;
     ++paths;
     uint64_t seed = 1;
-    for (const int64_t m : {1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 33, 70})
+    for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 17, 31, 32, 33, 70, 130})
       for (const auto& [k, n] : {std::pair<int64_t, int64_t>{64, 16},
                                  {1, 1},
                                  {100, 37},
@@ -106,6 +106,22 @@ TEST(Int8, ARowDependsNeitherOnOthersNorOnThreads) {
     }
     set_threads(before);
   }
+}
+
+TEST(Int8, SeveralProductsOfOneInputAreThoseOfEach) {
+  const Product p = random_product(9, 128, 48, 4), q = random_product(9, 128, 130, 6);
+  const Tensor w[] = {int8_weight(p.w, 1), int8_weight(q.w, 1)}, bias[] = {p.bias, q.bias};
+  const int before = threads();
+  for (const int count : {1, 3}) {
+    set_threads(count);
+    for (const int64_t rows : {1, 9}) {
+      const Tensor x = slice(p.x, 0, 0, rows);
+      const std::vector<Tensor> found = linear_each(x, w, bias);
+      for (size_t i = 0; i < 2; ++i)
+        EXPECT_EQ(found[i].values(), linear(x, w[i], bias[i]).values());
+    }
+  }
+  set_threads(before);
 }
 
 TEST(Int8, LinearIsNearF32AndTakesTablesTransposed) {

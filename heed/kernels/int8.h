@@ -15,6 +15,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "heed/kernels/kernels.h"
 
@@ -59,6 +60,12 @@ struct Int8Matmul {
   std::optional<Int8Path> path = {};  // not given: the fastest here for so many rows
 };
 void run(Cpu, const Int8Matmul&);
+
+// Several with the same x, which is quantized once.
+struct Int8MatmulEach {
+  std::span<const Int8Matmul> each;  // at least one
+};
+void run(Cpu, const Int8MatmulEach&);
 
 // Row i of y [count, k] = column id[i] of W, in f32: the table of an embedding, whose vectors are
 // the columns of the output weights.

@@ -59,43 +59,54 @@ Int8Parts int8_parts(const Tensor& tensor) {
           std::as_bytes(std::span(w.scales, padded)), std::as_bytes(std::span(w.sums, padded))};
 }
 
-Tensor int8_linear(const Tensor& given, const Tensor& w, const std::optional<Tensor>& bias,
-                   Activation f) {
-  require(!Tape::current() || (!tracked(given) && !(bias && tracked(*bias))),
-          "linear: weights of int8 do not change, and nothing is learnt through them; train the "
-          "model that they were made from");
-  require(w.rank() == 2 && given.rank() >= 1 && given.size(-1) == w.size(0),
-          "linear: inner sizes differ: x is ", given.shape(), ", w is ", w.shape());
+std::vector<Tensor> int8_linear_each(const Tensor& given, std::span<const Tensor> w,
+                                     std::span<const Tensor> bias, Activation f) {
   require(given.type() == Type::f32, "linear: weights of int8 want x in f32, given ",
           name(given.type()));
-  require(!bias || (bias->shape() == Shape{w.size(1)} && bias->contiguous() &&
-                    bias->type() == Type::f32),
-          "linear: bias wants shape [", w.size(1), "] and type f32");
-  const Int8Matrix& m = matrix_of("linear", w);
-  // Which of the matrix' own axes is the last of this view?
-  require(w.stride(1) == 1 ? m.outputs == 1 : m.outputs == 0,
-          "linear: a weight of int8 whose outputs lie along the other axis; transpose it");
   const Tensor x = contiguous(given.detached());
-  Shape shape = x.shape();
-  shape[x.rank() - 1] = w.size(1);
-  const Tensor y(shape, Type::f32);
-  const int64_t rows = x.count() / std::max<int64_t>(1, w.size(0));
-  kernels::run(kernels::Cpu{}, kernels::Int8Matmul{.m = rows,
-                                                   .x = x.data<float>(),
-                                                   .x_row = w.size(0),
-                                                   .w = m.weights,
-                                                   .bias = bias ? bias->data<float>() : nullptr,
-                                                   .relu = f == Activation::relu,
-                                                   .y = y.data<float>(),
-                                                   .y_row = w.size(1)});
-  switch (f) {
-    case Activation::none:
-    case Activation::relu: return y;
-    case Activation::gelu: return gelu(y);
-    case Activation::tanh: return tanh(y);
-    case Activation::sigmoid: return sigmoid(y);
+  const int64_t k = given.size(-1), rows = x.count() / std::max<int64_t>(1, k);
+  std::vector<Tensor> out;
+  std::vector<kernels::Int8Matmul> each;
+  for (size_t i = 0; i < w.size(); ++i) {
+    const Tensor* const b = i < bias.size() ? &bias[i] : nullptr;
+    require(!Tape::current() || (!tracked(given) && !(b && tracked(*b))),
+            "linear: weights of int8 do not change, and nothing is learnt through them; train the "
+            "model that they were made from");
+    require(w[i].rank() == 2 && given.rank() >= 1 && k == w[i].size(0),
+            "linear: inner sizes differ: x is ", given.shape(), ", w is ", w[i].shape());
+    require(!b || (b->shape() == Shape{w[i].size(1)} && b->contiguous() && b->type() == Type::f32),
+            "linear: bias wants shape [", w[i].size(1), "] and type f32");
+    const Int8Matrix& m = matrix_of("linear", w[i]);
+    // Which of the matrix' own axes is the last of this view?
+    require(w[i].stride(1) == 1 ? m.outputs == 1 : m.outputs == 0,
+            "linear: a weight of int8 whose outputs lie along the other axis; transpose it");
+    Shape shape = x.shape();
+    shape[x.rank() - 1] = w[i].size(1);
+    out.emplace_back(shape, Type::f32);
+    each.push_back({.m = rows,
+                    .x = x.data<float>(),
+                    .x_row = k,
+                    .w = m.weights,
+                    .bias = b ? b->data<float>() : nullptr,
+                    .relu = f == Activation::relu,
+                    .y = out.back().data<float>(),
+                    .y_row = w[i].size(1)});
   }
-  return y;
+  kernels::run(kernels::Cpu{}, kernels::Int8MatmulEach{each});
+  for (Tensor& y : out) switch (f) {
+      case Activation::none:
+      case Activation::relu: break;
+      case Activation::gelu: y = gelu(y); break;
+      case Activation::tanh: y = tanh(y); break;
+      case Activation::sigmoid: y = sigmoid(y); break;
+    }
+  return out;
+}
+
+Tensor int8_linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
+                   Activation f) {
+  return int8_linear_each(x, {&w, 1}, bias ? std::span(&*bias, 1) : std::span<const Tensor>(),
+                          f)[0];
 }
 
 Tensor int8_embedding(const Tensor& table, const Tensor& id, const Shape& shape) {

@@ -10,6 +10,8 @@
 
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "heed/kernels/int8.h"
 #include "heed/ops/ops.h"
@@ -42,6 +44,9 @@ Int8Parts int8_parts(const Tensor& w);
 // For linear() and embedding().
 Tensor int8_linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                    Activation f);
+// With several weights, for linear_each(): x is quantized once. Biases: one each, or none.
+std::vector<Tensor> int8_linear_each(const Tensor& x, std::span<const Tensor> w,
+                                     std::span<const Tensor> bias, Activation f);
 Tensor int8_embedding(const Tensor& table, const Tensor& id, const Shape& shape);
 
 }  // namespace heed

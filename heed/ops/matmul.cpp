@@ -145,6 +145,7 @@ Shape linear_shape(const Tensor& x, const Tensor& w) {
 Tensor recorded_linear(const Tensor& input, const Tensor& w, const std::optional<Tensor>& bias,
                        Activation f, const WeightUse& used, const Tensor& saved, const Tensor& y,
                        double p = 0) {
+  if (!Tape::current()) return reshape(y, linear_shape(input, w));
   const bool dx = tracked(input), dw = tracked(w), dbias = bias && tracked(*bias);
   return record("linear", {&input, &w, bias ? &*bias : nullptr}, reshape(y, linear_shape(input, w)),
                 [x = as_rows(input.detached()), to = Destination(input), shape = input.shape(),
@@ -253,6 +254,8 @@ std::vector<Tensor> linear_each(const Tensor& given, std::span<const Tensor> w,
                                 std::span<const Tensor> bias) {
   require(w.size() == bias.size() && !w.empty(), "linear_each: ", w.size(), " weights, ",
           bias.size(), " biases");
+  if (std::ranges::all_of(w, [](const Tensor& one) { return one.type() == Type::i8; }))
+    return int8_linear_each(given, w, bias, Activation::none);
   bool together = given.device() == Device::cuda && w.size() > 1 && given.count() > 0;
   for (size_t i = 0; i < w.size(); ++i) {
     if (w[i].type() != Type::i8) check_linear(given, w[i], bias[i]);

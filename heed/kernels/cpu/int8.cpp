@@ -32,6 +32,10 @@ struct Rows {
   const float* scales;
 };
 
+struct Range {
+  int64_t begin, end;
+};
+
 // Bits of the largest magnitude: those of numbers are ordered as whole numbers are, and infinity
 // and NaN are above all of them.
 uint32_t largest_bits(const float* x, int64_t n) {
@@ -173,48 +177,140 @@ inline void finish_block(const Int8Matmul& p, int64_t row, float row_scale, int6
   _mm512_mask_storeu_ps(p.y + row * p.y_row + o, in, y);
 }
 
-template <int kRows, int kBlocks>
-void vnni_tile(const Int8Matmul& p, const Rows& x, int64_t row, int64_t block) {
+// What is taken off the sums of a block.
+inline __m512i shift_of(const Int8Matmul& p, int64_t block) {
+  const int64_t o = block * kLanes, n = p.w.n - o;
+  const __mmask16 in = n >= kLanes ? __mmask16(0xffff) : static_cast<__mmask16>((1u << n) - 1);
+  return _mm512_slli_epi32(_mm512_maskz_loadu_epi32(in, p.w.sums + o), 7);
+}
+
+// sum += the four products of bytes in each lane. Not the intrinsic: GCC then moves sums about and
+// writes them to memory in every step.
+inline void add_products(__m512i& sum, __m512i x, __m512i w) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
+}
+
+// Few rows: as fast as the weights come from memory, which is fastest in the order they lie in. One
+// block at a time; kSteps chains of sums for each row, so that none waits for another.
+template <int kRows, int kSteps>
+void vnni_stream(const Int8Matmul& p, const Rows& x, int64_t block0, int64_t block1) {
+  static_assert(64 % (4 * kSteps) == 0);
   const int64_t depth = int8_depth(p.w.k);
-  const int8_t* w = p.w.blocks + block * kLanes * depth;
-  const int8_t* a = x.data + row * x.row;
-  __m512i sums[kRows][kBlocks];
-  for (auto& s : sums)
-    for (auto& t : s) t = _mm512_setzero_si512();
-  for (int64_t i = 0; i < depth; i += 4) {
-    __m512i in[kBlocks];
-    for (int b = 0; b < kBlocks; ++b)
-      in[b] = _mm512_load_si512(w + b * kLanes * depth + i * kLanes);
-    for (int r = 0; r < kRows; ++r) {
-      const __m512i v = _mm512_set1_epi32(four(a + r * x.row + i));
-      for (int b = 0; b < kBlocks; ++b) sums[r][b] = _mm512_dpbusd_epi32(sums[r][b], v, in[b]);
-    }
-  }
-  for (int b = 0; b < kBlocks; ++b) {
-    const int64_t o = (block + b) * kLanes, n = p.w.n - o;
-    const __mmask16 in = n >= kLanes ? __mmask16(0xffff) : static_cast<__mmask16>((1u << n) - 1);
-    const __m512i more = _mm512_slli_epi32(_mm512_maskz_loadu_epi32(in, p.w.sums + o), 7);
+  const int8_t* w = p.w.blocks + block0 * kLanes * depth;
+  for (int64_t block = block0; block < block1; ++block) {
+    const int8_t* a = x.data;
+    __m512i sums[kRows][kSteps];
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
-      finish_block(p, row + r, x.scales[row + r], block + b, _mm512_sub_epi32(sums[r][b], more));
+#pragma GCC unroll 8
+      for (int s = 0; s < kSteps; ++s) sums[r][s] = _mm512_setzero_si512();
+    for (int64_t i = 0; i < depth; i += 4 * kSteps, a += 4 * kSteps, w += 4 * kSteps * kLanes)
+#pragma GCC unroll 8
+      for (int s = 0; s < kSteps; ++s) {
+        const __m512i in = _mm512_load_si512(w + 4 * s * kLanes);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r)
+          add_products(sums[r][s], _mm512_set1_epi32(four(a + r * x.row + 4 * s)), in);
+      }
+    const __m512i shift = shift_of(p, block);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      __m512i sum = sums[r][0];
+#pragma GCC unroll 8
+      for (int s = 1; s < kSteps; ++s) sum = _mm512_add_epi32(sum, sums[r][s]);
+      finish_block(p, r, x.scales[r], block, _mm512_sub_epi32(sum, shift));
+    }
   }
 }
 
-template <int kBlocks>
-void vnni_rows(const Int8Matmul& p, const Rows& x, int64_t block) {
-  // Tiles of up to four rows (more do not stay in registers), none much lower than the others.
-  const int64_t tiles = chunk_count(p.m, 4), height = chunk_count(p.m, tiles);
-  for (int64_t r = 0; r < p.m; r += height) switch (std::min(height, p.m - r)) {
-      case 1: vnni_tile<1, kBlocks>(p, x, r, block); break;
-      case 2: vnni_tile<2, kBlocks>(p, x, r, block); break;
-      case 3: vnni_tile<3, kBlocks>(p, x, r, block); break;
-      default: vnni_tile<4, kBlocks>(p, x, r, block); break;
+// What a tile of many rows asks for meanwhile: the blocks after its own, a cache line wherever the
+// bits of `mask` are 0 in a step along k. The tiles of all rows together ask for all of them.
+struct Ahead {
+  const int8_t* from;
+  int64_t mask;
+};
+
+// Sums of kRows rows and kBlocks blocks.
+template <int kRows, int kBlocks>
+__attribute__((noinline)) void vnni_sums(int64_t depth, const int8_t* a, int64_t row,
+                                         const int8_t* w, Ahead ahead, __m512i* out) {
+  __m512i sums[kRows][kBlocks];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int b = 0; b < kBlocks; ++b) sums[r][b] = _mm512_setzero_si512();
+  for (int64_t i = 0; i < depth; i += 4) {
+    __m512i in[kBlocks];
+#pragma GCC unroll 8
+    for (int b = 0; b < kBlocks; ++b)
+      in[b] = _mm512_load_si512(w + b * kLanes * depth + i * kLanes);
+    if ((i & ahead.mask) == 0) {
+      _mm_prefetch(reinterpret_cast<const char*>(ahead.from), _MM_HINT_T1);
+      ahead.from += 64;
     }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const __m512i v = _mm512_set1_epi32(four(a + r * row + i));
+#pragma GCC unroll 8
+      for (int b = 0; b < kBlocks; ++b) add_products(sums[r][b], v, in[b]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int b = 0; b < kBlocks; ++b) out[r * kBlocks + b] = sums[r][b];
+}
+
+template <int kRows, int kBlocks>
+void vnni_tile(const Int8Matmul& p, const Rows& x, int64_t row, int64_t block, Ahead ahead) {
+  const int64_t depth = int8_depth(p.w.k);
+  __m512i sums[kRows * kBlocks];
+  vnni_sums<kRows, kBlocks>(depth, x.data + row * x.row, x.row, p.w.blocks + block * kLanes * depth,
+                            ahead, sums);
+  for (int b = 0; b < kBlocks; ++b) {
+    const __m512i shift = shift_of(p, block + b);
+    for (int r = 0; r < kRows; ++r)
+      finish_block(p, row + r, x.scales[row + r], block + b,
+                   _mm512_sub_epi32(sums[r * kBlocks + b], shift));
+  }
+}
+
+// The right number of rows, found by counting down.
+template <int kRows>
+void vnni_tile_of(const Int8Matmul& p, const Rows& x, Range rows, Range blocks, Ahead ahead) {
+  if constexpr (kRows > 1)
+    if (rows.end - rows.begin < kRows) return vnni_tile_of<kRows - 1>(p, x, rows, blocks, ahead);
+  if (blocks.end - blocks.begin == kGroup)
+    return vnni_tile<kRows, kGroup>(p, x, rows.begin, blocks.begin, ahead);
+  for (int64_t b = blocks.begin; b < blocks.end; ++b)
+    vnni_tile<kRows, 1>(p, x, rows.begin, b, ahead);
 }
 
 void vnni(const Int8Matmul& p, const Rows& x, int64_t block0, int64_t block1) {
-  int64_t b = block0;
-  for (; b + kGroup <= block1; b += kGroup) vnni_rows<kGroup>(p, x, b);
-  for (; b < block1; ++b) vnni_rows<1>(p, x, b);
+  constexpr int kTall = 6;  // rows whose sums stay in registers
+  switch (p.m) {
+    case 1: return vnni_stream<1, 8>(p, x, block0, block1);
+    case 2: return vnni_stream<2, 8>(p, x, block0, block1);
+    case 3: return vnni_stream<3, 4>(p, x, block0, block1);
+    case 4: return vnni_stream<4, 4>(p, x, block0, block1);
+    case 5: return vnni_stream<5, 4>(p, x, block0, block1);
+    case 6: return vnni_stream<6, 4>(p, x, block0, block1);
+    default: break;
+  }
+  const int64_t depth = int8_depth(p.w.k), tiles = chunk_count(p.m, kTall);
+  // A group has `depth` cache lines, and a tile depth / 4 steps.
+  const int64_t every =
+      static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, tiles / 4))));
+  const Ahead none{p.w.blocks, -1};  // asks for its first line, once
+  for (int64_t b = block0; b < block1; b += kGroup) {
+    const int64_t end = std::min(b + kGroup, block1);
+    Ahead ahead{p.w.blocks + end * kLanes * depth, 4 * every - 1};
+    if (end == block1) ahead = none;
+    for (int64_t t = 0; t < tiles; ++t) {  // all of nearly the same height
+      vnni_tile_of<kTall>(p, x, {p.m * t / tiles, p.m * (t + 1) / tiles}, {b, end}, ahead);
+      if (end != block1) ahead.from += 64 * chunk_count(depth / 4, every);
+    }
+  }
 }
 
 // As quantize_row().
@@ -404,29 +500,40 @@ void run(Cpu, const QuantizeWeights& p) {
   });
 }
 
-void run(Cpu, const Int8Matmul& p) {
-  if (p.m == 0 || p.w.n == 0) return;
-  const int64_t depth = int8_depth(p.w.k), row = depth + kApart;
-  const Way way = way_of(p.path.value_or(fastest(p.m, depth)));
-  const int64_t rows = chunk_count(p.m, way.rows) * way.rows;
+void run(Cpu, const Int8MatmulEach& all) {
+  const Int8Matmul& first = all.each[0];
+  const int64_t m = first.m, depth = int8_depth(first.w.k), row = depth + kApart;
+  if (m == 0) return;
+  const Way way = way_of(first.path.value_or(fastest(m, depth)));
+  const int64_t rows = chunk_count(m, way.rows) * way.rows;
   int8_t* const quantized = scratch<Scratch::product_left, int8_t>(rows * row);
-  float* const scales = scratch<Scratch::product_right, float>(p.m);
+  float* const scales = scratch<Scratch::product_right, float>(m);
   parallel_for(rows, std::max<int64_t>(1, (1 << 15) / depth), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       int8_t* const out = quantized + r * row;
-      if (r < p.m)
-        way.quantize(p.x + r * p.x_row, p.w.k, depth, out, scales[r], way.plus);
+      if (r < m)
+        way.quantize(first.x + r * first.x_row, first.w.k, depth, out, scales[r], way.plus);
       else
         std::memset(out, 0, static_cast<size_t>(depth));
     }
   });
   const Rows x{quantized, row, scales};
-  const int64_t blocks = chunk_count(p.w.n, kLanes), groups = chunk_count(blocks, kGroup);
-  const int64_t cost = std::max<int64_t>(1, kGroup * kLanes * depth * chunk_count(p.m, 4));
+  const auto blocks_of = [](const Int8Matmul& p) { return chunk_count(p.w.n, kLanes); };
+  int64_t groups = 0;
+  for (const Int8Matmul& p : all.each) groups += chunk_count(blocks_of(p), kGroup);
+  const int64_t cost = std::max<int64_t>(1, kGroup * kLanes * depth * chunk_count(m, 4));
   parallel_for(groups, std::max<int64_t>(1, (1 << 18) / cost), [&](int64_t begin, int64_t end) {
-    way.multiply(p, x, begin * kGroup, std::min(blocks, end * kGroup));
+    for (const Int8Matmul& p : all.each) {
+      const int64_t blocks = blocks_of(p), own = chunk_count(blocks, kGroup);
+      if (begin < own && end > 0)
+        way.multiply(p, x, std::max<int64_t>(0, begin) * kGroup,
+                     std::min(blocks, std::min(own, end) * kGroup));
+      begin -= own, end -= own;
+    }
   });
 }
+
+void run(Cpu, const Int8Matmul& p) { run(Cpu{}, Int8MatmulEach{{&p, 1}}); }
 
 void run(Cpu, const Int8Columns& p) {
   const int64_t depth = int8_depth(p.w.k);
