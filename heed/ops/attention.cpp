@@ -272,6 +272,10 @@ FusedResult fused_attention(const FusedAttention& given) {
     if (out.weights) kernel.weights = heads<kernels::Wide<T>>(*out.weights);
     return kernel;
   });
+  if (!tape) {
+    out.context = saved.context;
+    return out;
+  }
   const Tensor q = a.q, k = a.k, value = a.value;
   const Tensor* v = a.v ? &*a.v : nullptr;
   const Tensor* bias = a.bias ? &*a.bias : nullptr;

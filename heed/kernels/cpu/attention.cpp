@@ -38,8 +38,13 @@ struct Packed {
 constexpr int kSlack = 8;
 template <class T>
 struct Running {
-  T from = kNone<T>;
-  HWY_ALIGN T sums[HWY_LANES(T)] = {};  // of the exponentials, one for each lane
+  T from;
+  HWY_ALIGN T sums[HWY_LANES(T)];  // of the exponentials, one for each lane
+
+  void begin() {
+    from = kNone<T>;
+    std::fill_n(sums, HWY_LANES(T), T(0));
+  }
 };
 
 // The largest scores of a row by lanes, -inf if there is none. Four vectors at a time: their chains
@@ -201,10 +206,11 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
   const Block block = block_at(group, row0);
   const Widths<T> width(a);
   T* memory = scratch<Scratch::attention_block, T>(TileScores<T>::count(a, kStrip) +
-                                                     (kRows + kStep) * width.value);
+                                                   (kRows + kStep) * width.value);
   T *sums = memory, *value_panels = sums + kRows * width.value;
   TileScores<T> s(a, kStrip, value_panels + kStep * width.value);
   Running<T> run[kRows];
+  for (int64_t r = 0; r < block.rows; ++r) run[r].begin();
   std::fill_n(sums, block.rows * width.value, T(0));
   take_queries(group, block, s);
   for_tiles(group, block, packed, s, [&](Keys keys, const Panels<T>& panels) {
@@ -259,8 +265,8 @@ void apply(const Attention<T>& a) {
     for (int64_t row = 0; row < group.rows(); row = group.block_end(row)) body(row);
   };
   const auto workspace = [&] {
-    T* keys = scratch<Scratch::attention_whole, T>(
-        tiles * kStep * (a.size + rounded_up(a.value_size, kPanel<T>)));
+    T* keys = scratch<Scratch::attention_whole, T>(tiles * kStep *
+                                                   (a.size + rounded_up(a.value_size, kPanel<T>)));
     return std::pair(keys, keys + tiles * kStep * a.size);
   };
   // Packing pays from the second block on.

@@ -111,6 +111,45 @@ HWY_INLINE void transpose_4x4(const float* x, int64_t x_row, float* y, int64_t y
   hn::StoreU(hn::ConcatUpperUpper(d, ce_high, ab_high), d, y + 3 * y_row);
 }
 
+#if HWY_TARGET <= HWY_AVX3
+// y = x^T of `rows` <= 16 rows of x and 16 columns; y is written 16 wide, with zeros beyond them.
+// Pairs, then fours, of rows within 128 bits, then the quarters of the registers.
+HWY_INLINE void transpose_16x16(const float* x, int64_t x_row, int64_t rows, float* y,
+                                int64_t y_row) {
+  __m512 in[16], two[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i)
+    in[i] = i < rows ? _mm512_loadu_ps(x + i * x_row) : _mm512_setzero_ps();
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    two[i] = _mm512_unpacklo_ps(in[i], in[i + 1]);
+    two[i + 1] = _mm512_unpackhi_ps(in[i], in[i + 1]);
+  }
+  __m512 four[4][4];  // four[g][c], quarter q: rows 4 g to 4 g + 3 of column 4 q + c
+#pragma GCC unroll 4
+  for (int g = 0; g < 4; ++g) {
+    const auto pairs = [](__m512 v) HWY_ATTR { return _mm512_castps_pd(v); };
+    const __m512d a = pairs(two[4 * g]), b = pairs(two[4 * g + 1]), c = pairs(two[4 * g + 2]),
+                  d = pairs(two[4 * g + 3]);
+    four[g][0] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+    four[g][1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+    four[g][2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+    four[g][3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const __m512 even0 = _mm512_shuffle_f32x4(four[0][c], four[1][c], 0x88),
+                 odd0 = _mm512_shuffle_f32x4(four[0][c], four[1][c], 0xdd),
+                 even1 = _mm512_shuffle_f32x4(four[2][c], four[3][c], 0x88),
+                 odd1 = _mm512_shuffle_f32x4(four[2][c], four[3][c], 0xdd);
+    _mm512_storeu_ps(y + c * y_row, _mm512_shuffle_f32x4(even0, even1, 0x88));
+    _mm512_storeu_ps(y + (c + 4) * y_row, _mm512_shuffle_f32x4(odd0, odd1, 0x88));
+    _mm512_storeu_ps(y + (c + 8) * y_row, _mm512_shuffle_f32x4(even0, even1, 0xdd));
+    _mm512_storeu_ps(y + (c + 12) * y_row, _mm512_shuffle_f32x4(odd0, odd1, 0xdd));
+  }
+}
+#endif
+
 // y = x^T for x [rows x columns].
 template <class T>
 void transpose(int64_t rows, int64_t columns, const T* x, int64_t x_row, T* y, int64_t y_row) {
@@ -145,7 +184,14 @@ void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out,
     }
   } else {
     // Transposed. A few rows of k at a time, so that the cache lines of `out` are filled at once.
-    for (int64_t p0 = 0; p0 < k; p0 += 16) {
+    int64_t first = 0;
+#if HWY_TARGET <= HWY_AVX3
+    if constexpr (sizeof(T) == 4)
+      for (; first + 16 <= k; first += 16)
+        for (int64_t j = 0; j < width; j += 16)
+          transpose_16x16(b.data + j * b.col + first, b.col, n - j, out + first * nr + j, nr);
+#endif
+    for (int64_t p0 = first; p0 < k; p0 += 16) {
       const int64_t p1 = std::min(k, p0 + 16);
       int64_t j = 0;
       if constexpr (sizeof(T) == 4)
@@ -156,7 +202,7 @@ void pack_panel(int64_t k, int64_t n, Matrix<const T> b, T* HWY_RESTRICT out,
         for (int64_t p = p0; p < p1; ++p) out[p * nr + j] = b.data[j * b.col + p];
     }
     if (n < width)
-      for (int64_t p = 0; p < k; ++p) std::fill(out + p * nr + n, out + p * nr + width, T(0));
+      for (int64_t p = first; p < k; ++p) std::fill(out + p * nr + n, out + p * nr + width, T(0));
   }
 }
 
