@@ -4,6 +4,7 @@
 
 #include "heed/ops/gradient_check.h"
 #include "heed/ops/ops.h"
+#include "heed/ops/top_log_softmax.h"
 #include "heed/tensor/context.h"
 #include "heed/tensor/tensor.h"
 #include "tests/folder.h"
@@ -297,6 +298,31 @@ TEST(Ops, ASumDoesNotDependOnItsBatch) {
   const std::vector<double> all = sum(x, 1).values();
   const std::vector<double> first = sum(slice(x, 0, 0, 1), 1).values();
   EXPECT_TRUE(std::equal(first.begin(), first.end(), all.begin()));
+}
+
+TEST(Ops, TheLargestLogProbabilitiesInOnePassHaveTheSameBits) {
+  Random random(12);
+  for (const int64_t n : {1, 9, 255, 256, 257, 1000, 8001})
+    for (const int64_t k : {int64_t{1}, int64_t{10}, int64_t{300}}) {
+      if (k > n) continue;
+      Tensor x = normal({5, n}, 3, random);
+      for (int64_t i = 0; i < n; ++i) x.data<float>()[n + i] = 1;  // equals: the first ones
+      std::fill_n(x.data<float>() + 2 * n, n, -INFINITY);
+      x.data<float>()[4 * n - 1] = NAN;
+      const auto [found, log_sum] = top_log_softmax(x, k);
+      const Tensor all = log_softmax(x);
+      const Ranked wanted = top_k(all, k);
+      for (const int64_t row : {0, 1, 4}) {
+        const auto of = [&](const Tensor& t) { return slice(t, 0, row, row + 1); };
+        EXPECT_EQ(of(found.values).values(), of(wanted.values).values());
+        EXPECT_EQ(of(x - log_sum).values(), of(all).values());
+        EXPECT_EQ(of(found.indices).values(), of(top_k(x, k).indices).values());
+      }
+      // Nothing to choose from, and what is no number: nothing is found.
+      for (const int64_t row : {2, 3})
+        for (const double value : slice(found.values, 0, row, row + 1).values())
+          EXPECT_EQ(value, -INFINITY);
+    }
 }
 
 TEST(Ops, EmptyTensorsGoThrough) {

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "heed/kernels/top_log_softmax.h"
 #include "heed/ops/into.h"
 #include "heed/ops/ops.h"
+#include "heed/ops/top_log_softmax.h"
 #include "heed/ops/weight.h"
 #include "heed/tensor/dispatch.h"
 
@@ -66,7 +68,9 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
   if (bias) require_row_vector(op, "bias", *bias, given);
   const Tensor x = contiguous(given);
   const int64_t rows = rows_of(x);
-  Tensor y = empty_like(x), saved_mean({rows}, wide(x.type())), r({rows}, wide(x.type()));
+  Tensor y = empty_like(x), saved_mean, r;
+  if (Tape::current() || x.device() == Device::cuda)
+    saved_mean = Tensor({rows}, wide(x.type())), r = empty_like(saved_mean);
   const bool centered = bias != nullptr;
   launch(op, x, [&]<class T>() {
     kernels::Norm<T> k{.rows = rows,
@@ -77,8 +81,8 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
                        .gain = gain.data<kernels::Wide<T>>(),
                        .bias = bias ? bias->data<kernels::Wide<T>>() : nullptr,
                        .y = y.data<T>(),
-                       .mean = saved_mean.data<kernels::Wide<T>>(),
-                       .r = r.data<kernels::Wide<T>>()};
+                       .mean = saved_mean.defined() ? saved_mean.data<kernels::Wide<T>>() : nullptr,
+                       .r = r.defined() ? r.data<kernels::Wide<T>>() : nullptr};
     if (before) {
       k.x = before->residual.data<T>();
       k.of = {static_cast<float>(before->dropped.p), before->dropped.seed, before->more.data<T>(),
@@ -86,6 +90,7 @@ Tensor norm(const char* op, const Tensor& given, const Tensor& gain, const Tenso
     }
     return k;
   });
+  if (!Tape::current()) return y;
   std::optional<Dropped> drops;  // what comes back is dropped too
   if (before && before->dropped.p > 0) drops = before->dropped;
   return record(
@@ -193,11 +198,16 @@ Normed add_dropout_norm(const Tensor& residual_given, const Tensor& given, doubl
           ": residual and x differ: ", residual_given.shape(), " ", name(residual_given.type()),
           " and ", given.shape(), " ", name(given.type()));
   require(p >= 0 && p < 1, op, ": p must be in [0, 1), given ", p);
-  if (given.device() == Device::cpu) {
+  if (given.device() == Device::cpu && (p > 0 || Tape::current())) {
     const Tensor sum = add_dropout(residual_given, given, p, seed);
     return {sum, layer_norm(sum, gain, bias)};
   }
   const Tensor residual = contiguous(residual_given), x = contiguous(given);
+  if (given.device() == Device::cpu) {
+    const Tensor sum = empty_like(x);
+    const SumBefore before{residual, x, {}};
+    return {sum, norm(op, sum, gain, &bias, 1e-5, &before)};
+  }
   // The norm's backward pass comes first, and saves d x here.
   const auto back = std::make_shared<Tensor>();
   const Tensor sum = record(op, {&residual, &x}, empty_like(x), [p, seed, back](Tensor dy) {
@@ -366,6 +376,26 @@ Ranked top_k(const Tensor& given, int64_t k) {
                             .value = out.values.data<T>(),
                             .index = out.indices.data<Id>()};
   });
+  return out;
+}
+
+TopLogSoftmax top_log_softmax(const Tensor& given, int64_t k) {
+  const char* const op = "top_log_softmax";
+  require_rows(op, given);
+  require(k >= 1 && k <= given.size(-1), op, ": wanted ", k, " of rows of ", given.size(-1));
+  require(given.type() == Type::f32 && given.device() == Device::cpu, op,
+          ": wants f32 on a CPU, given ", name(given.type()), " on ", name(given.device()));
+  const Tensor x = contiguous(given);
+  Shape shape = x.shape(), one = shape;
+  shape[x.rank() - 1] = k, one[x.rank() - 1] = 1;
+  TopLogSoftmax out{{Tensor(shape), Tensor(shape, Type::i32)}, Tensor(one)};
+  kernels::run(kernels::Cpu{}, kernels::TopLogSoftmax{.rows = rows_of(x),
+                                                      .n = x.size(-1),
+                                                      .k = k,
+                                                      .x = x.data<float>(),
+                                                      .value = out.top.values.data<float>(),
+                                                      .index = out.top.indices.data<Id>(),
+                                                      .log_sum = out.log_sum.data<float>()});
   return out;
 }
 

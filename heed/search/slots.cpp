@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "heed/ops/into.h"
+#include "heed/ops/top_log_softmax.h"
 #include "heed/search/search.h"
 #include "heed/tensor/cuda.h"
 
@@ -127,6 +128,11 @@ std::span<const float> Slots::log_probabilities(int64_t slot, int64_t k) {
   const Tensor& found = found_.log_probabilities;
   const int64_t r = row(slot, k);
   if (one_ && one_row_ == r) return finite(row_of<float>(*one_, 0));
+  if (found_.log_sum) {  // most searches read no more than the likeliest
+    one_ = slice(found, 0, r, r + 1) - slice(*found_.log_sum, 0, r, r + 1);
+    one_row_ = r;
+    return finite(row_of<float>(*one_, 0));
+  }
   // Each copy waits for the GPU once: where many are wanted, all come at once.
   if (!all_ && found.device() != Device::cpu && alone_ < found.size(0) / 4) {
     ++alone_;
@@ -142,8 +148,7 @@ std::span<const float> Slots::log_probabilities(int64_t slot, int64_t k) {
 
 State Slots::state() const {
   State out;
-  int64_t width = width_;
-  if (!captured()) width = this->width();
+  const int64_t width = captured() ? width_ : this->width();
   for (const auto& [name, x] : sentence_) {
     const Tensor now = first_rows(x, size_, rank_.at(name) == 2 ? 1 : std::min(width, x.size(2)));
     out.sentence[name] = rank_.at(name) == 2 ? now.view({size_, x.size(3)}, {x.stride(0), 1}) : now;
@@ -155,14 +160,31 @@ State Slots::state() const {
   return out;
 }
 
+// The same for a step that gives it back: nothing is copied.
+State Slots::taken() {
+  if (views_.empty() && !sentence_.empty()) views_ = state().sentence;
+  State out;
+  out.sentence = std::move(views_), out.hypothesis = std::move(hypothesis_);
+  out.cache = std::move(cache_), out.positions = std::move(positions_);
+  out.lengths = lengths_;
+  return out;
+}
+
 void Slots::compute(State& state, std::span<const Id> last, std::span<const double> temperatures) {
   found_ = {};
   const SameForAnyRows rows(SameForAnyRows::In::steps);
   const Step step = model_.step(state, last, kind_.weights);
-  found_.log_probabilities = contiguous(log_softmax(step.logits));
   if (kind_.weights)
     found_.weights = contiguous(chosen_weights(step.weights, kind_.layer, kind_.head));
-  found_.likeliest = top_k(found_.log_probabilities, std::min(vocabulary(), kind_.likeliest));
+  const int64_t likeliest = std::min(step.logits.size(1), kind_.likeliest);
+  if (step.logits.device() == Device::cpu && !kind_.normalizer) {
+    found_.log_probabilities = contiguous(step.logits);
+    const TopLogSoftmax found = top_log_softmax(found_.log_probabilities, likeliest);
+    found_.likeliest = found.top, found_.log_sum = found.log_sum;
+    return;
+  }
+  found_.log_probabilities = contiguous(log_softmax(step.logits));
+  found_.likeliest = top_k(found_.log_probabilities, likeliest);
   if (!kind_.normalizer) return;
   // log softmax((log p - log of the largest p) / temperature): at the largest its first term is 0,
   // and the rest is what is wanted.
@@ -181,10 +203,12 @@ void Slots::step(std::span<const Id> last, std::span<const double> temperatures)
   if (captured()) {
     captured_step(last, temperatures);
   } else {
-    State now = state();
+    whole_ = false;
+    State now = taken();
     compute(now, last, temperatures);
-    hypothesis_ = std::move(now.hypothesis), cache_ = std::move(now.cache);
-    positions_ = std::move(now.positions);
+    views_ = std::move(now.sentence), hypothesis_ = std::move(now.hypothesis);
+    cache_ = std::move(now.cache), positions_ = std::move(now.positions);
+    whole_ = true;
   }
   std::vector<Tensor*> wanted{&found_.likeliest->values, &found_.likeliest->indices};
   if (found_.normalizer) wanted.push_back(&*found_.normalizer);
@@ -241,6 +265,7 @@ void Slots::join_now(std::span<const std::vector<Id>> sources, std::span<const i
   for (const std::vector<Id>& s : sources) width = std::max<int64_t>(width, std::ssize(s));
   const State fresh = model_.start(padded(sources, count, width));
   whole_ = false;
+  views_.clear();
   const int64_t wanted = size_ + count;
   const UseArena lasting(*lasting_);
   for (const auto& [name, given] : fresh.sentence) {
@@ -319,6 +344,7 @@ std::vector<std::pair<int64_t, int64_t>> Slots::choose(std::span<const Id> from,
     for (auto& [name, x] : hypothesis_) x = embedding(contiguous(x), where);
   }
   if (gone.empty()) return moved;
+  views_.clear();
   const std::vector<Id> from_rows = row_numbers(last, K), to_rows = row_numbers(holes, K);
   for (KeyValueCache* c : caches) c->keep_rows(from_rows, to_rows, after * K);
   for (const auto& [name, x] : sentence_) {

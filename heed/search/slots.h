@@ -81,6 +81,7 @@ class Slots {
   int64_t row(int64_t slot, int64_t k) const { return slot * kind_.beam + k; }
   bool captured() const { return graphs_.has_value(); }
   State state() const;
+  State taken();
   void compute(State& state, std::span<const Id> last, std::span<const double> temperatures);
   void join_now(std::span<const std::vector<Id>> sources, std::span<const int64_t> to);
   void join_captured(std::span<const std::vector<Id>> sources, std::span<const int64_t> to,
@@ -102,6 +103,7 @@ class Slots {
 
   std::map<std::string, Tensor> sentence_;  // [at least size, G, width, n]
   std::map<std::string, int> rank_;         // of what the model gave: 2 or 4
+  std::map<std::string, Tensor> views_;  // what of it a step reads, until slots change; else none
   std::map<std::string, Tensor> hypothesis_;
   std::map<std::string, KeyValueCache> cache_;
   std::vector<Id> lengths_, positions_;
@@ -109,7 +111,8 @@ class Slots {
   std::vector<Id> from_;              // what choose() was given, for a captured step
 
   struct Found {
-    Tensor log_probabilities;          // [rows, V]
+    Tensor log_probabilities;          // [rows, V]; with a log_sum: log_sum more than these
+    std::optional<Tensor> log_sum;     // on a CPU: [rows, 1]
     std::optional<Ranked> likeliest;   // from here on on the host: [rows, most]
     std::optional<Tensor> normalizer;  // its logarithm, negative: [rows, 1]
     std::optional<Tensor> weights;     // [rows, Ts]

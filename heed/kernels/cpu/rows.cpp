@@ -3,12 +3,14 @@
 // borders do not depend on the threads.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <vector>
 
 #include "heed/kernels/cpu/scratch.h"
 #include "heed/kernels/kernels.h"
+#include "heed/kernels/top_log_softmax.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heed/kernels/cpu/rows.cpp"
@@ -96,42 +98,6 @@ void apply(const Max<T>& k) {
   });
 }
 
-// Keeps the k best so far in falling order; a vector of candidates is looked into only if one of
-// them beats the worst of these. NaN never wins.
-template <class T>
-void top_k_row(int64_t n, int64_t count, const T* x, T* value, Id* index) {
-  const Tag<T> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  std::fill_n(value, count, -std::numeric_limits<T>::infinity());
-  std::fill_n(index, count, Id{-1});
-  int64_t filled = 0;
-  const auto offer = [&](int64_t j) {
-    if (x[j] != x[j] || (filled == count && !(x[j] > value[count - 1]))) return;
-    int64_t at = filled < count ? filled++ : count - 1;
-    for (; at > 0 && x[j] > value[at - 1]; --at)
-      value[at] = value[at - 1], index[at] = index[at - 1];
-    value[at] = x[j];
-    index[at] = static_cast<Id>(j);
-  };
-  int64_t j = 0;
-  for (; j < std::min(n, count); ++j) offer(j);
-  for (; j + lanes <= n; j += lanes) {
-    const auto worst =
-        hn::Set(d, filled == count ? value[count - 1] : -std::numeric_limits<T>::max());
-    if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Gt(hn::LoadU(d, x + j), worst))))
-      for (int64_t l = 0; l < lanes; ++l) offer(j + l);
-  }
-  for (; j < n; ++j) offer(j);
-}
-
-template <class T>
-void apply(const TopK<T>& k) {
-  parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      top_k_row(k.n, k.k, k.x + i * k.n, k.value + i * k.k, k.index + i * k.k);
-  });
-}
-
 // ---- softmax
 
 // y = exp(x - shift); returns the sum. y may be x.
@@ -165,6 +131,90 @@ HWY_INLINE T sum_exp(int64_t n, T shift, const T* x) {
   const auto m = hn::Set(Tag<T>(), shift);
   return sum_range<T>(
       n, [&](Vec<T> v) { return exp_of_negative(hn::Sub(v, m)); }, x);
+}
+
+// ---- the largest of a row
+
+// The largest of every kSpan elements of a row; returns the largest of all.
+constexpr int64_t kSpan = 256;
+template <class T>
+T largest_of_spans(int64_t n, const T* x, T* largest) {
+  T most = -std::numeric_limits<T>::infinity();
+  for (int64_t j = 0; j < n; j += kSpan) {
+    *largest = max_range(std::min(kSpan, n - j), x + j);
+    most = std::max(most, *largest++);
+  }
+  return most;
+}
+
+// Keeps the k best so far in falling order; a span, and in it a vector, is looked into only if one
+// of its elements may be among them: if it beats the worst of these and, before there are k, is as
+// large as the k-th largest of the spans' own largest. NaN never wins. `largest` is overwritten
+// behind its end.
+template <class T>
+void top_k_row(int64_t n, int64_t count, const T* x, T* largest, T* value, Id* index) {
+  const Tag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), spans = chunk_count(n, kSpan);
+  T bound = -std::numeric_limits<T>::infinity();
+  if (spans >= count) {
+    T* const sorted = largest + spans;
+    std::copy_n(largest, spans, sorted);
+    std::nth_element(sorted, sorted + count - 1, sorted + spans, std::greater<T>());
+    bound = sorted[count - 1];
+  }
+  std::fill_n(value, count, -std::numeric_limits<T>::infinity());
+  std::fill_n(index, count, Id{-1});
+  int64_t filled = 0;
+  const auto offer = [&](int64_t j) {
+    if (filled == count ? !(x[j] > value[count - 1]) : !(x[j] >= bound)) return;
+    int64_t at = filled < count ? filled++ : count - 1;
+    for (; at > 0 && x[j] > value[at - 1]; --at)
+      value[at] = value[at - 1], index[at] = index[at - 1];
+    value[at] = x[j];
+    index[at] = static_cast<Id>(j);
+  };
+  for (int64_t j = 0; j < n;) {
+    const int64_t end = std::min(n, j + kSpan);
+    if (const T most = largest[j / kSpan];
+        filled == count ? !(most > value[count - 1]) : most < bound) {
+      j = end;
+      continue;
+    }
+    for (; j + lanes <= end; j += lanes) {
+      const auto v = hn::LoadU(d, x + j);
+      const auto may =
+          filled == count ? hn::Gt(v, hn::Set(d, value[count - 1])) : hn::Ge(v, hn::Set(d, bound));
+      if (HWY_UNLIKELY(!hn::AllFalse(d, may)))
+        for (int64_t l = 0; l < lanes; ++l) offer(j + l);
+    }
+    for (; j < end; ++j) offer(j);
+  }
+}
+
+template <class T>
+void apply(const TopK<T>& k) {
+  parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
+    T* const largest = scratch<Scratch::rows, T>(2 * chunk_count(k.n, kSpan));
+    for (int64_t i = begin; i < end; ++i) {
+      largest_of_spans(k.n, k.x + i * k.n, largest);
+      top_k_row(k.n, k.k, k.x + i * k.n, largest, k.value + i * k.k, k.index + i * k.k);
+    }
+  });
+}
+
+void TopLogSoftmaxF32(const TopLogSoftmax& k) {
+  constexpr float none = -std::numeric_limits<float>::infinity();
+  parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
+    float* const largest = scratch<Scratch::rows, float>(2 * chunk_count(k.n, kSpan));
+    for (int64_t i = begin; i < end; ++i) {
+      const float* const x = k.x + i * k.n;
+      float* const value = k.value + i * k.k;
+      const float most = largest_of_spans(k.n, x, largest);
+      top_k_row(k.n, k.k, x, largest, value, k.index + i * k.k);
+      const float sum = k.log_sum[i] = most + std::log(sum_exp(k.n, most, x));
+      for (int64_t j = 0; j < k.k; ++j) value[j] = std::isfinite(sum) ? value[j] - sum : none;
+    }
+  });
 }
 
 // Asks for a row of V vectors that is some rows after this one: the processor's own prefetching
@@ -323,6 +373,12 @@ void apply(const Norm<T>& k) {
   parallel_for(k.rows, row_grain(k.n), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const T* x = k.x + i * k.n;
+      if (k.of.more) {  // without dropout: ops/rows.cpp
+        T* const sum = k.of.sum + i * k.n;
+        map_range<T>(
+            0, k.n, [](V v, V more) { return hn::Add(v, more); }, sum, x, k.of.more + i * k.n);
+        x = sum;
+      }
       T* y = k.y + i * k.n;
       const T count = static_cast<T>(k.n);
       const T mean = k.centered ? sum_range<T>(
@@ -346,6 +402,7 @@ void apply(const Norm<T>& k) {
       else
         map_range<T>(
             0, k.n, [&](V v, V g) { return hn::Mul(hn::Mul(v, factor), g); }, y, x, k.gain);
+      if (!k.mean) continue;  // nothing is saved for backward
       k.mean[i] = mean;
       k.r[i] = r;
     }
@@ -524,6 +581,8 @@ HEED_KERNEL_RUN(SumSquares)
 HEED_KERNEL_RUN(Sum)
 HEED_KERNEL_RUN(Max)
 HEED_KERNEL_RUN(TopK)
+HWY_EXPORT(TopLogSoftmaxF32);
+void run(Cpu, const TopLogSoftmax& k) { HWY_DYNAMIC_DISPATCH(TopLogSoftmaxF32)(k); }
 HEED_KERNEL_RUN(Softmax)
 HEED_KERNEL_RUN(SoftmaxGrad)
 HEED_KERNEL_RUN(Norm)
