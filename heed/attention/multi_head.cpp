@@ -80,11 +80,16 @@ MultiHead::Output MultiHead::operator()(const Tensor& x, const KeysValues& memor
   return read(x, query_(x), memory, options);
 }
 
-MultiHead::Output MultiHead::itself(const Tensor& x, const AttendOptions& options) const {
+MultiHead::Projected MultiHead::project(const Tensor& x, const Positions& first) const {
   const Tensor w[] = {query_.weight(), key_.weight(), value_.weight()},
                b[] = {*query_.bias(), *key_.bias(), *value_.bias()};
   const std::vector<Tensor> qkv = linear_each(x, w, b);
-  return read(x, qkv[0], prepared(qkv[1], qkv[2], options.first), options);
+  return {qkv[0], prepared(qkv[1], qkv[2], first)};
+}
+
+MultiHead::Output MultiHead::itself(const Tensor& x, const AttendOptions& options) const {
+  const Projected all = project(x, options.first);
+  return read(x, all.query, all.own, options);
 }
 
 }  // namespace heed

@@ -37,15 +37,21 @@ class MultiHead {
   };
   Output operator()(const Tensor& x, const KeysValues& memory,
                     const AttendOptions& options = {}) const;
-  // x attends to itself: (*this)(x, project_kv(x), options), with one product for all three.
+  // Queries, keys and values of x, with one product for all three; and what the queries read.
+  struct Projected {
+    Tensor query;  // [B, T, H d]
+    KeysValues own;
+  };
+  Projected project(const Tensor& x, const Positions& first = {}) const;
+  Output read(const Tensor& x, const Tensor& query, const KeysValues& memory,
+              const AttendOptions& options) const;
+  // x attends to itself.
   Output itself(const Tensor& x, const AttendOptions& options = {}) const;
 
  private:
   Tensor split(const Tensor& x, int64_t heads) const;
   Tensor for_score(const Tensor& x) const;
   KeysValues prepared(const Tensor& k, const Tensor& v, const Positions& first) const;
-  Output read(const Tensor& x, const Tensor& query, const KeysValues& memory,
-              const AttendOptions& options) const;
 
   Sizes sizes_;
   ScoreFacts facts_;

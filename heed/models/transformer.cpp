@@ -244,10 +244,11 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
   const Weigh weigh{.kind = weigh_kind(config_.weigh), .temperature = config_.temperature};
   AttendOptions self{
       .weigh = weigh, .first = of_rows, .want_weights = want_weights && encoder_.empty()};
-  const AttendOptions cross{.mask = Mask::padding(state.lengths),
-                            .weigh = weigh,
-                            .first = Positions::each(state.positions),
-                            .want_weights = want_weights};
+  AttendOptions cross{
+      .weigh = weigh, .first = Positions::each(state.positions), .want_weights = want_weights};
+  if (const auto keys = state.sentence.find("keys0"); keys != state.sentence.end())
+    cross.mask =
+        Mask::padding(state.lengths).at({B, config_.heads, K, keys->second.size(2), cross.first});
   Step out;
   Stream x(config_, embed(Side::target, ids(last, {rows, 1}), of_rows));  // [rows, 1, D]
   for (size_t i = 0; i < decoder_.size(); ++i) {
@@ -262,9 +263,12 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
         return reshape(relu(c), {rows, 1, config_.size});
       }
       KeyValueCache& cache = state.cache.at(name);
-      cache.append(b.self->project_kv(y, of_rows));
-      self.mask = cache.mask();
-      MultiHead::Output read = (*b.self)(y, cache.all(), self);
+      const MultiHead::Projected now = b.self->project(y, of_rows);
+      cache.append(now.own);
+      const KeysValues past = cache.all();
+      if (i == 0)  // the same for all layers
+        self.mask = cache.mask().at({rows, config_.heads, 1, past.keys.k.size(2), of_rows});
+      MultiHead::Output read = b.self->read(y, now.query, past, self);
       if (const auto& w = read.attended.weights)  // [rows, H, 1, words so far]
         out.weights.push_back(
             {static_cast<int64_t>(i), reshape(*w, {rows, w->size(1), w->size(3)})});
