@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "heed/base/parallel.h"
 #include "heed/files/checksum.h"
@@ -252,6 +253,42 @@ TEST(Translator, BatchesThreadsAndOrderChangeNothing) {
   }
 }
 
+// Where there are lines enough, each thread takes steps of its own.
+TEST(Translator, PartsSideBySideAreTheWhole) {
+  const std::vector<std::string> lines = lines_of(kSlow ? 20 : 70);
+  for (const char* family : {"rnn", "transformer"}) {
+    const Folder folder;
+    put_model(folder, tiny(family));
+    TranslateOptions o;
+    o.search.beam = 2, o.search.want_weights = true;
+    const Translator one(LoadedModel::open(folder.path(), {.threads = 1}));
+    const std::vector<Line> wanted = translated(one, lines, o);
+    EXPECT_EQ(one.loaded().load().steps, one.loaded().engine().load().steps);
+    const Translator three(LoadedModel::open(folder.path(), {.threads = 3}));
+    const auto here = std::this_thread::get_id();
+    int64_t told = 0;
+    o.progress = [&](int64_t done) {
+      EXPECT_EQ(std::this_thread::get_id(), here);
+      EXPECT_EQ(done, ++told);
+    };
+    EXPECT_TRUE(translated(three, lines, o) == wanted);
+    EXPECT_EQ(told, std::ranges::count_if(lines, [](const auto& line) { return !line.empty(); }));
+    EXPECT_EQ(three.loaded().engine().load().steps, 0u) << "one batch for all threads";
+    EXPECT_GT(three.loaded().load().steps, 0u);
+    // What the caller throws, he gets; what goes wrong in a part, too.
+    o.progress = [&](int64_t done) { require(done < 5, "enough of it"); };
+    EXPECT_TRUE(has(message([&] { three.translate(lines, o); }), "enough of it"));
+    o.progress = nullptr;
+    o.search.prefixes.assign(lines.size(), {1 << 20});
+    EXPECT_TRUE(has(message([&] { three.translate(lines, o); }), "a prefix has token"));
+    o.search.prefixes.clear();
+    EXPECT_TRUE(translated(three, lines, o) == wanted);
+    // A few are decoded together.
+    three.translate({lines.begin(), lines.begin() + 3}, o);
+    EXPECT_GT(three.loaded().engine().load().steps, 0u);
+  }
+}
+
 // Long lines, a few tokens of them at a time: the same bytes from a part of the memory.
 TEST(Translator, TokensAtATimeBoundMemoryAndChangeNothing) {
   const Folder folder;
@@ -263,7 +300,7 @@ TEST(Translator, TokensAtATimeBoundMemoryAndChangeNothing) {
     lines.push_back(line);
   }
   const auto peak_of = [&](int64_t tokens, std::vector<Line>& found) {
-    const Translator translator(folder.path());
+    const Translator translator(LoadedModel::open(folder.path(), {.threads = 1}));
     TranslateOptions o;
     o.search.beam = 3, o.search.want_weights = true, o.batch_tokens = tokens;
     o.search.patience = INFINITY;  // searches are as long as they may be

@@ -256,7 +256,6 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
     r.number =
         o.search.numbers.empty() ? o.first_line + static_cast<int64_t>(i) : o.search.numbers[i];
     r.slots = slots;
-    r.tokens = o.batch_tokens;
     if (!o.search.prefixes.empty()) r.prefix = o.search.prefixes.at(i);
     if (o.partial || o.wanted)
       r.progress = [&, i](const SearchProgress& so_far) {
@@ -264,8 +263,11 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
         return !o.wanted || o.wanted();
       };
   }
+  // What all threads together hold is bounded.
+  const int64_t lanes = model_->lanes(requests);
+  for (Engine::Request& r : requests) r.tokens = std::max<int64_t>(1, o.batch_tokens / lanes);
   int64_t done = 0;
-  std::vector<Engine::Result> found = model_->engine().decode(std::move(requests), [&](size_t) {
+  std::vector<Engine::Result> found = model_->decode(std::move(requests), [&](size_t) {
     if (o.progress) o.progress(++done);
   });
   for (size_t at = 0; at < numbers.size(); ++at) {
