@@ -1,5 +1,7 @@
 #include "heed/ops/weight.h"
 
+#include <sys/mman.h>
+
 #include "heed/ops/tape.h"
 #include "heed/tensor/dispatch.h"
 
@@ -205,6 +207,23 @@ WeightUse::Gradients WeightUse::gradients(const Tensor& x, const Tensor& dy, boo
   return shaped(all, shape_);
 }
 
+namespace {
+
+// Parameters that lie in a mapped file and are seldom read again need not stay in memory. Whatever
+// else they are, they lose nothing by it.
+void not_needed_soon(const Tensor& w) {
+#if defined(MADV_PAGEOUT)
+  if (w.storage()->arena || w.context() != 0) return;
+  constexpr uintptr_t kPage = 4096;
+  const auto begin = reinterpret_cast<uintptr_t>(w.raw());
+  const uintptr_t first = (begin + kPage - 1) / kPage * kPage,
+                  end = (begin + bytes_of(w)) / kPage * kPage;
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_PAGEOUT);
+#endif
+}
+
+}  // namespace
+
 std::optional<Tensor> PackedWeights::packed(const Tensor& w) {
   const std::lock_guard lock(mutex_);
   const auto [found, first] = used_.try_emplace(
@@ -216,6 +235,7 @@ std::optional<Tensor> PackedWeights::packed(const Tensor& w) {
     if (!arena_) arena_ = Arena::shared(Device::cpu);
     const UseArena lasting(*arena_);
     used.packed = heed::packed("weight", w);
+    not_needed_soon(w);
   }
   return used.packed;
 }
