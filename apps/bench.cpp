@@ -42,11 +42,11 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The best time of one iteration, for `seconds` and at least three times.
-double best_of(const Work& work, double seconds) {
+// The best time of one iteration, for `seconds` and at least so many times.
+double best_of(const Work& work, double seconds, int least) {
   double best = INFINITY;
   const double end = now() + seconds;
-  for (int i = 0; i < 3 || now() < end; ++i) {
+  for (int i = 0; i < least || now() < end; ++i) {
     const double begin = now();
     work();
     best = std::min(best, now() - begin);
@@ -62,18 +62,23 @@ Result measure(const Row& row, int threads, double seconds, const Machine& machi
   set_threads(threads);
   peer_threads(threads);
   const Job job = row.make();
-  const Work peer = peer_work(row.name);
+  const Work peer = job.peer ? job.peer : peer_work(row.name);
   job.work();
   if (peer) peer();
   constexpr int kRounds = 4;
+  const int least = job.tokens > 0 ? 1 : 3;  // translations take long
   for (int round = 0; round < kRounds; ++round) {
     if (peer) std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    result.ours = std::min(result.ours, best_of(job.work, seconds / kRounds));
+    result.ours = std::min(result.ours, best_of(job.work, seconds / kRounds, least));
     if (peer)
-      result.peer = std::min(result.peer.value_or(INFINITY), best_of(peer, seconds / kRounds));
+      result.peer =
+          std::min(result.peer.value_or(INFINITY), best_of(peer, seconds / kRounds, least));
   }
-  const double floor = std::max(job.flops / machine.flops, job.bytes / machine.bandwidth);
+  const double floor = std::max({job.flops / machine.flops,
+                                 machine.int8 > 0 ? job.int8_operations / machine.int8 : 0,
+                                 job.bytes / machine.bandwidth});
   result.peak_share = floor / result.ours;
+  result.tokens = job.tokens;
   return result;
 }
 
@@ -82,6 +87,7 @@ nlohmann::json to_json(const Result& r) {
                      {"peer", nullptr},  {"peer_name", peer_name()},  {"unit", "ms"},
                      {"ratio", nullptr}, {"peak_share", r.peak_share}};
   if (r.peer) row["peer"] = *r.peer * 1e3, row["ratio"] = *r.peer / r.ours;
+  if (r.tokens > 0) row["tokens_a_second"] = r.tokens / r.ours;
   return row;
 }
 // Those of `rows` whose name has `only` in it. All names are added to `names`.
@@ -124,6 +130,7 @@ void run(const Options& options) {
   for (Row& row : attention_rows()) rows.push_back(std::move(row));
   for (Row& row : op_rows()) rows.push_back(std::move(row));
   for (Row& row : search_rows()) rows.push_back(std::move(row));
+  for (Row& row : inference_rows()) rows.push_back(std::move(row));
   std::vector<std::string> names;
   rows = wanted(rows, options.only, names);
   const std::vector<MemoryRow> memory =
@@ -138,9 +145,11 @@ void run(const Options& options) {
   for (int count = 1; count <= most && !rows.empty();
        count = count < most ? std::min(2 * count, most) : most + 1) {
     const Machine machine = measure_machine(count);
-    std::printf("\n%d thread%s: %s, %.0f GFLOP/s of multiply-adds, %.1f GB/s read from memory\n",
-                count, count > 1 ? "s" : "", machine.target.c_str(), machine.flops / 1e9,
-                machine.bandwidth / 1e9);
+    std::printf(
+        "\n%d thread%s: %s, %.0f GFLOP/s of multiply-adds, %.0f GOP/s of bytes', "
+        "%.1f GB/s read from memory\n",
+        count, count > 1 ? "s" : "", machine.target.c_str(), machine.flops / 1e9,
+        machine.int8 / 1e9, machine.bandwidth / 1e9);
     std::printf("%-50s %10s %10s %7s %14s\n", "", "ours, ms", "peer, ms", "ratio", "share of peak");
     for (const Row& row : rows) {
       const Result r = measure(row, count, options.seconds, machine);
@@ -149,7 +158,9 @@ void run(const Options& options) {
         std::printf(" %10.3f %7.2f", *r.peer * 1e3, *r.peer / r.ours);
       else
         std::printf(" %10s %7s", "-", "-");
-      std::printf(" %13.0f%%\n", 100 * r.peak_share);
+      std::printf(" %13.0f%%", 100 * r.peak_share);
+      if (r.tokens > 0) std::printf(" %10.0f tokens/s", r.tokens / r.ours);
+      std::printf("\n");
       std::fflush(stdout);
       all.push_back(to_json(r));
     }
@@ -183,6 +194,7 @@ void add_bench(CLI::App& app) {
       "time our ops, attention and training steps\n"
       "Examples:\n"
       "  heed bench --only train/              the training steps alone\n"
+      "  heed bench --only inference/          translations, beside CTranslate2's\n"
       "  heed bench --threads 1 --json b.json  one thread, figures also as JSON\n");
   bench->add_option("--only", options->only, "only rows whose name contains this");
   bench->add_option("--json", options->json, "write the rows to this file as well");

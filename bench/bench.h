@@ -12,6 +12,7 @@ namespace heed::bench {
 // What this machine can do, measured: the ceiling that shares of the peak refer to.
 struct Machine {
   double flops = 0;      // multiply-adds in f32 of all threads, counted as two, a second
+  double int8 = 0;       // the same of bytes into whole numbers, by VNNI; 0 where there is none
   double bandwidth = 0;  // bytes read from memory by all threads, a second
   double checksum = 0;   // of what was computed and read
   std::string target;    // the instruction set in use
@@ -23,6 +24,9 @@ struct Job {
   std::string name;  // "op/softmax", "train/transformer"
   Work work;
   double flops = 0, bytes = 0;  // of one iteration: what the floor is made from
+  double int8_operations = 0;   // the same of bytes
+  double tokens = 0;            // of the target, where they are counted
+  Work peer = {};               // where it is not peer_work()'s
 };
 
 // All rows, by name; a job is made only when it is its turn, since some hold much memory.
@@ -33,6 +37,7 @@ struct Row {
 std::vector<Row> attention_rows();
 std::vector<Row> op_rows();
 std::vector<Row> search_rows();
+std::vector<Row> inference_rows();  // of the program that has tokenizers
 std::vector<Row> train_rows();
 
 // The most bytes held at a time: by the Transformer's step of train/transformer; by additive
@@ -60,6 +65,7 @@ struct Result {
   double ours = 0;             // seconds an iteration, the best of all rounds
   std::optional<double> peer;  // the same of the peer
   double peak_share = 0;       // ours as a share of the machine's peak, by the nearer ceiling
+  double tokens = 0;           // of an iteration, where they are counted
 };
 
 }  // namespace heed::bench
