@@ -83,6 +83,22 @@ std::vector<Named> recurrent_models() {
   add("shared", [](Named& n) { n.shared = true; });
   add("embedding", [](Named& n) { n.config.embedding = 6; });
   add("tied embedding", [](Named& n) { n.config.tied = true, n.config.embedding = 6; });
+  add("output bias", [](Named& n) { n.config.output_bias = true; });
+  add("mean, wide score with a bias", [](Named& n) {
+    n.config.bridge = "mean", n.config.attention_size = 5, n.config.attention_bias = true;
+  });
+  for (const char* cell : {"rnn", "gru", "lstm"})
+    for (const int layers : {1, 2})
+      add(std::string("conditional ") + cell + " " + std::to_string(layers), [&](Named& n) {
+        n.config.wiring = "conditional", n.config.cell = cell;
+        n.config.encoder_layers = n.config.decoder_layers = layers;
+      });
+  for (const bool norm : {false, true})
+    add(norm ? "transitions and norms" : "transitions", [&](Named& n) {
+      n.config.wiring = "conditional", n.config.bridge = "mean", n.config.cell_norm = norm;
+      n.config.encoder_transitions = 2, n.config.decoder_transitions = 1;
+      n.config.encoder_layers = 2;
+    });
   return all;
 }
 

@@ -72,19 +72,36 @@ class Additive final : public Score {
   Additive(const Params& params, const ScoreSizes& s)
       : w_(params.add("W", {s.heads, s.query, hidden(s)}, glorot_stack())),
         u_(params.add("U", {s.groups(), s.key, hidden(s)}, glorot_stack())),
-        v_(params.add("v", {s.heads, hidden(s)}, glorot())) {}
-  Tensor prepare(const Tensor& keys) const override { return per_head(keys, u_); }
+        v_(params.add("v", {s.heads, hidden(s)}, glorot())) {
+    if (s.norm_epsilon) {
+      require(s.heads == 1, "score 'additive': norms are for one head, given ", s.heads);
+      query_norm_.emplace(params / "query_norm", hidden(s), *s.norm_epsilon);
+      key_norm_.emplace(params / "key_norm", hidden(s), *s.norm_epsilon);
+    } else if (s.bias) {
+      b_ = params.add("b", {s.groups(), 1, hidden(s)}, constant(0));
+    }
+  }
+  Tensor prepare(const Tensor& keys) const override {
+    const Tensor k = per_head(keys, u_);
+    return key_norm_ ? (*key_norm_)(k) : b_ ? k + *b_ : k;
+  }
   std::optional<ScoreTerms> terms(const Tensor& q, const Tensor& k,
                                   const Positions&) const override {
-    return ScoreTerms{.form = ScoreForm::additive, .q = per_head(q, w_), .k = k, .v = v_};
+    const Tensor mapped = per_head(q, w_);
+    return ScoreTerms{.form = ScoreForm::additive,
+                      .q = query_norm_ ? (*query_norm_)(mapped) : mapped,
+                      .k = k,
+                      .v = v_};
   }
   std::optional<DecoderForm> decoder_form() const override {
-    return w_.size(0) == 1 ? std::optional(DecoderForm{w_, v_}) : std::nullopt;
+    return w_.size(0) == 1 && !query_norm_ ? std::optional(DecoderForm{w_, v_}) : std::nullopt;
   }
 
  private:
   static int64_t hidden(const ScoreSizes& s) { return s.size ? s.size : s.query; }
   Tensor w_, u_, v_;
+  std::optional<Tensor> b_;
+  std::optional<LayerNorm> query_norm_, key_norm_;
 };
 
 // tanh(w1 k + w2 q), with one row each: the score lies in (-1, 1) (lecture notes, eq. 3).

@@ -25,6 +25,10 @@ struct ScoreSizes {
   int64_t size = 0;            // additive: of the layer inside; 0: as the query
   int64_t rank = 0;            // of factorized forms; 0: not factorized
   int64_t positions = 0;       // static, location: the longest sentence
+  bool bias = false;           // additive: v^T tanh(W q + U k + b)
+  // Additive, one head: W q and U k each go through a layer norm with this epsilon, whose bias is
+  // b.
+  std::optional<double> norm_epsilon = {};
 
   int64_t groups() const { return key_heads ? key_heads : heads; }
 };

@@ -112,10 +112,43 @@ ModelConfig preset(const std::string& name) {
   fail(unknown_name("preset", name, names));
 }
 
+namespace {
+
+// What only some recurrent translators have.
+void check_recurrent(const ModelConfig& c) {
+  const bool plain = c.bridge == "last" && c.encoder_transitions == 0 &&
+                     c.decoder_transitions == 0 && c.attention_size == 0 && !c.attention_bias &&
+                     !c.cell_norm && c.wiring != "conditional";
+  require(plain || (c.family == "rnn" && !is_language_model(c)),
+          "config: bridge, encoder_transitions, decoder_transitions, attention_size, ",
+          "attention_bias, cell_norm and wiring 'conditional' are for translators of family 'rnn'");
+  require(c.family == "transformer" || !is_language_model(c) ||
+              (!c.shared_embeddings && !c.output_bias && c.norm_epsilon == 1e-5),
+          "config: shared_embeddings, output_bias and norm_epsilon are not for recurrent language ",
+          "models");
+  require(
+      c.cell == "gru" || (c.encoder_transitions == 0 && c.decoder_transitions == 0 && !c.cell_norm),
+      "config: transitions and cell_norm want the cell gru, given ", c.cell);
+  require(c.wiring == "conditional" || c.decoder_transitions == 0,
+          "config: decoder_transitions are for wiring 'conditional'");
+  require(c.wiring != "conditional" || has_attention(c),
+          "config: wiring 'conditional' wants attention; score cannot be 'none'");
+  require(
+      (c.attention_size == 0 && !c.attention_bias && !c.cell_norm) ||
+          ((c.score == "additive" || c.score == "concat") && c.heads == 1),
+      "config: attention_size, attention_bias and cell_norm want an additive score of one head");
+  constexpr int64_t kMost = 100;
+  require(c.encoder_transitions <= kMost && c.decoder_transitions <= kMost, "config: at most ",
+          kMost, " transitions, given ", c.encoder_transitions, " and ", c.decoder_transitions);
+}
+
+}  // namespace
+
 void check(const ModelConfig& c) {
   one_of("family", c.family, {"rnn", "transformer"});
   one_of("cell", c.cell, {"rnn", "gru", "lstm"});
-  one_of("wiring", c.wiring, {"before", "after"});
+  one_of("wiring", c.wiring, {"before", "after", "conditional"});
+  one_of("bridge", c.bridge, {"last", "mean"});
   one_of("norm", c.norm, {"pre", "post"});
   one_of("position", c.position,
          {"sinusoidal", "learned", "rotary", "sinusoidal_marian", "sinusoidal_from_one",
@@ -144,6 +177,10 @@ void check(const ModelConfig& c) {
   };
   not_negative("embedding", c.embedding), not_negative("key_heads", c.key_heads);
   not_negative("rank", c.rank), not_negative("encoder_layers", c.encoder_layers);
+  not_negative("attention_size", c.attention_size);
+  not_negative("encoder_transitions", c.encoder_transitions);
+  not_negative("decoder_transitions", c.decoder_transitions);
+  check_recurrent(c);
   constexpr int64_t kMostLayers = 1000;
   for (const int64_t layers : {c.encoder_layers, c.decoder_layers})
     require(layers <= kMostLayers, "config: a model has at most ", kMostLayers,
@@ -166,12 +203,10 @@ void check(const ModelConfig& c) {
   require(c.decoder == "attention" || !is_language_model(c),
           "config: a language model's layers have self-attention; decoder cannot be '", c.decoder,
           "'");
-  require(c.family == "transformer" ||
-              (c.activation == "relu" && c.norm_epsilon == 1e-5 && !c.embedding_norm &&
-               c.embedding_scale == 0 && !c.shared_embeddings && !c.output_bias &&
-               c.decoder == "attention"),
-          "config: activation, norm_epsilon, embedding_norm, embedding_scale, shared_embeddings, ",
-          "output_bias and decoder are for family 'transformer'");
+  require(c.family == "transformer" || (c.activation == "relu" && !c.embedding_norm &&
+                                        c.embedding_scale == 0 && c.decoder == "attention"),
+          "config: activation, embedding_norm, embedding_scale and decoder are for family ",
+          "'transformer'");
   require(c.temperature > 0 && std::isfinite(c.temperature),
           "config: temperature wants a number above 0, given ", c.temperature);
   require(!is_language_model(c) || c.positions > 1,

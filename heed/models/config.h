@@ -30,6 +30,11 @@ struct ModelConfig {
   bool bidirectional = true;
   std::string wiring = "before";
   bool input_feeding = false;
+  std::string bridge = "last";
+  int64_t encoder_transitions = 0, decoder_transitions = 0;
+  int64_t attention_size = 0;
+  bool attention_bias = false;
+  bool cell_norm = false;
   // transformer
   int64_t inner = 1024;
   double inner_dropout = 0;
@@ -71,8 +76,20 @@ void fields(Config& c, F&& f) {
   f("cell", c.cell, "rnn: rnn, gru or lstm");
   f("bidirectional", c.bidirectional,
     "rnn: the encoder reads both ways; without one, a language model each way (ELMo)");
-  f("wiring", c.wiring, "rnn: attention before the state (Bahdanau) or after it (Luong)");
+  f("wiring", c.wiring,
+    "rnn: attention before the state (Bahdanau), after it (Luong), or conditional: between two "
+    "cells of a step (Nematus)");
   f("input_feeding", c.input_feeding, "rnn, wiring after: what was read goes into the next step");
+  f("bridge", c.bridge,
+    "rnn: what the decoder begins with, the encoder's last states or the mean of all: last or "
+    "mean");
+  f("encoder_transitions", c.encoder_transitions,
+    "rnn, gru: cells without input that follow each of the encoder's, at every step");
+  f("decoder_transitions", c.decoder_transitions, "rnn, conditional: the same after its second");
+  f("attention_size", c.attention_size, "rnn: size inside an additive score; 0: as size");
+  f("attention_bias", c.attention_bias, "rnn: an additive score has a bias");
+  f("cell_norm", c.cell_norm,
+    "rnn, gru: layer norms inside cells, additive score, bridge and readout");
   f("inner", c.inner, "transformer: size inside the feed-forward layers");
   f("inner_dropout", c.inner_dropout,
     "transformer: share of activations dropped inside the feed-forward layers in training");
@@ -83,13 +100,13 @@ void fields(Config& c, F&& f) {
   f("activation", c.activation,
     "transformer: inside the feed-forward layers: relu, swish, gelu (by tanh), gelu_erf, "
     "gelu_sigmoid, tanh or sigmoid");
-  f("norm_epsilon", c.norm_epsilon, "transformer: what norms add to the variance");
+  f("norm_epsilon", c.norm_epsilon, "what norms add to the variance");
   f("embedding_norm", c.embedding_norm, "transformer: word and position go through a norm");
   f("embedding_scale", c.embedding_scale,
     "transformer: word vectors are multiplied by it; 0: by the root of size");
   f("shared_embeddings", c.shared_embeddings,
-    "transformer: one table of word vectors for both sides, though each has a tokenizer");
-  f("output_bias", c.output_bias, "transformer: a bias for every word of the target");
+    "one table of word vectors for both sides, though each has a tokenizer");
+  f("output_bias", c.output_bias, "a bias for every word of the target");
   f("decoder", c.decoder, "transformer: layers with self-attention, or ssru (recurrent)");
   f("reads", c.reads, "language models: a stream, or lines that each end");
 }

@@ -16,9 +16,8 @@ bool projects(const ModelConfig& c) {
 int64_t context_size(const ModelConfig& c) {
   return !has_attention(c) ? 0 : projects(c) ? c.size : memory_size(c);
 }
-int64_t hidden_in(const ModelConfig& c) {
-  const bool words = c.wiring == "before";
-  return c.size + context_size(c) + (words ? word_size(c) : 0);
+std::optional<double> norm_epsilon(const ModelConfig& c) {
+  return c.cell_norm ? std::optional(c.norm_epsilon) : std::nullopt;
 }
 
 // [B, T, n] as [T, B, n] and back: a step's numbers lie together.
@@ -47,14 +46,27 @@ RecurrentModel::RecurrentModel(const Params& params, const ModelConfig& c, const
                                     .size = c.size,
                                     .layers = c.encoder_layers,
                                     .bidirectional = c.bidirectional,
-                                    .dropout = c.dropout}),
-      hidden_(params / "hidden", hidden_in(c), word_size(c)) {
+                                    .dropout = c.dropout,
+                                    .transitions = c.encoder_transitions,
+                                    .norm_epsilon = norm_epsilon(c)}) {
+  std::vector<std::pair<std::string, int64_t>> read_out{{"state", c.size}};
+  if (attends()) read_out.emplace_back("context", context_size(c));
+  if (c.wiring != "after") read_out.emplace_back("word", word_size(c));
+  hidden_ = make_sum(params / "hidden", read_out, word_size(c));
   if (!v.shared) target_.emplace(params / "target", v.target, word_size(c));
   const int64_t extra = attends() && before() ? context_size(c) : feeds() ? word_size(c) : 0;
   for (int64_t i = 0; i < c.decoder_layers; ++i) {
     const Params part = params / "decoder" / std::to_string(i);
-    cells_.emplace_back(part, cell_of(c.cell), i == 0 ? word_size(c) : c.size, c.size);
-    bridge_.emplace_back(part / "bridge", memory_size(c), c.size);
+    cells_.emplace_back(part, cell_of(c.cell), i == 0 ? word_size(c) : c.size, c.size,
+                        norm_epsilon(c));
+    bridge_.push_back(make_sum(part / "bridge", {{"states", memory_size(c)}}, c.size));
+  }
+  if (conditional()) {
+    const Params part = params / "decoder" / "conditional";
+    second_.emplace(part, cell_of(c.cell), context_size(c), c.size, norm_epsilon(c));
+    for (int64_t i = 0; i < c.decoder_transitions; ++i)
+      transitions_.emplace_back(part / "transition" / std::to_string(i), cell_of(c.cell), 0, c.size,
+                                norm_epsilon(c));
   }
   if (extra > 0)
     extra_gates_.emplace(params / "decoder" / "extra", extra, cells_[0].gate_size(),
@@ -63,9 +75,11 @@ RecurrentModel::RecurrentModel(const Params& params, const ModelConfig& c, const
     score_ = make_score(c.score, params / "attention",
                         {.query = c.size,
                          .key = memory_size(c),
-                         .size = c.size,
+                         .size = c.attention_size ? c.attention_size : c.size,
                          .rank = c.rank,
-                         .positions = c.positions});
+                         .positions = c.positions,
+                         .bias = c.attention_bias,
+                         .norm_epsilon = norm_epsilon(c)});
   else if (attends())
     multi_ = std::make_unique<MultiHead>(params / "attention",
                                          MultiHead::Sizes{.model = c.size,
@@ -76,10 +90,59 @@ RecurrentModel::RecurrentModel(const Params& params, const ModelConfig& c, const
                                                           .rank = c.rank,
                                                           .positions = c.positions});
   if (!c.tied) output_.emplace(params / "output", word_size(c), v.target, Linear::Bias::no);
+  if (c.output_bias) output_bias_ = (params / "output").add("bias", {v.target}, constant(0));
+}
+
+// Without norms one product of all parts, side by side.
+RecurrentModel::Sum RecurrentModel::make_sum(
+    const Params& params, const std::vector<std::pair<std::string, int64_t>>& parts,
+    int64_t out) const {
+  Sum sum;
+  int64_t in = 0;
+  for (const auto& [name, size] : parts) {
+    in += size;
+    if (!config_.cell_norm) continue;
+    sum.maps.emplace_back(params / name, size, out, Linear::Bias::no);
+    sum.norms.emplace_back(params / name / "norm", out, config_.norm_epsilon);
+  }
+  if (!config_.cell_norm) sum.maps.emplace_back(params, in, out);
+  return sum;
+}
+
+Tensor RecurrentModel::Sum::operator()(const std::vector<Tensor>& parts) const {
+  if (norms.empty())
+    return maps[0](parts.size() == 1 ? parts[0] : concat(parts, -1), Activation::tanh);
+  Tensor sum = norms[0](maps[0](parts[0]));
+  for (size_t i = 1; i < parts.size(); ++i) sum = sum + norms[i](maps[i](parts[i]));
+  return tanh(sum);
+}
+
+std::optional<Tensor> RecurrentModel::output_bias() const {
+  return output_bias_ ? std::optional(compute_copy(*output_bias_)) : std::nullopt;
 }
 
 Tensor RecurrentModel::output_weight() const {
   return output_ ? output_->weight() : (target_ ? *target_ : source_).output_weight();
+}
+
+// The top layer's last states, of both directions: [B, m].
+Tensor RecurrentModel::last_state(const std::vector<CellState>& finals) const {
+  std::vector<Tensor> last;
+  for (size_t i = finals.size() - (config_.bidirectional ? 2 : 1); i < finals.size(); ++i)
+    last.push_back(finals[i].h);
+  return concat(last, 1);
+}
+
+// The mean of a sentence's states [B, T, m].
+Tensor RecurrentModel::mean_state(const Tensor& states, std::span<const Id> lengths) {
+  const int64_t B = states.size(0), T = states.size(1);
+  std::vector<float> shares(static_cast<size_t>(B * T));
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t t = 0; t < lengths[static_cast<size_t>(b)]; ++t)
+      shares[static_cast<size_t>(b * T + t)] =
+          1 / static_cast<float>(lengths[static_cast<size_t>(b)]);
+  const Tensor mean = matmul(cast(tensor(shares, {B, 1, T}), states.type()), states);
+  return reshape(mean, {B, states.size(2)});
 }
 
 std::pair<RecurrentModel::Memory, RecurrentModel::Decoder> RecurrentModel::encode(
@@ -93,15 +156,12 @@ std::pair<RecurrentModel::Memory, RecurrentModel::Decoder> RecurrentModel::encod
     const Tensor one_head = reshape(h, {h.size(0), 1, h.size(1), h.size(2)});
     memory.kv = KeysValues{{score_->prepare(one_head)}, one_head};
   }
-  // The top layer's last states, of both directions.
-  std::vector<Tensor> last;
-  for (size_t i = finals.size() - (config_.bidirectional ? 2 : 1); i < finals.size(); ++i)
-    last.push_back(finals[i].h);
-  const Tensor summary = concat(last, 1);
+  const Tensor summary =
+      config_.bridge == "mean" ? mean_state(states, source.lengths) : last_state(finals);
   Decoder decoder;
   for (size_t i = 0; i < cells_.size(); ++i) {
     CellState first = cells_[i].start(summary.size(0));
-    first.h = bridge_[i](summary, Activation::tanh);
+    first.h = bridge_[i]({summary});
     decoder.cells.push_back(first);
   }
   if (feeds()) decoder.fed = zeros({summary.size(0), word_size(config_)}, summary.type());
@@ -156,25 +216,33 @@ RecurrentModel::Read RecurrentModel::advance(const Memory& memory, Decoder& deco
   } else if (decoder.fed) {
     in = in + (*extra_gates_)(*decoder.fed);
   }
-  for (size_t i = 0; i < cells_.size(); ++i)
+  for (size_t i = 0; i < cells_.size(); ++i) {
     decoder.cells[i] =
         i == 0 ? cells_[0].step_from_gates(in, decoder.cells[0])
                : cells_[i].step(dropout(decoder.cells[i - 1].h, config_.dropout), decoder.cells[i]);
-  if (attends() && !before()) found = read(memory, decoder.cells.back().h, position, want);
+    if (i > 0 || !conditional()) continue;
+    found = read(memory, decoder.cells[0].h, position, want);
+    decoder.cells[0] = second_->step(found.context, decoder.cells[0]);
+    for (const RecurrentCell& more : transitions_)
+      decoder.cells[0] = more.transition(decoder.cells[0]);
+  }
+  if (attends() && config_.wiring == "after")
+    found = read(memory, decoder.cells.back().h, position, want);
   return found;
 }
 
 Tensor RecurrentModel::hidden(const Tensor& s, const Tensor& context, const Tensor& words) const {
   std::vector<Tensor> parts{s};
   if (attends()) parts.push_back(context);
-  if (before()) parts.push_back(words);
-  return hidden_(concat(parts, -1), Activation::tanh);
+  if (config_.wiring != "after") parts.push_back(words);
+  return hidden_(parts);
 }
 
 bool RecurrentModel::trains_in_bf16() const {
   return score_ && score_->decoder_form() && before() && config_.cell == "gru" &&
          cells_.size() == 1 && config_.weigh == "soft" && config_.temperature == 1 &&
-         config_.attention_dropout == 0 && decodes(config_.size);
+         config_.attention_dropout == 0 && config_.attention_size == 0 && !config_.cell_norm &&
+         decodes(config_.size);
 }
 
 TeacherForced RecurrentModel::forward_at_once(const Source& source, const Tensor& target_in,
@@ -273,7 +341,7 @@ Step RecurrentModel::step(State& state, std::span<const Id> last, bool want_weig
   }
   if (feeds()) state.hypothesis["fed"] = out;
   state.advance();
-  Step result{.logits = linear(out, output_weight())};
+  Step result{.logits = logits(out)};
   if (found.weights) result.weights.push_back({0, *found.weights});
   return result;
 }

@@ -5,6 +5,10 @@
 //                      hidden_t = tanh(W [s_t; c_t; y_{t-1}])
 //   after (Luong):     s_t = cell([y_{t-1}; hidden_{t-1}], s_{t-1}),  c_t = attend(s_t),
 //                      hidden_t = tanh(W [s_t; c_t])       (hidden_{t-1} only with input feeding)
+//   conditional:       s'_t = cell_1(y_{t-1}, s_{t-1}),  c_t = attend(s'_t),
+//                      s_t = cell_2(c_t, s'_t), and transitions,
+//                      hidden_t = tanh(W [s_t; c_t; y_{t-1}])       (Sennrich et al., 2017:
+//                      Nematus)
 //   none:              the encoder's last state is all that the decoder gets
 //
 // Threads: what is made does not change; it may be called from any number at once.
@@ -25,6 +29,7 @@ class RecurrentModel final : public Model {
   State start(const Source& source) const override;
   Step step(State& state, std::span<const Id> last, bool want_weights) const override;
   Tensor output_weight() const override;
+  std::optional<Tensor> output_bias() const override;
   std::optional<int64_t> positions() const override { return positions_of(config_); }
   WordLayers word_layers(const Source& source, Id begin) const override;
   // Where the decoder is one op (ops/decoder.h).
@@ -46,6 +51,8 @@ class RecurrentModel final : public Model {
     std::optional<ScoreTerms> terms;  // of these queries
   };
   std::pair<Memory, Decoder> encode(const Source& source) const;
+  Tensor last_state(const std::vector<CellState>& finals) const;
+  static Tensor mean_state(const Tensor& states, std::span<const Id> lengths);
   Read read(const Memory& memory, const Tensor& query, const Positions& position,
             const WantWeights& want) const;
   // One step from the words' part of the first cell's gates [B, G n].
@@ -59,19 +66,32 @@ class RecurrentModel final : public Model {
 
   bool attends() const { return has_attention(config_); }
   bool before() const { return config_.wiring == "before"; }
-  bool feeds() const { return config_.input_feeding && attends() && !before(); }
+  bool conditional() const { return config_.wiring == "conditional"; }
+  bool feeds() const { return config_.input_feeding && attends() && config_.wiring == "after"; }
 
   ModelConfig config_;
   Embedding source_;
   std::optional<Embedding> target_;  // none: the source's
   RecurrentStack encoder_;
-  std::vector<Linear> bridge_;         // to the decoder's first states
+  // A linear map of one input, or of several that are summed up; with norms, of each.
+  struct Sum {
+    std::vector<Linear> maps;
+    std::vector<LayerNorm> norms;
+    Tensor operator()(const std::vector<Tensor>& parts) const;  // its tanh
+  };
+  Sum make_sum(const Params& params, const std::vector<std::pair<std::string, int64_t>>& parts,
+               int64_t out) const;
+
+  std::vector<Sum> bridge_;            // to the decoder's first states
   std::vector<RecurrentCell> cells_;   // the decoder, from the bottom up
   std::optional<Linear> extra_gates_;  // what context or fed hidden adds to the first cell's gates
   std::unique_ptr<Score> score_;       // one head, on the encoder's states as they are
   std::unique_ptr<MultiHead> multi_;   // several, or states that are brought to one size
-  Linear hidden_;
-  std::optional<Linear> output_;  // none: tied
+  std::optional<RecurrentCell> second_;     // conditional: what reads the context
+  std::vector<RecurrentCell> transitions_;  // after it
+  Sum hidden_;
+  std::optional<Linear> output_;       // none: tied
+  std::optional<Tensor> output_bias_;  // [V]
 };
 
 }  // namespace heed
