@@ -19,6 +19,7 @@ using serve::Models;
 using serve::Server;
 
 struct Options {
+  const CLI::App* command = nullptr;
   std::vector<std::string> models, allow_hosts;
   serve::ServerOptions server;
   std::string api_keys, pivot, cors = "*";
@@ -102,6 +103,7 @@ void run(Options o) {
   want(service.url_prefix.empty() ||
            (service.url_prefix.starts_with('/') && !service.url_prefix.ends_with('/')),
        "--url-prefix wants a path such as /translator");
+  if (o.command->count("--beam") > 0) service.said.insert("beam");
   as_usage([&] { check(service.translate.search); });
   const sigset_t signals = blocked_signals();  // before there are other threads
   use(o.machine);
@@ -196,7 +198,10 @@ void add_serve(CLI::App& app) {
                    "drop a model that was not asked for so many seconds; 0: never")
       ->check(not_negative());
   command->add_option("--pivot", o->pivot, "a language by which others are reached");
-  command->add_option("--beam", s.translate.search.beam, "hypotheses kept; 1 is greedy search")
+  command
+      ->add_option("--beam", s.translate.search.beam,
+                   "hypotheses kept; 1 is greedy search (default: as an imported model's makers "
+                   "have it)")
       ->check(CLI::Range(1, 1000));
   command->add_option("--batch", s.translate.batch, "sentences at a time; changes no result")
       ->check(above_zero())
@@ -221,6 +226,7 @@ void add_serve(CLI::App& app) {
                              "the origin whose pages may ask: *, https://..., or none"));
   add_limits(*command, *o);
   add_inference_flags(*command, o->machine);
+  o->command = command;
   command->callback([o] { run(*o); });
 }
 

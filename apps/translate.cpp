@@ -25,6 +25,10 @@ struct Options : TranslatorFlags {
   // Lines read at a time, and no fewer than 32 batches: after the last of them slots run empty.
   int64_t chunk = 2000;
   bool interactive = false;
+  std::vector<std::string> suppress;  // texts that are not said
+  std::string end;                    // a piece instead of the model's end
+  bool no_unknown = false;
+  std::optional<int64_t> max_output;
   std::string output;  // a file instead of standard output
   bool resume = false;
   BadLines bad;
@@ -33,6 +37,32 @@ struct Options : TranslatorFlags {
   TextOptions text;
   const CLI::App* command = nullptr;
 };
+
+// The tokens of a text that must be in the vocabulary.
+std::vector<Id> known_pieces(const Tokenizer& target, const std::string& flag,
+                             const std::string& text) {
+  const std::vector<Id> found = target.encode(text).ids;
+  want(!found.empty() && std::ranges::find(found, target.special().unknown) == found.end(),
+       flag + ": '" + text + "' has a piece that the model's vocabulary does not have");
+  return found;
+}
+
+// What flags say in words of the model's vocabulary.
+void take_words(Options& o, const ModelFolder& model) {
+  const Tokenizer& target = *model.tokenizers.target;
+  SearchOptions& s = o.translate.search;
+  for (const std::string& text : o.suppress)
+    s.suppress.push_back(known_pieces(target, "--suppress", text));
+  if (!o.end.empty()) {
+    const std::vector<Id> found = known_pieces(target, "--end-token", o.end);
+    want(found.size() == 1, "--end-token: '" + o.end + "' is " + std::to_string(found.size()) +
+                                " pieces; one was wanted");
+    o.translate.end = found[0];
+  }
+  if (o.no_unknown) s.allow_unknown = false;
+  if (o.max_output) s.max_ratio = 0, s.max_extra = s.max_length = *o.max_output;
+  as_usage([&] { check(s); });
+}
 
 // What is written for one line: as many lines as are asked for, so that whoever reads them knows
 // which they belong to.
@@ -91,6 +121,7 @@ void translate_text(Options o) {
   prepare(o);
   const TextTranslator translator{Translator(opened(o.folder, o.machine))};
   take_search_defaults(o.translate.search, *o.command, translator.translator().model());
+  take_words(o, translator.translator().model());
   if (o.format == "html") o.text.format = TextOptions::Format::html;
   StatusLine status;
   o.translate.progress = [&](int64_t done) {
@@ -237,6 +268,7 @@ void translate(Options o) {
   if (first) answers.emplace(o);
   const Translator translator(opened(o.folder, o.machine));
   take_search_defaults(o.translate.search, *o.command, translator.model());
+  take_words(o, translator.model());
   if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
     o.translate.search.want_weights = true;
   o.chunk = o.interactive ? 1 : std::max(o.chunk, 32 * translator.batch(o.translate));
@@ -328,8 +360,30 @@ void add_translate(CLI::App& app) {
                       "pieces at least, where --max-ratio lets there be");
   command->add_option("--max-ratio", s.max_ratio,
                       "pieces at most: this times the source's, and 20");
+  command->add_option("--max-output", o->max_output, "pieces at most, whatever the source has")
+      ->check(above_zero());
   command->add_option("--no-repeat", s.no_repeat, "no n-gram of this length twice");
+  command->add_option(
+      "--repetition-penalty", s.repetition_penalty,
+      "scores of pieces that were said are divided by it, negative ones multiplied");
+  command
+      ->add_option("--suppress", o->suppress,
+                   "texts that are not said (pieces of the vocabulary); may be given again")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_flag("--no-unknown", o->no_unknown, "unknown pieces are not said");
+  command->add_option("--end-token", o->end, "a piece that ends a translation instead of the end");
+  command->add_flag("!--no-shortlist", o->translate.shortlist,
+                    "all words may be said, though the model's folder has a shortlist");
+  command->add_flag("--alternatives", s.alternatives,
+                    "for each line the --best likeliest pieces after its prefix, and what follows "
+                    "each of them best");
+  command->add_option("--least-alternative", s.least_alternative,
+                      "of --alternatives: pieces that are at least so probable");
   command->add_option("--prefix", o->prefixes, "a file: what each translation must begin with");
+  command->add_option("--prefix-bias", s.prefix_bias,
+                      "above 0: a prefix is not forced, but has this share of the probability");
   command->add_option("--alignment", o->alignment, "behind a tab: pharaoh or soft");
   command->add_flag("--replace-unk", o->translate.replace_unknown,
                     "an unknown word becomes the source word that it attends to most");

@@ -54,7 +54,7 @@ void take_search_defaults(SearchOptions& options, const CLI::App& command,
   });
   if (given.contains("max_ratio")) given.insert("max_extra");
   model.search.fill(options, given);
-  options.beam = std::max(options.beam, options.best);
+  if (!options.alternatives) options.beam = std::max(options.beam, options.best);
 }
 
 std::string told_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t most) {
@@ -87,8 +87,8 @@ void add_extract_flags(CLI::App& command, ExtractOptions& extract) {
 void prepare(const TranslatorFlags& o) {
   if (!o.alignment.empty() && std::find(kForms.begin(), kForms.end(), o.alignment) == kForms.end())
     want(false, unknown_name("alignment", o.alignment, kForms));
-  want(o.translate.search.sample || o.translate.search.best <= o.translate.search.beam,
-       "--best cannot be more than --beam");
+  const SearchOptions& s = o.translate.search;
+  want(s.sample || s.alternatives || s.best <= s.beam, "--best cannot be more than --beam");
   want(!o.translate.search.sample || o.translate.search.best == 1,
        "--sample draws one translation of a line; --best is for searches");
   want(o.translate.search.shift == 0 || o.translate.search.layer || o.translate.search.head,

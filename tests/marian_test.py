@@ -1,5 +1,6 @@
-"""Marian archives, written here from the format's facts, and what a plain NumPy pass computes of
-them, beside what heed does: heed import, then heed align (scores of given pairs) and heed translate.
+"""Marian archives, Transformers and recurrent models, written here from the format's facts, and what
+a plain NumPy pass computes of them, beside what heed does: heed import, then heed align (scores of
+given pairs) and heed translate, greedy and by Marian's own beam search.
 Usage: marian_test.py HEED. Without NumPy nothing is tested."""
 import io, json, pathlib, struct, subprocess, sys, tempfile
 
@@ -117,6 +118,136 @@ def log_probabilities(a, tied, norm, cell, activation, source, target):
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
+E, N = 6, 8  # of a recurrent model's words and states
+
+
+def make_rnn(rng, tied, depths, norm):
+    """Arrays by the names of type s2s; depths: cells of the encoder, of the decoder's first layer,
+    layers of the decoder."""
+    out = {}
+    def w(name, *shape): out[name] = rng.normal(0, 0.5, shape).astype(np.float32)
+    def gamma(name, n): out[name] = rng.uniform(0.5, 1.5, (1, n)).astype(np.float32)
+    def cell(p, size):
+        if size: w(p + "_W", size, 2 * N), w(p + "_Wx", size, N)
+        w(p + "_U", N, 2 * N), w(p + "_Ux", N, N), w(p + "_b", 1, 2 * N), w(p + "_bx", 1, N)
+        if norm:
+            if size: gamma(p + "_gamma1", 3 * N)
+            gamma(p + "_gamma2", 3 * N)
+    def dense(p, sizes, n):
+        for i, size in enumerate(sizes):
+            number = str(i) if len(sizes) > 1 else ""
+            w(p + "_W" + number, size, n), w(p + "_b" + number, 1, n)
+            if norm: gamma(p + "_gamma" + number, n)
+    for p in ("encoder_bi", "encoder_bi_r"):
+        cell(p, E)
+        for i in range(2, depths[0] + 1): cell(f"{p}_cell{i}", 0)
+    cell("decoder_cell1", E), cell("decoder_cell2", 2 * N)
+    for i in range(3, depths[1] + 1): cell(f"decoder_cell{i}", 0)
+    for i in range(2, depths[2] + 1): cell(f"decoder_l{i}_cell1", N)
+    w("decoder_W_comb_att", N, 2 * N), w("decoder_Wc_att", 2 * N, 2 * N)
+    w("decoder_U_att", 2 * N, 1), w("decoder_b_att", 1, 2 * N)
+    if norm: gamma("decoder_att_gamma1", 2 * N), gamma("decoder_att_gamma2", 2 * N)
+    dense("decoder_ff_state", [2 * N], N), dense("decoder_ff_logit_l1", [E, N, 2 * N], E)
+    if tied == "all": w("Wemb", V, E)
+    else:
+        w("encoder_Wemb", V, E), w("decoder_Wemb", V, E)
+        if tied == "none": w("decoder_ff_logit_l2_W", E, V)
+    w("decoder_ff_logit_l2_b", 1, V)
+    return out
+
+
+AMUN = {"decoder_cell1_U": "decoder_U", "decoder_cell1_Ux": "decoder_Ux", "decoder_cell1_W": "decoder_W",
+        "decoder_cell1_Wx": "decoder_Wx", "decoder_cell1_b": "decoder_b", "decoder_cell1_bx": "decoder_bx",
+        "decoder_cell2_U": "decoder_U_nl", "decoder_cell2_Ux": "decoder_Ux_nl",
+        "decoder_cell2_W": "decoder_Wc", "decoder_cell2_Wx": "decoder_Wcx",
+        "decoder_cell2_b": "decoder_b_nl", "decoder_cell2_bx": "decoder_bx_nl",
+        "decoder_ff_logit_l1_W0": "ff_logit_prev_W", "decoder_ff_logit_l1_W1": "ff_logit_lstm_W",
+        "decoder_ff_logit_l1_W2": "ff_logit_ctx_W", "decoder_ff_logit_l1_b0": "ff_logit_prev_b",
+        "decoder_ff_logit_l1_b1": "ff_logit_lstm_b", "decoder_ff_logit_l1_b2": "ff_logit_ctx_b",
+        "decoder_ff_logit_l1_gamma0": "ff_logit_l1_gamma0", "decoder_ff_logit_l1_gamma1": "ff_logit_l1_gamma1",
+        "decoder_ff_logit_l1_gamma2": "ff_logit_l1_gamma2", "decoder_ff_logit_l2_W": "ff_logit_W",
+        "decoder_ff_logit_l2_b": "ff_logit_b", "decoder_ff_state_W": "ff_state_W",
+        "decoder_ff_state_b": "ff_state_b", "decoder_ff_state_gamma": "ff_state_gamma",
+        "decoder_Wemb": "Wemb_dec", "encoder_Wemb": "Wemb"}
+
+
+def as_amun(arrays):
+    out = {AMUN.get(k, k.replace("encoder_bi_", "encoder_")): v for k, v in arrays.items()}
+    out["decoder_c_tt"] = np.zeros((1, 0), np.float32)
+    return out
+
+
+def config_rnn(kind, tied, depths, norm):
+    return (f"type: {kind}\ndim-emb: {E}\ndim-rnn: {N}\ndim-vocabs:\n  - {V}\n  - {V}\nenc-depth: 1\n"
+            f"enc-type: bidirectional\nenc-cell: gru\ndec-cell: gru\nenc-cell-depth: {depths[0]}\n"
+            f"dec-cell-base-depth: {depths[1]}\ndec-depth: {depths[2]}\nskip: false\n"
+            f"layer-normalization: {str(norm).lower()}\ntied-embeddings: {str(tied == 'out').lower()}\n"
+            f"tied-embeddings-all: {str(tied == 'all').lower()}\n")
+
+
+def log_probabilities_rnn(a, tied, depths, norm, source, target):
+    """As log_probabilities, of a recurrent model."""
+    a = {k: v.astype(np.float64) for k, v in a.items()}
+    def sigmoid(x): return 1 / (1 + np.exp(-x))
+    def ln(x, gamma, beta=0.0):
+        d = x - x.mean(-1, keepdims=True)
+        return d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-9) * gamma + beta
+    def gru(p, x, h, final=False):
+        xw = np.zeros((1, 3 * N))
+        if x is not None:
+            xw = np.concatenate([x @ a[p + "_W"], x @ a[p + "_Wx"]], 1)
+            if norm: xw = ln(xw, a[p + "_gamma1"])
+        su = np.concatenate([h @ a[p + "_U"], h @ a[p + "_Ux"]], 1)
+        if norm: su = ln(su, a[p + "_gamma2"])
+        b = np.concatenate([a[p + "_b"], a[p + "_bx"]], 1)
+        r = sigmoid(xw[:, :N] + su[:, :N] + b[:, :N])
+        z = sigmoid(xw[:, N:2 * N] + su[:, N:2 * N] + b[:, N:2 * N])
+        x3, s3, b3 = xw[:, 2 * N:], su[:, 2 * N:], b[:, 2 * N:]
+        c = np.tanh(x3 + (s3 + b3) * r) if final else np.tanh(x3 + s3 * r + b3)
+        return (1 - z) * c + z * h
+    def dense(p, inputs):
+        total = 0
+        for i, x in enumerate(inputs):
+            number = str(i) if len(inputs) > 1 else ""
+            y = x @ a[p + "_W" + number]
+            total = total + (ln(y, a[p + "_gamma" + number], a[p + "_b" + number]) if norm
+                             else y + a[p + "_b" + number])
+        return np.tanh(total)
+    tables = ("Wemb", "Wemb") if tied == "all" else ("encoder_Wemb", "decoder_Wemb")
+    x = a[tables[0]][source + [0]]
+    def walk(p, rows):
+        h, out = np.zeros((1, N)), []
+        for row in rows:
+            h = gru(p, row[None], h)
+            for i in range(2, depths[0] + 1): h = gru(f"{p}_cell{i}", None, h)
+            out.append(h[0])
+        return np.array(out)
+    context = np.concatenate([walk("encoder_bi", x), walk("encoder_bi_r", x[::-1])[::-1]], 1)
+    start = dense("decoder_ff_state", [context.mean(0, keepdims=True)])
+    mapped = context @ a["decoder_Wc_att"]
+    mapped = ln(mapped, a["decoder_att_gamma1"], a["decoder_b_att"]) if norm else mapped + a["decoder_b_att"]
+    states, out = [start] * depths[2], []
+    y = np.concatenate([np.zeros((1, E)), a[tables[1]][target].reshape(-1, E)])
+    for row in y:
+        h = gru("decoder_cell1", row[None], states[0])
+        q = h @ a["decoder_W_comb_att"]
+        if norm: q = ln(q, a["decoder_att_gamma2"])
+        e = np.tanh(mapped + q) @ a["decoder_U_att"]
+        e = np.exp(e - e.max())
+        c = (e / e.sum()).T @ context
+        h = gru("decoder_cell2", c, h, final=True)
+        for i in range(3, depths[1] + 1): h = gru(f"decoder_cell{i}", None, h, final=True)
+        states = [h] + states[1:]
+        for i in range(2, depths[2] + 1):
+            h = gru(f"decoder_l{i}_cell1", h, states[i - 1])
+            states[i - 1] = h
+        hidden = dense("decoder_ff_logit_l1", [row[None], h, c])
+        w = a["decoder_ff_logit_l2_W"] if tied == "none" else a[tables[1]].T
+        logits = (hidden @ w + a["decoder_ff_logit_l2_b"])[0]
+        out.append(logits - np.log(np.exp(logits).sum()))
+    return np.array(out)
+
+
 def write_npz(path, arrays, text):
     meta = np.frombuffer(text.encode() + b"\0" * 7, np.int8)
     with open(path, "wb") as out:
@@ -173,29 +304,61 @@ def greedy(scores_of, source):
     return said
 
 
+def marian_beam(scores_of, source, beam):
+    """Of the best of all expansions those that end leave the beam, and nobody takes their place."""
+    live, ended, longest = [(0.0, [])], [], 3 * (len(source) + 1)
+    for step in range(1, longest + 1):
+        every = []
+        for total, said in live:
+            row = scores_of(source, said)[-1].copy()
+            row[1] = -np.inf
+            every += [(total + row[w], said + [w]) for w in range(V)]
+        every.sort(key=lambda x: -x[0])
+        best = every[:beam - len(ended)]
+        live = [x for x in best if x[1][-1] != 0]
+        ended += [(t / step, s[:-1]) for t, s in best if s[-1] == 0]
+        if step == longest: ended += [(t / step, s) for t, s in live]
+        if not live: break
+    return max(ended, key=lambda x: x[0])[1]
+
+
 def spell(ids): return " ".join(WORDS[i] for i in ids)
+
+
+def cases(rng):
+    """What each is, a function that writes it and gives its arrays, and one that scores with these."""
+    for tied, norm, cell, activation, form in [
+            ("all", "post", "attention", "swish", "npz"), ("out", "post", "attention", "relu", "npz"),
+            ("none", "pre", "attention", "relu", "npz"), ("none", "post", "attention", "swish", "bin"),
+            ("all", "post", "ssru", "relu", 0x4101), ("out", "post", "ssru", "relu", 0x10001)]:
+        arrays, text = make(rng, tied, norm, cell), config(tied, norm, cell, activation)
+        yield (f"transformer {tied} {norm} {cell} {activation} {form}", arrays, text, form,
+               lambda a, s, t: log_probabilities(a, tied, norm, cell, activation, s, t))
+    for kind, tied, depths, norm, form in [
+            ("s2s", "none", (1, 2, 1), False, "npz"), ("s2s", "all", (3, 4, 1), False, "npz"),
+            ("s2s", "out", (2, 3, 2), True, "npz"), ("s2s", "none", (1, 2, 1), True, "bin"),
+            ("amun", "none", (1, 2, 1), False, "npz"), ("amun", "out", (1, 2, 1), True, "npz")]:
+        arrays = make_rnn(rng, tied, depths, norm)
+        yield (f"{kind} {tied} {depths} norm {norm} {form}", arrays, config_rnn(kind, tied, depths, norm), form,
+               lambda a, s, t: log_probabilities_rnn(a, tied, depths, norm, s, t))
 
 
 def main():
     rng = np.random.default_rng(3)
-    worst = 0
-    for number, (tied, norm, cell, activation, form) in enumerate([
-            ("all", "post", "attention", "swish", "npz"), ("out", "post", "attention", "relu", "npz"),
-            ("none", "pre", "attention", "relu", "npz"), ("none", "post", "attention", "swish", "bin"),
-            ("all", "post", "ssru", "relu", 0x4101), ("out", "post", "ssru", "relu", 0x10001)]):
+    worst, count = 0, 0
+    for what, arrays, text, form, score in cases(rng):
+        count += 1
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
-            arrays, text = make(rng, tied, norm, cell), config(tied, norm, cell, activation)
             name = "model.npz" if form == "npz" else "model.intgemm.alphas.bin"
-            if form == "npz": write_npz(folder / name, arrays, text)
+            if form == "npz": write_npz(folder / name, as_amun(arrays) if "amun" in what else arrays, text)
             else: arrays = write_bin(folder / name, arrays, text, 0 if form == "bin" else form)
             (folder / "v.yml").write_text("".join(f'"{w}": {i}\n' for i, w in enumerate(WORDS)))
             (folder / "decoder.yml").write_text(
                 f"relative-paths: true\nmodels:\n  - {name}\nvocabs:\n  - v.yml\n  - v.yml\n"
                 "beam-size: 4\nnormalize: 1\n")
             heed("import", str(folder), "--model", str(folder / "m"))
-            def scores_of(source, target):
-                return log_probabilities(arrays, tied, norm, cell, activation, source, target)
+            def scores_of(source, target): return score(arrays, source, target)
             pairs = [(list(rng.integers(2, V, rng.integers(1, 7))), list(rng.integers(2, V, rng.integers(1, 6))))
                      for _ in range(12)]
             (folder / "s").write_text("".join(spell(s) + "\n" for s, _ in pairs))
@@ -207,12 +370,15 @@ def main():
                 wanted = sum(p[i, w] for i, w in enumerate(target + [0]))
                 found = json.loads(row)["translations"][0]["log_probability"]
                 worst = max(worst, abs(found - wanted) / (len(target) + 1))
-                assert abs(found - wanted) < 1e-5 * (len(target) + 1), (number, found, wanted)
-            said = heed("translate", "--model", str(folder / "m"), "--beam", "1",
-                        text=(folder / "s").read_text()).splitlines()
-            for (source, _), line in zip(pairs, said, strict=True):
-                assert line == spell(greedy(scores_of, source)), (number, line, greedy(scores_of, source))
-    print(f"6 archives, 72 pairs: scores agree to {worst:.1e} a token, greedy outputs exactly")
+                assert abs(found - wanted) < 1e-5 * (len(target) + 1), (what, found, wanted)
+            for beam in (1, 4):
+                said = heed("translate", "--model", str(folder / "m"), "--beam", str(beam),
+                            text=(folder / "s").read_text()).splitlines()
+                for (source, _), line in zip(pairs, said, strict=True):
+                    wanted = marian_beam(scores_of, source, 4) if beam == 4 else greedy(scores_of, source)
+                    assert line == spell(wanted), (what, beam, line, spell(wanted))
+    print(f"{count} archives, {12 * count} pairs: scores agree to {worst:.1e} a token, greedy and beam "
+          "outputs exactly")
 
 
 main()

@@ -356,6 +356,88 @@ TEST(Search, PrefixesAreFollowed) {
   EXPECT_TRUE(has(message([&] { search(chain, source, o); }), "token 99 of 7"));
 }
 
+// One token, and what it would be without those that may not follow.
+TEST(Search, WhatMayNotFollowHasNoPartInProbabilities) {
+  const Chain chain(5);
+  SearchOptions o;
+  o.beam = o.best = 3, o.max_ratio = 0, o.max_extra = 1, o.open_end = true, o.min_length = 1;
+  o.suppress = {{4}, {5, 6}};  // 6 may follow, but for a 5
+  for (const bool renormalize : {false, true}) {
+    o.renormalize = renormalize;
+    double sum = 0;
+    for (Id w = 0; w < kWords; ++w)
+      if (!renormalize || (w != 4 && w != kEnd)) sum += std::exp(chain.logit(4, 0, kBegin, w));
+    const auto found = results(chain, one(4), o);
+    ASSERT_EQ(found.size(), 3u);
+    for (const Hypothesis& h : found) {
+      ASSERT_EQ(h.ids.size(), 1u);
+      EXPECT_NE(h.ids[0], 4);
+      EXPECT_NEAR(h.log_probability, chain.logit(4, 0, kBegin, h.ids[0]) - std::log(sum),
+                  kRounding);
+      EXPECT_NEAR(h.score, h.log_probability, kRounding);  // the end that is not said has no length
+    }
+  }
+  // A shortlist is the same from the other side.
+  o.suppress.clear(), o.shortlists = {{kEnd, 5, 6}}, o.best = o.beam = 2;
+  const double sum =
+      std::exp(chain.logit(4, 0, kBegin, 5)) + std::exp(chain.logit(4, 0, kBegin, 6));
+  for (const Hypothesis& h : results(chain, one(4), o)) {
+    EXPECT_TRUE(h.ids[0] == 5 || h.ids[0] == 6);
+    EXPECT_NEAR(h.log_probability, chain.logit(4, 0, kBegin, h.ids[0]) - std::log(sum), kRounding);
+  }
+}
+
+TEST(Search, WhatWasSaidIsPenalized) {
+  const Chain chain(6);
+  SearchOptions o;
+  o.beam = 1, o.max_ratio = 0, o.max_extra = 2, o.min_length = 2, o.open_end = true;
+  o.prefixes = {{5}}, o.repetition_penalty = 3, o.free_prefix = true;
+  const Hypothesis h = results(chain, one(4), o)[0];
+  double sum = 0, said = 0;
+  for (Id w = 0; w < kWords; ++w) {
+    double x = chain.logit(4, kBegin, 5, w);
+    if (w == 5) x = x < 0 ? x * 3 : x / 3;
+    sum += std::exp(x);
+    if (w == h.ids.at(1)) said = x;
+  }
+  EXPECT_NEAR(h.log_probability, said - std::log(sum), kRounding);
+}
+
+TEST(Search, APrefixMayOnlyBeFavoured) {
+  const Chain chain(7);
+  SearchOptions o;
+  o.beam = 2, o.max_ratio = 0, o.max_extra = 1, o.min_length = 1, o.open_end = true;
+  o.prefixes = {{6}}, o.prefix_bias = 0.9;
+  const Hypothesis h = results(chain, one(4), o)[0];
+  EXPECT_EQ(h.ids, Words{6});
+  const double p = std::exp(chain.so_far(4, {6}));
+  EXPECT_NEAR(h.log_probability, std::log(0.9 + 0.1 * p), kRounding);
+}
+
+TEST(Search, AlternativesGoOnFromEachToken) {
+  const Chain chain(8);
+  SearchOptions o;
+  o.beam = 2, o.best = 3, o.alternatives = true, o.prefixes = {{5}};
+  const auto found = results(chain, one(4), o);
+  ASSERT_EQ(found.size(), 3u);
+  double before = 0;
+  std::set<Id> tokens;
+  for (const Hypothesis& h : found) {
+    ASSERT_GE(h.ids.size(), 2u);
+    EXPECT_EQ(h.ids[0], 5);
+    tokens.insert(h.ids[1]);
+    const double prefix = chain.so_far(4, {5}),
+                 token = chain.so_far(4, {h.ids[0], h.ids[1]}) - prefix;
+    EXPECT_LE(token, before);
+    before = token;
+    EXPECT_NEAR(h.log_probability, chain.log_probability(4, h.ids) - prefix, kRounding);
+    EXPECT_NEAR(h.score, token + (h.log_probability - token) / double(h.ids.size() - 1), kRounding);
+  }
+  EXPECT_EQ(tokens.size(), 3u);
+  o.least_alternative = 1;
+  EXPECT_TRUE(results(chain, one(4), o).empty());
+}
+
 TEST(Search, OptionsThatMakeNoSenseAreRefused) {
   SearchOptions o;
   o.beam = 0;

@@ -8,6 +8,7 @@
 #include "heed/base/check.h"
 #include "heed/base/unicode.h"
 #include "heed/base/words.h"
+#include "heed/data/opus_text.h"
 #include "heed/data/text.h"
 #include "heed/files/atomic_file.h"
 
@@ -66,12 +67,17 @@ class Table : public Tokenizer {
         add(code, 0);
         from = at + 2;
       }
-    if (table_.cutter)
+    if (table_.cutter && table_.opus_text) {
+      const PlainText plain = opus_text(text.substr(from));
+      for (PieceCutter::Piece& piece : table_.cutter->cut(plain.text))
+        add(piece.text, from + plain.from.at(std::min(piece.offset, plain.text.size())));
+    } else if (table_.cutter) {
       for (PieceCutter::Piece& piece : table_.cutter->cut(text.substr(from)))
         add(piece.text, from + piece.offset);
-    else
+    } else {
       for (const std::string_view word : split_words(text))
         add(std::string(word), static_cast<size_t>(word.data() - text.data()));
+    }
     sentence.word = words_at(text, offsets);
     return sentence;
   }
@@ -150,6 +156,7 @@ class Table : public Tokenizer {
                                       {"end", s.end},
                                       {"source_begin", s.source_begin},
                                       {"source_end", s.source_end},
+                                      {"opus_text", table_.opus_text},
                                       {"pieces", table_.pieces}};
     write_file(folder / (name + kPiecesSuffix), json.dump(0));
     if (table_.cutter) write_file(folder / (name + ".spm"), table_.cutter->file());
@@ -205,6 +212,7 @@ std::shared_ptr<const Tokenizer> load_piece_table(const std::filesystem::path& p
     require(piece.is_string(), what, ": piece ", table.pieces.size(), " is not a text");
     table.pieces.push_back(piece.get<std::string>());
   }
+  table.opus_text = json.contains("opus_text") && wanted("opus_text", is_bool).get<bool>();
   const auto cut = wanted("cut", [](const nlohmann::json& j) { return j.is_string(); });
   require(cut == "spaces" || cut == "sentencepiece", what, ": 'cut' cannot be ", cut.dump());
   if (cut == "sentencepiece")

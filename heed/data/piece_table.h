@@ -25,6 +25,7 @@ struct PieceTable {
   std::vector<std::string> pieces;  // by id; of equal ones a text gets the first
   SpecialIds special = {};
   std::shared_ptr<const PieceCutter> cutter = {};  // none: cut at spaces
+  bool opus_text = false;                          // texts are made plain before (opus_text.h)
 };
 
 // Throws Error, beginning with `what`, for special ids that are not in the table.

@@ -1,5 +1,6 @@
 #include "heed/exchange/bytes.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <filesystem>
@@ -9,10 +10,10 @@
 namespace heed {
 
 int64_t elements_of(const std::vector<int64_t>& shape, uint64_t most, const std::string& what) {
+  for (const int64_t n : shape) require(n >= 0, what, ": a size of ", n);
+  if (std::ranges::find(shape, 0) != shape.end()) return 0;
   uint64_t count = 1;
   for (const int64_t n : shape) {
-    require(n >= 0, what, ": a size of ", n);
-    if (n == 0) return 0;
     count *= static_cast<uint64_t>(n);
     require(static_cast<uint64_t>(n) <= most && count <= most, what,
             ": its shape has more elements than the file has bytes");

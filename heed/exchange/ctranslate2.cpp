@@ -8,8 +8,10 @@
 #include "heed/base/check.h"
 #include "heed/data/piece_table.h"
 #include "heed/exchange/bytes.h"
+#include "heed/exchange/exported.h"
 #include "heed/exchange/pieces.h"
 #include "heed/models/config_json.h"
+#include "heed/translation/config_file.h"
 
 namespace heed {
 namespace {
@@ -103,6 +105,7 @@ struct Ct2Config {
   std::optional<std::string> start = "<s>";
   bool source_begin = false, source_end = false;
   double epsilon = 1e-5;
+  std::optional<SearchDefaults> search = {};  // of a model that heed has exported
 };
 
 Ct2Config read_config_json(const std::filesystem::path& folder) {
@@ -125,6 +128,7 @@ Ct2Config read_config_json(const std::filesystem::path& folder) {
   out.source_begin = is_true("add_source_bos"), out.source_end = is_true("add_source_eos");
   if (json.contains("layer_norm_epsilon") && json["layer_norm_epsilon"].is_number())
     out.epsilon = json["layer_norm_epsilon"];
+  if (json.contains(kSearchKey)) out.search = search_defaults(json[kSearchKey], file.string());
   const auto kind = json.find("quantization_type");
   require(kind == json.end() || kind->is_null() || *kind == 0, file.string(),
           ": weights quantized by AWQ (quantization_type) cannot be imported");
@@ -190,8 +194,12 @@ class Reader {
                      .normalize = 1,
                      .max_ratio = 0,
                      .max_extra = 256,
+                     .min_length = 1,
                      .open_end = true,
-                     .free_prefix = true};
+                     .free_prefix = true,
+                     .renormalize = true,
+                     .ending = "counted"};
+    if (of_file_.search) model_.search = *of_file_.search;
     return std::move(model_);
   }
 
@@ -484,6 +492,10 @@ Ctranslate2File parse_ctranslate2(std::string_view bytes, const std::string& wha
               "', which is not there");
       if (!alias.ends_with("_scale") || !all.contains(alias)) out.aliases[alias] = name;
     }
+    // Where all words share one table, it has three names.
+    uint64_t named = 0;
+    for (const auto& [alias, name] : out.aliases) named += all.at(name).data.size();
+    require(named <= 4 * bytes.size(), what, ": its aliases name more than the file holds");
   }
   require(in.left() == 0, what, ": ", in.left(), " bytes after its end");
   for (const auto& [name, v] : all) {

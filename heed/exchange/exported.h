@@ -28,6 +28,10 @@ std::vector<std::string> pieces_of(const Tokenizer& tokenizer);
 // target.spm; whether there were some.
 bool copy_pieces(const ModelFolder& model, const std::filesystem::path& to);
 
+// Under this key of other toolkits' config.json, which they pass over: how heed searches with the
+// model, for who brings it back.
+inline constexpr const char* kSearchKey = "heed_search";
+
 // A new folder. Throws Error if it is there and not empty.
 void make_empty(const std::filesystem::path& folder);
 

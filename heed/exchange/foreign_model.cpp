@@ -6,6 +6,7 @@
 #include <span>
 
 #include "heed/base/check.h"
+#include "heed/files/atomic_file.h"
 #include "heed/files/checksum.h"
 #include "heed/files/safetensors.h"
 #include "heed/translation/config_file.h"
@@ -169,6 +170,7 @@ void write_model(const ForeignModel& model, const std::filesystem::path& from,
   std::filesystem::create_directories(to, error);
   require(!error, to.string(), ": the model's folder cannot be made: ", error.message());
   model.tokenizers.save(to);
+  if (!model.shortlist.empty()) write_file(to / kShortlistName, model.shortlist);
   std::vector<TensorEntry> entries;
   for (const auto& [name, array] : model.parameters)
     entries.push_back({.name = name,

@@ -38,6 +38,7 @@ struct ForeignModel {
   TokenizerPair tokenizers = {};
   AlignmentHead alignment = {};
   SearchDefaults search = {};
+  std::string shortlist = {};             // the bytes of shortlist.bin; empty: none
   std::vector<std::string> mapping = {};  // a line for each array: theirs, and ours
   std::vector<std::string> notes = {};    // what was decided that the files do not say
 };

@@ -6,9 +6,11 @@
 #include "heed/base/check.h"
 #include "heed/data/piece_table.h"
 #include "heed/exchange/bytes.h"
+#include "heed/exchange/exported.h"
 #include "heed/exchange/torch_file.h"
 #include "heed/files/safetensors.h"
 #include "heed/models/config_json.h"
+#include "heed/translation/config_file.h"
 
 namespace heed {
 namespace {
@@ -270,11 +272,12 @@ class Reader {
         generation_.contains("forced_eos_token_id")
             ? !generation_["forced_eos_token_id"].is_null()
             : json_.contains("forced_eos_token_id") && !json_["forced_eos_token_id"].is_null();
-    model_.search.open_end = forced;
+    model_.search.open_end = !forced, model_.search.free_end = forced;
     const auto early = generation_.find("early_stopping");
     const bool stops = early != generation_.end() && early->is_boolean() && early->get<bool>();
     model_.search.ending = stops ? "patience" : "full";
     model_.alignment = {.layer = -1, .head = -1, .shift = 0};
+    if (json_.contains(kSearchKey)) model_.search = search_defaults(json_[kSearchKey], where_);
   }
 
   fs::path folder_;

@@ -8,6 +8,7 @@
 #include "heed/data/piece_table.h"
 #include "heed/data/sentencepiece_file.h"
 #include "heed/exchange/bytes.h"
+#include "heed/exchange/marian_settings.h"
 #include "heed/exchange/npz.h"
 #include "heed/exchange/yaml.h"
 #include "heed/exchange/zip.h"
@@ -35,46 +36,11 @@ std::vector<fs::path> ending_in(const fs::path& folder, std::initializer_list<co
   return out;
 }
 
-class Settings {
- public:
-  Settings(YamlConfig values, std::string where)
-      : values_(std::move(values)), where_(std::move(where)) {}
-  std::string text(const std::string& key, const std::string& otherwise) const {
-    const auto found = values_.find(key);
-    return found == values_.end() || found->second.empty() ? otherwise : found->second[0];
-  }
-  double number(const std::string& key, double otherwise) const {
-    const std::string given = text(key, "");
-    if (given.empty()) return otherwise;
-    char* end = nullptr;
-    const double value = std::strtod(given.c_str(), &end);
-    require(end == given.c_str() + given.size() && std::isfinite(value) && std::abs(value) < 1e9,
-            where_, ": '", key, "' cannot be '", given, "'");
-    return value;
-  }
-  int64_t whole(const std::string& key, int64_t otherwise) const {
-    return static_cast<int64_t>(number(key, double(otherwise)));
-  }
-  bool flag(const std::string& key) const {
-    const std::string given = text(key, "false");
-    return given == "true" || given == "True" || given == "1" || given == "yes";
-  }
-  std::vector<std::string> list(const std::string& key) const {
-    const auto found = values_.find(key);
-    return found == values_.end() ? std::vector<std::string>{} : found->second;
-  }
-  const std::string& where() const { return where_; }
-
- private:
-  YamlConfig values_;
-  std::string where_;
-};
-
 // The files of a model, as decoder.yml names them or, without one, as they are called.
 struct Files {
   fs::path folder, weights;
   std::vector<fs::path> vocabularies;  // source, target
-  Settings decoder{{}, ""};
+  MarianSettings decoder{{}, ""};
   bool from_firefox = false;
 };
 
@@ -86,8 +52,8 @@ Files files_of(const fs::path& path) {
   const bool is_decoder = path.filename() == "decoder.yml";
   const fs::path decoder = out.folder / "decoder.yml";
   if ((folder || is_decoder) && fs::exists(decoder)) {
-    out.decoder = Settings(parse_yaml_config(read_whole(decoder.string()), decoder.string()),
-                           decoder.string());
+    out.decoder = MarianSettings(parse_yaml_config(read_whole(decoder.string()), decoder.string()),
+                                 decoder.string());
     const std::vector<std::string> models = out.decoder.list("models");
     require(!models.empty(), decoder.string(), ": names no models");
     require(models.size() == 1, decoder.string(), ": names ", models.size(),
@@ -182,22 +148,45 @@ class Reader {
         settings_({}, "") {
     const std::string what = files_.weights.string();
     MarianArchive archive = parse_marian(read_whole(what), what);
-    settings_ = Settings(parse_yaml_config(archive.config, what), what + " (" + kConfigName + ")");
+    settings_ =
+        MarianSettings(parse_yaml_config(archive.config, what), what + " (" + kConfigName + ")");
     std::erase_if(archive.arrays, [](const auto& a) {
       return a.first.starts_with("special:") || a.first.ends_with("_QuantMultA") ||
              a.first == "decoder_c_tt" || a.first == "uidx" || a.first == "history_errs";
     });
+    recurrent_ = is_recurrent(settings_.text("type", "transformer"));
+    if (recurrent_) rename_as_s2s(archive.arrays, settings_);
     in_ = Conversion(what, std::move(archive.arrays), Conversion::Layout::in_out);
   }
 
   ForeignModel read() {
     model_.format = "Marian";
     const std::string type = settings_.text("type", "transformer");
-    require(type == "transformer", settings_.where(), ": type is '", type,
-            "'; heed imports Marian's type 'transformer'");
+    require(type == "transformer" || recurrent_, settings_.where(), ": type is '", type,
+            "'; heed imports Marian's types 'transformer', 's2s', 'amun' and 'nematus'");
     refuse_unknown();
+    if (recurrent_) {
+      convert_marian_rnn(in_, settings_, model_);
+      embeddings("decoder_ff_logit_l2");
+    } else {
+      transformer();
+    }
+    tokenizers();
+    in_.finish(model_);
+    add_zero_begin(model_);
+    search();
+    shortlist();
+    return std::move(model_);
+  }
+
+ private:
+  static bool is_recurrent(const std::string& type) {
+    return type == "s2s" || type == "amun" || type == "nematus";
+  }
+
+  void transformer() {
     configure();
-    embeddings();
+    embeddings("decoder_ff_logit_out");
     for (const std::string side : {"encoder", "decoder"}) {
       const int64_t depth =
           side == "encoder" ? model_.config.encoder_layers : model_.config.decoder_layers;
@@ -205,14 +194,8 @@ class Reader {
       if (model_.config.norm == "pre")
         in_.norm(side + "_top_ln_scale", side + "_top_ln_bias", side + "/norm");
     }
-    tokenizers();
-    in_.finish(model_);
-    add_zero_begin(model_);
-    search();
-    return std::move(model_);
   }
 
- private:
   void refuse_unknown() const {
     for (const char* key : {"right-left", "ulr", "transformer-no-projection",
                             "transformer-rnn-projection", "lemma-dependency"})
@@ -296,7 +279,7 @@ class Reader {
         .shift = 0};
   }
 
-  void embeddings() {
+  void embeddings(const std::string& out) {
     ModelConfig& c = model_.config;
     const bool all = settings_.flag("tied-embeddings-all");
     c.shared_embeddings = all || settings_.flag("tied-embeddings-src");
@@ -309,15 +292,14 @@ class Reader {
       target_rows_ = in_.at("decoder_Wemb").shape[0];
     }
     if (!c.tied) {
-      const std::string rows = "decoder_ff_logit_out_Wt", columns = "decoder_ff_logit_out_W";
+      const std::string rows = out + "_Wt", columns = out + "_W";
       if (in_.has(rows))
         in_.put("output/weight", transposed(in_.take(rows, 2)), rows);
       else
         in_.put("output/weight", in_.take(columns, 2), columns);
     }
-    c.output_bias = in_.has("decoder_ff_logit_out_b");
-    if (c.output_bias)
-      in_.put("output/bias", in_.take("decoder_ff_logit_out_b", 1), "decoder_ff_logit_out_b");
+    c.output_bias = in_.has(out + "_b");
+    if (c.output_bias) in_.put("output/bias", in_.take(out + "_b", 1), out + "_b");
   }
 
   void layer(const std::string& side, int64_t i) {
@@ -361,6 +343,7 @@ class Reader {
       }
       table.special.source_begin = false;
       table.special.source_end = options_.source_end.value_or(true);
+      table.opus_text = makes_plain();
       const bool begins = i == 1 || model_.config.shared_embeddings;
       if (begins) table.pieces.emplace_back("<s>");
       table.special.begin = table.special.pad = begins ? static_cast<Id>(rows) : table.special.end;
@@ -371,21 +354,24 @@ class Reader {
       model_.notes.push_back(
           "text: no SentencePiece model in the folder: pieces are to be given with spaces between "
           "(--source-pieces, --target-pieces)");
-    const fs::path script = files_.folder / "preprocess.sh";
-    if (!fs::exists(script)) return;
-    const std::string text = read_whole(script.string());
-    if (text.find("apply_bpe") != std::string::npos)
+    if (splits_by_bpe())
       model_.notes.push_back(
           "text: the package's preprocess.sh splits text with apply_bpe, which heed does not do; "
           "pieces are to be given with spaces between");
-    else
-      model_.notes.push_back(
-          "text: the package's preprocess.sh also replaces typographic punctuation before it cuts; "
-          "heed does not");
+    else if (makes_plain())
+      model_.notes.push_back("text: punctuation is made plain as the package's preprocess.sh does");
   }
 
+  std::string preprocess() const {
+    const fs::path script = files_.folder / "preprocess.sh";
+    return fs::exists(script) ? read_whole(script.string()) : std::string();
+  }
+  bool splits_by_bpe() const { return preprocess().find("apply_bpe") != std::string::npos; }
+  // OPUS-MT's script for SentencePiece, by its first replacement.
+  bool makes_plain() const { return preprocess().find("s/，/,/g") != std::string::npos; }
+
   void search() {
-    const Settings& d = files_.decoder;
+    const MarianSettings& d = files_.decoder;
     const bool packaged = !d.where().empty();
     model_.search.beam = std::max<int64_t>(1, d.whole("beam-size", files_.from_firefox ? 1
                                                                    : packaged          ? 12
@@ -401,10 +387,27 @@ class Reader {
       model_.notes.push_back("search: decoder.yml has a word-penalty, which heed does not have");
   }
 
+  // lex.*.s2t.bin, as Firefox's folders have it.
+  void shortlist() {
+    std::vector<fs::path> found = ending_in(files_.folder, {".s2t.bin"});
+    std::erase_if(
+        found, [](const fs::path& file) { return !file.filename().string().starts_with("lex"); });
+    if (found.size() != 1) return;
+    const std::string name = found[0].string();
+    model_.shortlist = read_whole(name);
+    const Shortlist list(model_.shortlist, name);
+    require(list.largest() < target_rows_ && list.source_words() <= source_rows_, name,
+            ": has words up to ", list.source_words() - 1, " and ", list.largest(),
+            ", the model has ", source_rows_, " and ", target_rows_);
+    model_.notes.push_back("search: words of the shortlist " + found[0].filename().string() +
+                           " alone, by sentence (--no-shortlist: all)");
+  }
+
   Files files_;
   const ImportOptions& options_;
   Conversion in_;
-  Settings settings_;
+  MarianSettings settings_;
+  bool recurrent_ = false;
   int64_t source_rows_ = 0, target_rows_ = 0;
   ForeignModel model_;
 };

@@ -244,6 +244,7 @@ Arrays tensors(const Pickle& pickle, int root, const Storages& storages, const s
   require(pickle[root].type == Node::dictionary, what, ": has no tensors by name");
   std::map<std::string, std::string> held;
   Arrays out;
+  int64_t elements = 0, room = 0;  // of all tensors; four may share the numbers of one
   const std::vector<int>& items = pickle[root].items;
   for (size_t i = 0; i + 1 < items.size(); i += 2) {
     const Node &key = pickle[items[i]], &value = pickle[items[i + 1]];
@@ -251,8 +252,10 @@ Arrays tensors(const Pickle& pickle, int root, const Storages& storages, const s
     const Node& storage = pickle[value.items[0]];
     const Kind& kind = kKinds[storage.integer];
     auto data = held.find(storage.text_value);
-    if (data == held.end())
+    if (data == held.end()) {
       data = held.emplace(storage.text_value, storages(storage.text_value, kind)).first;
+      room += 4 * std::ssize(data->second);
+    }
     const std::string where = what + ": '" + key.text_value + "'";
     const auto numbers = [&](int list) {
       std::vector<int64_t> all;
@@ -267,6 +270,8 @@ Arrays tensors(const Pickle& pickle, int root, const Storages& storages, const s
     require(strides.size() == array.shape.size() && strides.size() <= 8, where, " is damaged");
     const int64_t count = elements_of(array.shape, data->second.size(), where),
                   has = static_cast<int64_t>(data->second.size() / kind.size);
+    elements += count;
+    require(elements <= room, where, " and those before it have more elements than the file holds");
     const int64_t offset = pickle[value.items[1]].integer;
     require(offset >= 0 && offset <= has, where, " begins beyond its numbers");
     int64_t last = offset;

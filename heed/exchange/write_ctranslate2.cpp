@@ -5,6 +5,7 @@
 #include "heed/exchange/ctranslate2.h"
 #include "heed/exchange/exported.h"
 #include "heed/files/atomic_file.h"
+#include "heed/translation/config_file.h"
 
 namespace heed {
 namespace {
@@ -166,7 +167,8 @@ void write_ctranslate2(const ModelFolder& model, const std::filesystem::path& to
                                       {"add_source_bos", of_source.source_begin},
                                       {"add_source_eos", of_source.source_end},
                                       {"layer_norm_epsilon", model.config.norm_epsilon},
-                                      {"multi_query_attention", false}};
+                                      {"multi_query_attention", false},
+                                      {kSearchKey, to_json(model.search)}};
   const auto vocabulary = [&](const Tokenizer& t, const char* name) {
     write_file(to / name, nlohmann::json(pieces_of(t)).dump(1));
   };

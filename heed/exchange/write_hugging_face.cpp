@@ -6,6 +6,7 @@
 #include "heed/exchange/hugging_face.h"
 #include "heed/files/atomic_file.h"
 #include "heed/files/safetensors.h"
+#include "heed/translation/config_file.h"
 
 namespace heed {
 namespace {
@@ -138,7 +139,8 @@ void write_hugging_face(const ModelFolder& model, const std::filesystem::path& t
                                 {"bos_token_id", s.begin},
                                 {"decoder_start_token_id", s.begin},
                                 {"forced_eos_token_id", s.end},
-                                {"torch_dtype", "float32"}};
+                                {"torch_dtype", "float32"},
+                                {kSearchKey, to_json(model.search)}};
   nlohmann::ordered_json bad = nlohmann::ordered_json::array({{s.pad}});
   if (s.begin != s.pad) bad.push_back({s.begin});
   const nlohmann::ordered_json generation{

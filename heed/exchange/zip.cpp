@@ -78,6 +78,7 @@ Zip::Zip(std::string_view bytes, std::string what) : bytes_(bytes), what_(std::m
     }
   }
   in.go_to(at, "the directory");
+  uint64_t packed = 0;  // of all: members that share their bytes would unpack to any size
   for (uint64_t i = 0; i < count; ++i) {
     require(in.number<uint32_t>("a member") == kCentral, what_, ": member ", i,
             " of the zip archive is damaged");
@@ -103,6 +104,8 @@ Zip::Zip(std::string_view bytes, std::string what) : bytes_(bytes), what_(std::m
         if (*number == kIn64) *number = field.number<uint64_t>("a size of 64 bits");
     }
     require((flags & 1) == 0, what_, ": member '", name, "' is encrypted");
+    packed += std::min<uint64_t>(m.packed, bytes.size());
+    require(packed <= bytes.size(), what_, ": its members have more bytes than the file");
     require(m.method == 0 || m.method == 8, what_, ": member '", name, "' is packed by method ",
             m.method, "; stored (0) and deflated (8) ones are read");
     require(members_.emplace(name, m).second, what_, ": member '", name, "' comes twice");

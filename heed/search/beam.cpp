@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "heed/search/draw.h"
+#include "heed/search/reweigh.h"
 
 namespace heed {
 namespace {
@@ -33,11 +34,17 @@ double coverage(const std::vector<std::vector<float>>& weights, int64_t length) 
   return sum;
 }
 
+int64_t longest_target(const SearchOptions& o, int64_t source) {
+  const auto longest = static_cast<int64_t>(o.max_ratio * double(source)) + o.max_extra;
+  return o.max_length > 0 ? std::min(longest, o.max_length) : longest;
+}
+
 Beam::Beam(const SearchOptions& options, Sentence sentence)
     : options_(options), sentence_(std::move(sentence)) {
-  longest_ =
-      static_cast<int64_t>(options_.max_ratio * double(sentence_.length)) + options_.max_extra;
-  if (options_.max_length > 0) longest_ = std::min(longest_, options_.max_length);
+  longest_ = longest_target(options_, sentence_.length);
+  // One that may not be as long as its prefix stops within it.
+  if (options_.open_end && std::ssize(sentence_.prefix) > longest_)
+    sentence_.prefix.resize(static_cast<size_t>(longest_));
   leaves_.assign(static_cast<size_t>(options_.beam), kDead);
   leaves_[0] = kRoot;
 }
@@ -72,9 +79,13 @@ double Beam::finish(int64_t leaf, double log_probability, std::vector<float> las
   for (int64_t n = leaf; n >= 0; n = nodes_[static_cast<size_t>(n)].parent)
     h.weights.push_back(nodes_[static_cast<size_t>(n)].weights);
   std::reverse(h.weights.begin(), h.weights.end());
-  h.weights.push_back(std::move(last_weights));
-  h.score = normalized(o, log_probability, h.ids.size());
+  const int64_t ranked = std::ssize(h.ids) - sentence_.context;
+  const bool cut = o.open_end && std::ssize(h.ids) == longest_;  // it has no end
+  if (!cut) h.weights.push_back(std::move(last_weights));
+  h.score = normalized(o, log_probability,
+                       static_cast<size_t>(cut ? std::max<int64_t>(ranked - 1, 0) : ranked));
   if (o.coverage > 0) h.score += o.coverage * coverage(h.weights, sentence_.length);
+  if (cut) h.weights.push_back(std::move(last_weights));
   if (!o.want_weights) h.weights.clear();
   shift_weights(h.weights, o.shift);
   const double score = h.score;
@@ -93,6 +104,9 @@ bool Beam::enough() const {
   const SearchOptions& o = options_;
   if (o.beam == 1) return ended_ > 0;
   if (o.ending == Ending::shrinking) return false;  // it ends with its last hypothesis
+  if (o.ending == Ending::counted && o.normalize == 0 && o.coverage == 0)
+    return best_ended_ && ended_ >= o.best;
+  if (o.ending == Ending::counted) return double(ended_) >= std::round(o.patience * double(o.beam));
   if (o.ending == Ending::full) {
     if (std::ssize(finished_) < std::max(o.beam, o.best)) return false;
     return normalized(o, best_live(), static_cast<size_t>(steps_ - 1)) <= finished_.back().score;
@@ -116,6 +130,62 @@ bool Beam::hopeless() const {
   return normalized(o, best_live(), static_cast<size_t>(longest_)) <= finished_.back().score;
 }
 
+std::vector<TokenScore> Beam::next_tokens(Slots& slots, int64_t slot, int64_t hypothesis,
+                                          const Allowed& allowed) const {
+  const SearchOptions& o = options_;
+  const auto& prefix = sentence_.prefix;
+  Reweigh how{.repetition_penalty = o.repetition_penalty,
+              .said = allowed.tokens,
+              .only = sentence_.shortlist};
+  if (o.prefix_bias > 0 && steps_ < std::ssize(prefix) &&
+      std::equal(allowed.tokens.begin(), allowed.tokens.end(), prefix.begin()))
+    how.towards = prefix[static_cast<size_t>(steps_)], how.bias = o.prefix_bias;
+  bool changed = how.repetition_penalty != 1 || !how.only.empty() || how.towards;
+  // What is forbidden has its probability taken away: mostly little, so that the rest is known.
+  std::vector<Id> forbidden;
+  double taken = 0;
+  if (o.renormalize && !allowed.only) {
+    forbidden = allowed.forbidden();
+    std::ranges::sort(forbidden);
+    forbidden.erase(std::ranges::unique(forbidden).begin(), forbidden.end());
+    const std::span<const float> all =
+        forbidden.empty() ? std::span<const float>{} : slots.log_probabilities(slot, hypothesis);
+    for (const Id w : forbidden)
+      if (w >= 0 && w < slots.vocabulary()) taken += std::exp(double(all[static_cast<size_t>(w)]));
+    changed = changed || taken > 0.5;
+    how.forbidden = forbidden;
+  }
+  const bool draws = o.sample && !allowed.only;
+  if (!changed) {
+    const auto [scores, tokens] = slots.likeliest(slot, hypothesis);
+    if (draws) {
+      NextToken found{.log_probabilities = scores, .tokens = tokens};
+      found.vocabulary = slots.vocabulary();
+      if (normalizer_for_draw(o)) found.normalizer = slots.normalizer(slot, hypothesis);
+      found.all = [&] { return slots.log_probabilities(slot, hypothesis); };
+      return {drawn_token(found, allowed, sentence_.number, steps_)};
+    }
+    auto best = best_tokens(scores, tokens, allowed, 2 * o.beam);
+    if (!best)  // the likeliest were not enough
+      best = best_tokens(slots.log_probabilities(slot, hypothesis), allowed, 2 * o.beam);
+    const bool stops = std::ssize(allowed.tokens) >= longest_;
+    for (TokenScore& w : *best)
+      if (taken > 0 && !stops) w.log_probability -= std::log1p(-taken);
+    return std::move(*best);
+  }
+  const std::vector<float> all =
+      reweighed(how.repetition_penalty != 1 ? slots.logits(slot, hypothesis)
+                                            : slots.log_probabilities(slot, hypothesis),
+                how);
+  if (!draws) {
+    std::vector<TokenScore> best = best_tokens(all, allowed, 2 * o.beam);
+    std::erase_if(best, [](const TokenScore& w) { return w.log_probability == kNever; });
+    return best;
+  }
+  const KnownDistribution known(all, o);
+  return {drawn_token(known.next, allowed, sentence_.number, steps_)};
+}
+
 std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
   const SearchOptions& o = options_;
   const bool weights_needed = o.want_weights || o.coverage > 0;
@@ -126,27 +196,13 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
     const int64_t leaf = leaves_[k], hypothesis = static_cast<int64_t>(k);
     if (leaf == kDead) continue;
     Allowed allowed{.options = o, .tokens = tokens(leaf), .longest = longest_};
-    const bool forced = steps_ < std::ssize(sentence_.prefix);
+    const bool forced = steps_ < std::ssize(sentence_.prefix) && o.prefix_bias == 0;
     if (forced) {
       allowed.only = sentence_.prefix[static_cast<size_t>(steps_)];
       require(*allowed.only >= 0 && *allowed.only < slots.vocabulary(),
               "search: a prefix has token ", *allowed.only, " of ", slots.vocabulary());
     }
-    std::vector<TokenScore> next;
-    if (o.sample && !forced) {
-      const auto [scores, tokens] = slots.likeliest(slot, hypothesis);
-      NextToken found{.log_probabilities = scores, .tokens = tokens};
-      found.vocabulary = slots.vocabulary();
-      if (normalizer_for_draw(o)) found.normalizer = slots.normalizer(slot, hypothesis);
-      found.all = [&] { return slots.log_probabilities(slot, hypothesis); };
-      next = {drawn_token(found, allowed, sentence_.number, steps_)};
-    } else {
-      const auto [scores, tokens] = slots.likeliest(slot, hypothesis);
-      auto best = best_tokens(scores, tokens, allowed, 2 * o.beam);
-      if (!best)  // the likeliest were not enough
-        best = best_tokens(slots.log_probabilities(slot, hypothesis), allowed, 2 * o.beam);
-      next = std::move(*best);
-    }
+    const std::vector<TokenScore> next = next_tokens(slots, slot, hypothesis, allowed);
     const bool counts = !forced || !o.free_prefix;
     for (const TokenScore& w : next)
       all.push_back({log_probability(leaf) + (counts ? w.log_probability : 0), k, w.token});
@@ -155,7 +211,8 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
     if (o.want_tree && forced) {
       allowed.only.reset();
       told = best_tokens(slots.log_probabilities(slot, hypothesis), allowed, 2 * o.beam);
-      if (std::ranges::none_of(told, [&](const TokenScore& w) { return w.token == next[0].token; }))
+      if (!next.empty() &&
+          std::ranges::none_of(told, [&](const TokenScore& w) { return w.token == next[0].token; }))
         told.push_back(next[0]);
     }
     for (const TokenScore& w : told)
@@ -171,15 +228,29 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
     return a.log_probability > b.log_probability;
   });
   const bool shrinks = o.ending == Ending::shrinking;
+  // Nothing takes the place of one that ends with the last token that there may be.
+  const bool last = o.open_end && steps_ == longest_;
   const auto places = static_cast<size_t>(shrinks ? std::max<int64_t>(0, o.beam - ended_) : o.beam);
+  // With a prefix that costs nothing, one that ends right after it would beat all others: only the
+  // likeliest token may be that end, and another has its place and nothing else (CTranslate2's
+  // issue 277).
+  const bool after_prefix = o.free_prefix && o.prefix_bias == 0 &&
+                            std::ssize(sentence_.prefix) > sentence_.context &&
+                            steps_ == std::ssize(sentence_.prefix) + 1;
+  int64_t lost = 0;
   const std::vector<int64_t> before = std::exchange(leaves_, {});
   std::vector<Id> from;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const Candidate& c = all[rank];
-    if (shrinks && rank == places) break;
-    if (static_cast<int64_t>(leaves_.size()) == o.beam || c.log_probability == kNever) break;
+    if ((shrinks || last) && rank == places) break;
+    if (std::ssize(leaves_) + lost == o.beam || c.log_probability == kNever) break;
     const int64_t parent = before[c.leaf];
     if (c.token == o.end) {
+      if (after_prefix && rank > 0) {
+        lost += static_cast<int64_t>(rank) < o.beam;
+        continue;
+      }
+      best_ended_ = best_ended_ || rank == 0;
       // Those that only fill the places of ended ones do not end: they would use up the patience.
       if (static_cast<int64_t>(rank) >= o.beam) continue;
       const double score = finish(parent, c.log_probability, weights[c.leaf]);

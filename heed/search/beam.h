@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "heed/search/candidates.h"
 #include "heed/search/search.h"
 #include "heed/search/slots.h"
 
@@ -19,6 +20,8 @@ class Beam {
     int64_t length = 0;
     std::vector<Id> prefix = {};
     int64_t number = 0;
+    std::vector<Id> shortlist = {};
+    int64_t context = 0;  // tokens of the prefix that are no part of what is ranked
   };
   Beam(const SearchOptions& options, Sentence sentence);
 
@@ -45,6 +48,9 @@ class Beam {
   };
   static constexpr int64_t kRoot = -1, kDead = -2;  // leaves that are no nodes
 
+  // What a step found for a hypothesis' next token, as the options change it.
+  std::vector<TokenScore> next_tokens(Slots& slots, int64_t slot, int64_t hypothesis,
+                                      const Allowed& allowed) const;
   double log_probability(int64_t leaf) const;
   std::vector<SearchNode> tree_from(size_t first) const;
   std::vector<Id> tokens(int64_t leaf) const;
@@ -64,7 +70,11 @@ class Beam {
   std::vector<int64_t> leaves_;
   std::vector<Hypothesis> finished_;  // the best of them
   int64_t ended_ = 0;                 // all of them
+  bool best_ended_ = false;           // was the likeliest of a step an end?
 };
+
+// The tokens that a translation of so many may have.
+int64_t longest_target(const SearchOptions& options, int64_t source);
 
 // log p / length^normalize, the end counted.
 double normalized(const SearchOptions& options, double log_probability, size_t tokens);

@@ -6,7 +6,13 @@
 namespace heed {
 
 std::vector<Id> Allowed::banned() const {
-  std::vector<Id> out{options.pad, options.begin};
+  std::vector<Id> out = forbidden();
+  out.push_back(options.pad), out.push_back(options.begin);
+  return out;
+}
+
+std::vector<Id> Allowed::forbidden() const {
+  std::vector<Id> out;
   const int64_t length = static_cast<int64_t>(tokens.size());
   if (length < options.min_length) out.push_back(options.end);
   if (!options.allow_unknown) out.push_back(options.unknown);
@@ -16,6 +22,11 @@ std::vector<Id> Allowed::banned() const {
     for (int64_t i = 0; i + n <= length; ++i)
       if (std::equal(tokens.end() - (n - 1), tokens.end(), tokens.begin() + i))
         out.push_back(tokens[static_cast<size_t>(i + n - 1)]);
+  for (const std::vector<Id>& run : options.suppress) {
+    const int64_t before = std::ssize(run) - 1;
+    if (length >= before && std::equal(run.begin(), run.end() - 1, tokens.end() - before))
+      out.push_back(run.back());
+  }
   return out;
 }
 
@@ -23,7 +34,10 @@ std::vector<TokenScore> open_tokens(std::span<const float> scores, const Allowed
   if (allowed.only) return {{double(scores[static_cast<size_t>(*allowed.only)]), *allowed.only}};
   const Id end = allowed.options.end;
   if (static_cast<int64_t>(allowed.tokens.size()) >= allowed.longest)
-    return {{allowed.options.open_end ? 0 : double(scores[static_cast<size_t>(end)]), end}};
+    return {{allowed.options.open_end || allowed.options.free_end
+                 ? 0
+                 : double(scores[static_cast<size_t>(end)]),
+             end}};
   std::vector<bool> open(scores.size(), true);
   for (const Id w : allowed.banned())
     if (w >= 0 && w < static_cast<Id>(scores.size())) open[static_cast<size_t>(w)] = false;

@@ -23,7 +23,9 @@ struct Allowed {
   int64_t longest = 0;     // most tokens
   std::optional<Id> only = {};
 
-  // Tokens that may not follow, in no order.
+  // Tokens that may not follow, in no order: those that the options forbid, and with pad and begin,
+  // which no search says.
+  std::vector<Id> forbidden() const;
   std::vector<Id> banned() const;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "heed/base/random.h"
 
@@ -256,13 +257,32 @@ bool normalizer_for_draw(const SearchOptions& o) { return o.temperature != 1 && 
 
 double temperature_of_draw(const SearchOptions& o) { return std::max(o.temperature, 1e-6); }
 
+KnownDistribution::KnownDistribution(std::span<const float> all, const SearchOptions& o) {
+  std::vector<Id> order(all.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto score = [&](Id w) { return TokenScore{double(all[static_cast<size_t>(w)]), w}; };
+  const auto listed = std::min<std::ptrdiff_t>(tokens_for_draw(o), std::ssize(order));
+  std::partial_sort(order.begin(), order.begin() + listed, order.end(),
+                    [&](Id a, Id b) { return likelier(score(a), score(b)); });
+  tokens_.assign(order.begin(), order.begin() + listed);
+  for (const Id w : tokens_) scores_.push_back(all[static_cast<size_t>(w)]);
+  next = {.log_probabilities = scores_, .tokens = tokens_, .vocabulary = std::ssize(all)};
+  if (normalizer_for_draw(o)) {
+    double sum = 0;
+    for (const float x : all)
+      sum += std::exp((double(x) - double(scores_[0])) / temperature_of_draw(o));
+    next.normalizer = sum;
+  }
+  next.all = [all] { return all; };
+}
+
 TokenScore drawn_token(const NextToken& next, const Allowed& allowed, int64_t number,
                        int64_t step) {
   const SearchOptions& o = allowed.options;
   const Draw draw(next, allowed);
   if (allowed.only) return draw.only(*allowed.only);
   if (std::ssize(allowed.tokens) >= allowed.longest)
-    return o.open_end ? TokenScore{0, o.end} : draw.only(o.end);
+    return o.open_end || o.free_end ? TokenScore{0, o.end} : draw.only(o.end);
   Random random(o.seed ^ (0x9E3779B97F4A7C15ull * static_cast<uint64_t>(number + 1)),
                 static_cast<uint64_t>(step) * kWords);
   return draw.draw([&] { return double(random.split() >> 11) * 0x1p-53; });

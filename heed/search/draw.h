@@ -39,6 +39,17 @@ bool normalizer_for_draw(const SearchOptions& options);
 // The temperature of a draw: one near 0 is the least at which sums are still numbers.
 double temperature_of_draw(const SearchOptions& options);
 
+// The same of a distribution that is wholly known, which is borrowed: all tokens'
+// log-probabilities.
+struct KnownDistribution {
+  KnownDistribution(std::span<const float> all, const SearchOptions& options);
+  NextToken next;
+
+ private:
+  std::vector<float> scores_;
+  std::vector<Id> tokens_;
+};
+
 // One allowed token, drawn: a function of the distribution, the options' seed, the sentence's
 // number and the step.
 TokenScore drawn_token(const NextToken& next, const Allowed& allowed, int64_t number, int64_t step);

@@ -103,6 +103,7 @@ Slots::Kind Engine::kind_of(const Request& r) const {
   // A few more than are wanted, for tokens that may not follow.
   kind.likeliest = o.sample ? tokens_for_draw(o) : 2 * o.beam + 8;
   kind.normalizer = o.sample && normalizer_for_draw(o);
+  kind.logits = o.repetition_penalty != 1;
   kind.weights = o.want_weights || o.coverage > 0;
   if (kind.weights) kind.layer = o.layer.value_or(-1), kind.head = o.head.value_or(-1);
   if (captures(r)) kind.slots = Slots::fixed(r.slots);
@@ -156,8 +157,48 @@ void Engine::hand_over() {
   }
 }
 
+std::vector<Engine::Result> Engine::decode_alternatives(std::vector<Request> requests,
+                                                        const std::function<void(size_t)>& done) {
+  // The tokens that may follow the prefix: a search that is one token longer, and cut there.
+  std::vector<Request> firsts;
+  for (const Request& r : requests) {
+    check_request(r);
+    Request& first = firsts.emplace_back(r);
+    SearchOptions& o = first.options;
+    const int64_t tokens = std::ssize(r.prefix) + 1;
+    o.alternatives = o.sample = o.want_weights = o.want_tree = false;
+    o.beam = o.best, o.normalize = o.coverage = 0;
+    o.max_ratio = 0, o.max_extra = o.min_length = tokens, o.max_length = 0;
+    o.open_end = o.free_prefix = true, o.free_end = false;
+    first.context = std::ssize(r.prefix);
+    first.progress = {};
+  }
+  const std::vector<Result> found = decode(std::move(firsts));
+  std::vector<Result> out(requests.size());
+  std::vector<Request> rest;
+  std::vector<std::pair<size_t, double>> of;  // which request's, and the token's log-probability
+  for (size_t i = 0; i < requests.size(); ++i)
+    for (const Hypothesis& first : found[i].hypotheses) {
+      if (std::exp(first.log_probability) < requests[i].options.least_alternative) break;
+      Request& r = rest.emplace_back(requests[i]);
+      r.options.alternatives = false, r.options.free_prefix = true, r.options.best = 1;
+      r.prefix = first.ids, r.context = std::ssize(first.ids);
+      of.emplace_back(i, first.log_probability);
+    }
+  std::vector<Result> suffixes = decode(std::move(rest));
+  for (size_t n = 0; n < suffixes.size(); ++n)
+    for (Hypothesis& h : suffixes[n].hypotheses) {
+      h.log_probability += of[n].second, h.score += of[n].second;
+      out[of[n].first].hypotheses.push_back(std::move(h));
+    }
+  for (size_t i = 0; i < out.size() && done; ++i) done(i);
+  return out;
+}
+
 std::vector<Engine::Result> Engine::decode(std::vector<Request> requests,
                                            const std::function<void(size_t)>& done) {
+  if (std::ranges::any_of(requests, [](const Request& r) { return r.options.alternatives; }))
+    return decode_alternatives(std::move(requests), done);
   const auto call = std::make_shared<Call>();
   call->results.resize(requests.size());
   call->reports = static_cast<bool>(done);
@@ -345,10 +386,13 @@ void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch&
     batch.running.resize(static_cast<size_t>(batch.slots->size()));
     for (size_t i = 0; i < chosen.size(); ++i) {
       Request& r = chosen[i].request;
-      batch.running[static_cast<size_t>(slots[i])] = std::make_unique<Running>(Running{
-          Beam(r.options,
-               {.length = std::ssize(r.source), .prefix = std::move(r.prefix), .number = r.number}),
-          std::move(chosen[i].finished), std::move(r.progress)});
+      batch.running[static_cast<size_t>(slots[i])] =
+          std::make_unique<Running>(Running{Beam(r.options, {.length = std::ssize(r.source),
+                                                             .prefix = std::move(r.prefix),
+                                                             .number = r.number,
+                                                             .shortlist = std::move(r.shortlist),
+                                                             .context = r.context}),
+                                            std::move(chosen[i].finished), std::move(r.progress)});
       ++batch.live;
     }
   } catch (...) {

@@ -41,9 +41,11 @@ class Engine {
 
   struct Request {
     std::vector<Id> source;      // tokens, with the end; none for a language model
-    SearchOptions options = {};  // without prefixes and numbers, which stand here
+    SearchOptions options = {};  // without what is by sentence, which stands here
     std::vector<Id> prefix = {};
-    int64_t number = 0;  // what draws depend on
+    std::vector<Id> shortlist = {};  // SearchOptions::shortlists
+    int64_t context = 0;             // tokens of the prefix that are no part of what is ranked
+    int64_t number = 0;              // what draws depend on
     int64_t slots = 32;  // room for so many sentences of its kind at once is enough for it
     // And for so many tokens: sentences times their longest source times the beam. What a step
     // holds grows with it. 0: any number; where slots are fixed, on a GPU, it is not asked for.
@@ -98,6 +100,9 @@ class Engine {
     std::vector<std::unique_ptr<Running>> running;  // by slot; none: idle
     int64_t live = 0;
   };
+  // SearchOptions::alternatives: finds the tokens that may follow, then goes on from each.
+  std::vector<Result> decode_alternatives(std::vector<Request> requests,
+                                          const std::function<void(size_t)>& done);
   Slots::Kind kind_of(const Request& request) const;
   bool captures(const Request& request) const;
   bool take_step();

@@ -14,7 +14,7 @@ Tensor on_host(const Tensor& x) { return to(contiguous(x), Device::cpu); }
 
 namespace {
 
-const std::vector<std::string> kEndings = {"patience", "full", "shrinking"};
+const std::vector<std::string> kEndings = {"patience", "full", "shrinking", "counted"};
 
 }  // namespace
 
@@ -28,8 +28,9 @@ std::string to_string(Ending ending) { return kEndings[static_cast<size_t>(endin
 void check(const SearchOptions& o) {
   require(o.beam > 0 && o.best > 0, "search: wants a beam and a number of results above 0, given ",
           o.beam, " and ", o.best);
-  require(o.best <= o.beam || o.sample, "search: a beam of ", o.beam, " cannot give ", o.best,
-          " results; widen the beam");
+  require(
+      double(o.best) <= std::max(1.0, o.patience) * double(o.beam) || o.sample || o.alternatives,
+      "search: a beam of ", o.beam, " cannot give ", o.best, " results; widen the beam");
   const auto within = [](const char* name, auto value, double least, double most) {
     require(double(value) >= least && double(value) <= most, "search: ", name,
             " wants a number from ", least, " to ", most, ", given ", value);
@@ -38,7 +39,19 @@ void check(const SearchOptions& o) {
   require(o.patience > 0, "search: patience wants a number above 0, or inf, given ", o.patience);
   within("min_length", o.min_length, 0, 1e6), within("max_length", o.max_length, 0, 1e6);
   within("max_ratio", o.max_ratio, 0, 1000), within("max_extra", o.max_extra, 0, 1e6);
+  require(o.min_length <= (o.max_length > 0 ? o.max_length : INT64_MAX) &&
+              (o.max_ratio > 0 || o.min_length <= o.max_extra),
+          "search: min_length is ", o.min_length, ", more than a translation may have");
   within("no_repeat", o.no_repeat, 0, 1e6), within("top_k", o.top_k, 0, 1e18);
+  require(o.repetition_penalty > 0 && std::isfinite(o.repetition_penalty),
+          "search: repetition_penalty wants a number above 0, given ", o.repetition_penalty);
+  require(o.prefix_bias >= 0 && o.prefix_bias < 1,
+          "search: prefix_bias wants a share in [0, 1), given ", o.prefix_bias);
+  require(o.prefix_bias == 0 || !(o.alternatives || o.sample),
+          "search: prefix_bias is for searches, not for alternatives or draws");
+  within("least_alternative", o.least_alternative, 0, 1);
+  for (const std::vector<Id>& run : o.suppress)
+    require(!run.empty(), "search: suppress has a run of no tokens");
   require(o.temperature > 0 && std::isfinite(o.temperature),
           "search: temperature wants a number above 0, given ", o.temperature);
   within("top_p", o.top_p, 0, 1);
@@ -76,6 +89,8 @@ std::vector<std::vector<Hypothesis>> search(Engine& engine, const Source& source
           "search: ", o.prefixes.size(), " prefixes for ", B, " sentences");
   require(o.numbers.empty() || static_cast<int64_t>(o.numbers.size()) == B,
           "search: ", o.numbers.size(), " numbers for ", B, " sentences");
+  require(o.shortlists.empty() || static_cast<int64_t>(o.shortlists.size()) == B,
+          "search: ", o.shortlists.size(), " shortlists for ", B, " sentences");
   std::vector<Engine::Request> requests;
   for (int64_t b = 0; b < B; ++b) {
     const auto tokens =
@@ -84,7 +99,8 @@ std::vector<std::vector<Hypothesis>> search(Engine& engine, const Source& source
     Engine::Request& r = requests.emplace_back();
     r.source.assign(tokens.begin(), tokens.end());
     r.options = o;
-    r.options.prefixes.clear(), r.options.numbers.clear();
+    r.options.prefixes.clear(), r.options.numbers.clear(), r.options.shortlists.clear();
+    if (!o.shortlists.empty()) r.shortlist = o.shortlists[static_cast<size_t>(b)];
     if (!o.prefixes.empty()) r.prefix = o.prefixes[static_cast<size_t>(b)];
     r.number = o.numbers.empty() ? b : o.numbers[static_cast<size_t>(b)];
     r.slots = std::max(B, r.slots);

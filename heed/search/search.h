@@ -39,10 +39,12 @@ struct SearchProgress {
 
 // When a search ends, beside the longest that a translation may be.
 //   patience   see SearchOptions::patience
+//   counted    when patience * beam hypotheses have ended, whatever the live ones are; where scores
+//              are not divided by a length, when the likeliest of a step has ended: CTranslate2's
 //   full       when `beam` hypotheses have ended and no live one is, as it stands, better than the
 //              worst of them: Hugging Face's, with early_stopping false
 //   shrinking  one that ends leaves its place empty, and the last one ends the search: Marian's
-enum class Ending { patience, full, shrinking };
+enum class Ending { patience, full, shrinking, counted };
 // By these names. Throws Error for another.
 Ending ending_named(const std::string& name);
 std::string to_string(Ending ending);
@@ -65,7 +67,17 @@ struct SearchOptions {
   int64_t max_length = 0;  // and never more than so many; 0: no limit
   int64_t no_repeat = 0;   // no n-gram of this length twice; 0: allowed
   bool allow_unknown = true;
-  bool open_end = false;  // one that is as long as it may be stops there, without the end
+  // One that is as long as it may be has the end next, as likely as it is there. Open: it stops
+  // without the end, which is no part of its length. Free: the end costs nothing.
+  bool open_end = false, free_end = false;
+  // Logits of tokens that were said are divided by it, negative ones multiplied (Keskar et al.,
+  // 2019); 1: not.
+  double repetition_penalty = 1;
+  // Runs of tokens that are not said: the last one of each does not follow the others.
+  std::vector<std::vector<Id>> suppress = {};
+  // What the options above do not let follow (nor min_length, no_repeat, allow_unknown) has no part
+  // in probabilities either: those of the others sum up to one.
+  bool renormalize = false;
   bool want_weights = false;
   // Which weights: a layer (-1, or not said: the last) and a head (-1, or not said: the mean of
   // all).
@@ -83,6 +95,18 @@ struct SearchOptions {
   // A prefix's tokens count for nothing: as CTranslate2 has it, an unlikely one then does not make
   // what follows longer.
   bool free_prefix = false;
+  // Above 0: a prefix is not forced. Where a hypothesis has been the prefix so far, its next token
+  // has this share of the probability, and the model's distribution the rest (Arivazhagan et al.,
+  // 2020, "Re-translation versus Streaming", biased beam search).
+  double prefix_bias = 0;
+  // By sentence, or empty: the only tokens, rising, that have a probability (a shortlist). None:
+  // all of them. The end, and a prefix's, must be among them.
+  std::vector<std::vector<Id>> shortlists = {};
+  // Not the best hypotheses, but after the prefix each of the `best` likeliest tokens, if it has at
+  // least this probability, and what follows it best. Their order is that of these tokens; their
+  // score is the token's log-probability and the score of what follows.
+  bool alternatives = false;
+  double least_alternative = 0;
   std::vector<int64_t> numbers = {};
   bool want_tree = false;  // every token that was kept: for an engine (engine.h)
 };

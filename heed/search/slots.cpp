@@ -124,6 +124,10 @@ double Slots::normalizer(int64_t slot, int64_t k) const {
   return std::exp(-double(row_of<float>(*found_.normalizer, row(slot, k))[0]));
 }
 
+std::span<const float> Slots::logits(int64_t slot, int64_t k) const {
+  return finite(row_of<float>(*found_.logits, row(slot, k)));
+}
+
 std::span<const float> Slots::log_probabilities(int64_t slot, int64_t k) {
   const Tensor& found = found_.log_probabilities;
   const int64_t r = row(slot, k);
@@ -174,6 +178,7 @@ void Slots::compute(State& state, std::span<const Id> last, std::span<const doub
   found_ = {};
   const SameForAnyRows rows(SameForAnyRows::In::steps);
   const Step step = model_.step(state, last, kind_.weights);
+  if (kind_.logits) found_.logits = contiguous(step.logits);
   if (kind_.weights)
     found_.weights = contiguous(chosen_weights(step.weights, kind_.layer, kind_.head));
   const int64_t likeliest = std::min(step.logits.size(1), kind_.likeliest);
@@ -213,6 +218,7 @@ void Slots::step(std::span<const Id> last, std::span<const double> temperatures)
   std::vector<Tensor*> wanted{&found_.likeliest->values, &found_.likeliest->indices};
   if (found_.normalizer) wanted.push_back(&*found_.normalizer);
   if (found_.weights) wanted.push_back(&*found_.weights);
+  if (found_.logits) wanted.push_back(&*found_.logits);
   fetch(wanted);
 }
 

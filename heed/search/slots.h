@@ -31,6 +31,7 @@ class Slots {
     int64_t beam = 1;         // hypotheses of a sentence
     int64_t likeliest = 1;    // tokens that come to the host
     bool normalizer = false;  // for a draw at a temperature
+    bool logits = false;      // before the softmax, too
     bool weights = false;     // of this layer (-1: the last) and head (-1: the mean of all)
     int64_t layer = -1, head = -1;
     int64_t slots = 0;  // where their number is fixed; else 0
@@ -70,6 +71,7 @@ class Slots {
   // Of all tokens; what is borrowed lasts until the next is asked for. Of a GPU's only the row that
   // is asked for is read, and all of them when many are.
   std::span<const float> log_probabilities(int64_t slot, int64_t k);
+  std::span<const float> logits(int64_t slot, int64_t k) const;            // if wanted
   int64_t vocabulary() const { return found_.log_probabilities.size(1); }  // V
 
   // Hypothesis k of each slot becomes what hypothesis from[slot * beam + k] of it was, and those in
@@ -113,6 +115,7 @@ class Slots {
   struct Found {
     Tensor log_probabilities;          // [rows, V]; with a log_sum: log_sum more than these
     std::optional<Tensor> log_sum;     // on a CPU: [rows, 1]
+    std::optional<Tensor> logits;      // [rows, V], on the host
     std::optional<Ranked> likeliest;   // from here on on the host: [rows, most]
     std::optional<Tensor> normalizer;  // its logarithm, negative: [rows, 1]
     std::optional<Tensor> weights;     // [rows, Ts]

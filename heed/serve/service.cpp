@@ -280,9 +280,12 @@ std::vector<TranslatedText> Call::translate(const std::vector<std::string>& text
   options.translate.wanted = [this] { return reply.wanted() && !late(); };
   const int64_t alternatives = std::exchange(options.alternatives, 0);
   const int64_t best = std::exchange(options.translate.search.best, 1);
+  const SearchOptions search = options.translate.search;
   std::vector<std::string> now = texts;
   for (size_t step = 0; step < way.size(); ++step) {
     const auto translator = model(way[step]);
+    options.translate.search = search;
+    translator->translator().model().search.fill(options.translate.search, shared.options.said);
     options.source_language = shared.models.pairs()[way[step]].source;
     if (step + 1 == way.size())
       options.alternatives = alternatives, options.translate.search.best = best;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ namespace heed::serve {
 
 struct ServiceOptions {
   TranslateOptions translate = {};
+  // Names of its search options that hold whatever a model's makers have (SearchDefaults).
+  std::set<std::string> said = {};
   // Limits as LibreTranslate has them; -1: none.
   int64_t char_limit = -1;   // characters of a text
   int64_t batch_limit = -1;  // texts of a request

@@ -27,6 +27,8 @@ SafetensorsOptions tensor_options(const std::filesystem::path& folder);
 
 nlohmann::ordered_json to_json(const AlignmentHead& alignment);
 nlohmann::ordered_json to_json(const SearchDefaults& search);
+// And back. Throws Error that begins with `where`.
+SearchDefaults search_defaults(const nlohmann::ordered_json& json, const std::string& where);
 
 // The names that a tokenizer's file may have in a model's folder.
 std::vector<std::string> tokenizer_names();

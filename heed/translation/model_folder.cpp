@@ -108,6 +108,46 @@ AlignmentHead alignment_head(const nlohmann::ordered_json& json, const std::stri
   return {number("layer"), number("head"), json.contains("shift") ? number("shift") : 0};
 }
 
+// All but the parameters.
+struct Opened {
+  ModelConfig config;
+  TokenizerPair tokenizers;
+  AlignmentHead alignment = {};
+  SearchDefaults search = {};
+  std::shared_ptr<const Shortlist> shortlist = nullptr;
+  uint64_t seed = 1;  // of its first values
+  SafetensorsOptions tensors = {};
+};
+Opened open_all_else(const std::filesystem::path& path) {
+  const auto json = read_config(path);
+  const std::string file = config_path(path).string();
+  check_tokenizers(path, json);
+  Opened out{.config = model_config(json["model"].dump(), file),
+             .tokenizers = TokenizerPair::load(path),
+             .tensors = {.want_checksum = json["heed"] != 1}};
+  if (json.contains("training")) out.seed = json["training"].value("seed", uint64_t{1});
+  if (json.contains("alignment")) out.alignment = alignment_head(json["alignment"], file);
+  if (json.contains("search")) out.search = search_defaults(json["search"], file);
+  if (const auto bytes = read_file(path / kShortlistName)) {
+    const std::string name = (path / kShortlistName).string();
+    out.shortlist = std::make_shared<const Shortlist>(*bytes, name);
+    require(out.shortlist->largest() < out.tokenizers.target->size(), name, ": has word ",
+            out.shortlist->largest(), ", the vocabulary has ", out.tokenizers.target->size());
+  }
+  return out;
+}
+
+std::filesystem::path weights_of(const std::filesystem::path& path) {
+  const std::filesystem::path weights = path / "model.safetensors";
+  require(
+      std::filesystem::exists(weights), weights.string(),
+      ": not there yet; training writes it at its first validation, or without sentences to "
+      "validate on at its first checkpoint (with --average-last, after --validate-every updates)");
+  return weights;
+}
+
+}  // namespace
+
 SearchDefaults search_defaults(const nlohmann::ordered_json& json, const std::string& where) {
   SearchDefaults out;
   require(json.is_object(), where, ": 'search' is not an object");
@@ -137,39 +177,6 @@ SearchDefaults search_defaults(const nlohmann::ordered_json& json, const std::st
   return out;
 }
 
-// All but the parameters.
-struct Opened {
-  ModelConfig config;
-  TokenizerPair tokenizers;
-  AlignmentHead alignment = {};
-  SearchDefaults search = {};
-  uint64_t seed = 1;  // of its first values
-  SafetensorsOptions tensors = {};
-};
-Opened open_all_else(const std::filesystem::path& path) {
-  const auto json = read_config(path);
-  const std::string file = config_path(path).string();
-  check_tokenizers(path, json);
-  Opened out{.config = model_config(json["model"].dump(), file),
-             .tokenizers = TokenizerPair::load(path),
-             .tensors = {.want_checksum = json["heed"] != 1}};
-  if (json.contains("training")) out.seed = json["training"].value("seed", uint64_t{1});
-  if (json.contains("alignment")) out.alignment = alignment_head(json["alignment"], file);
-  if (json.contains("search")) out.search = search_defaults(json["search"], file);
-  return out;
-}
-
-std::filesystem::path weights_of(const std::filesystem::path& path) {
-  const std::filesystem::path weights = path / "model.safetensors";
-  require(
-      std::filesystem::exists(weights), weights.string(),
-      ": not there yet; training writes it at its first validation, or without sentences to "
-      "validate on at its first checkpoint (with --average-last, after --validate-every updates)");
-  return weights;
-}
-
-}  // namespace
-
 ModelConfig read_model_config(const std::filesystem::path& path) {
   return model_config(read_config(path)["model"].dump(), config_path(path).string());
 }
@@ -183,6 +190,7 @@ ModelFolder open_model(const std::filesystem::path& path, Parameters parameters)
                 Params(opened.seed, Type::f32, load ? Params::First::unset : Params::First::drawn));
   folder.alignment = opened.alignment;
   folder.search = opened.search;
+  folder.shortlist = opened.shortlist;
   if (load) load_parameters(folder.params, weights, opened.tensors);
   return folder;
 }
@@ -221,6 +229,7 @@ ModelFolder load_model(const std::filesystem::path& path, Compute compute) {
     cuda_synchronize();  // other contexts read them, too
   folder.alignment = opened.alignment;
   folder.search = opened.search;
+  folder.shortlist = opened.shortlist;
   return folder;
 }
 
@@ -235,7 +244,9 @@ void quantize(const std::filesystem::path& from, const std::filesystem::path& to
   const ModelFolder model = load_model(from, Compute::int8);
   std::filesystem::create_directories(to, error);
   require(!error, to.string(), ": the model's folder cannot be made: ", error.message());
-  for (const std::string& name : tokenizer_names())
+  std::vector<std::string> names = tokenizer_names();
+  names.emplace_back(kShortlistName);
+  for (const std::string& name : names)
     if (const auto bytes = read_file(from / name)) write_file(to / name, *bytes);
   save_int8_parameters(model.params, to / "model.safetensors");
   json["heed"] = kFolderFormat;
@@ -257,6 +268,8 @@ void SearchDefaults::fill(SearchOptions& options, const std::set<std::string>& g
   set("allow_unknown", allow_unknown, options.allow_unknown);
   set("open_end", open_end, options.open_end);
   set("free_prefix", free_prefix, options.free_prefix);
+  set("free_end", free_end, options.free_end), set("renormalize", renormalize, options.renormalize);
+  set("min_length", min_length, options.min_length);
   if (ending && !given.contains("ending")) options.ending = ending_named(*ending);
 }
 

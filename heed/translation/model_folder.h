@@ -13,6 +13,7 @@
 #include "heed/data/tokenizer.h"
 #include "heed/models/model.h"
 #include "heed/search/search.h"
+#include "heed/translation/shortlist.h"
 
 namespace heed {
 
@@ -22,7 +23,9 @@ struct SearchDefaults {
   std::optional<int64_t> beam = {};
   std::optional<double> normalize = {}, patience = {}, max_ratio = {};
   std::optional<int64_t> max_extra = {}, max_length = {};
-  std::optional<bool> allow_unknown = {}, open_end = {}, free_prefix = {};
+  std::optional<int64_t> min_length = {};
+  std::optional<bool> allow_unknown = {}, open_end = {}, free_end = {}, free_prefix = {};
+  std::optional<bool> renormalize = {};
   std::optional<std::string> ending = {};
 
   // Sets what is not among the `given` names.
@@ -34,7 +37,8 @@ void fields(Defaults& s,
   f("beam", s.beam), f("normalize", s.normalize), f("patience", s.patience);
   f("max_ratio", s.max_ratio), f("max_extra", s.max_extra), f("max_length", s.max_length);
   f("allow_unknown", s.allow_unknown), f("open_end", s.open_end), f("ending", s.ending);
-  f("free_prefix", s.free_prefix);
+  f("free_prefix", s.free_prefix), f("free_end", s.free_end), f("renormalize", s.renormalize);
+  f("min_length", s.min_length);
 }
 
 // A model in memory with all that belongs to it.
@@ -46,6 +50,7 @@ struct ModelFolder {
   std::unique_ptr<Model> model;
   AlignmentHead alignment = {};  // as config.json says
   SearchDefaults search = {};
+  std::shared_ptr<const Shortlist> shortlist = nullptr;  // shortlist.bin, if it is there
 };
 
 // What the model in `path` is made of, without loading it. Throws Error as open_model() does.

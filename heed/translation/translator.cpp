@@ -192,6 +192,8 @@ SearchOptions Translator::of_model(SearchOptions o) const {
   // What no flag is for is as the model's makers have it; the rest is the caller's (fill()).
   const SearchOptions plain;
   std::set<std::string> said{"beam", "normalize", "patience", "max_ratio"};
+  if (o.min_length != plain.min_length) said.insert("min_length");
+  if (o.allow_unknown != plain.allow_unknown) said.insert("allow_unknown");
   if (o.max_extra != plain.max_extra) said.insert("max_extra");
   if (o.max_length != plain.max_length) said.insert("max_length");
   if (o.ending != plain.ending) said.insert("ending");
@@ -239,9 +241,13 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
           "translate: ", o.search.prefixes.size(), " prefixes for ", lines.size(), " lines");
   require(o.search.numbers.empty() || o.search.numbers.size() == lines.size(),
           "translate: ", o.search.numbers.size(), " numbers for ", lines.size(), " lines");
+  require(o.search.shortlists.empty() || o.search.shortlists.size() == lines.size(),
+          "translate: ", o.search.shortlists.size(), " shortlists for ", lines.size(), " lines");
   SearchOptions search_options = of_model(o.search);
+  if (o.end) search_options.end = *o.end;
   if (o.replace_unknown) search_options.want_weights = true;
   search_options.numbers.clear(), search_options.prefixes.clear();
+  search_options.shortlists.clear();
   // A GPU computes all slots, idle ones too: few of them for few lines.
   constexpr int64_t kFew = 8;
   const bool few = !o.batch && model_->device() == Device::cuda && std::ssize(lines) <= kFew;
@@ -257,6 +263,16 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
         o.search.numbers.empty() ? o.first_line + static_cast<int64_t>(i) : o.search.numbers[i];
     r.slots = slots;
     if (!o.search.prefixes.empty()) r.prefix = o.search.prefixes.at(i);
+    if (!o.search.shortlists.empty())
+      r.shortlist = o.search.shortlists[i];
+    else if (o.shortlist && model().shortlist)
+      r.shortlist = model().shortlist->of(r.source);
+    if (!r.shortlist.empty()) {  // what must be sayable is
+      r.shortlist.insert(r.shortlist.end(), r.prefix.begin(), r.prefix.end());
+      r.shortlist.push_back(search_options.end);
+      std::ranges::sort(r.shortlist);
+      r.shortlist.erase(std::ranges::unique(r.shortlist).begin(), r.shortlist.end());
+    }
     if (o.partial || o.wanted)
       r.progress = [&, i](const SearchProgress& so_far) {
         if (o.partial) o.partial(i, tokenizers.target->decode(so_far.likeliest).text, so_far.grown);

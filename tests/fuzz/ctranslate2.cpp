@@ -1,0 +1,12 @@
+// CTranslate2's model.bin, of every version.
+#include "heed/exchange/ctranslate2.h"
+
+#include "tests/fuzz/arrays.h"
+
+using namespace heed;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fuzz::takes(
+      [&] { fuzz::look_at_all(parse_ctranslate2(fuzz::text_of(data, size), "fuzz").arrays); });
+  return 0;
+}
