@@ -4,7 +4,7 @@
 import { $, element } from "./dom.js";
 import { choose, state } from "./state.js";
 import { kind_names, layers_of, matrix_of, shown_head } from "./reading.js";
-import { head_color, shade, shade_color } from "./palette.js";
+import { head_color, shade, shade_pixel } from "./palette.js";
 import { options_now, overlaid } from "./panel.js";
 
 let drawn = ""; // what the canvases show
@@ -12,11 +12,9 @@ let drawn = ""; // what the canvases show
 function paint_small(canvas, { weights, whole, columns }) {
   canvas.width = Math.max(1, columns.length);
   canvas.height = Math.max(1, weights.length);
-  const context = canvas.getContext("2d");
-  weights.forEach((row, i) => row.forEach((w, j) => {
-    context.fillStyle = shade_color(shade(w, whole[i]));
-    context.fillRect(j, i, 1, 1);
-  }));
+  const context = canvas.getContext("2d"), picture = context.createImageData(canvas.width, canvas.height), pixels = new Uint32Array(picture.data.buffer);
+  weights.forEach((row, i) => row.forEach((w, j) => (pixels[i * canvas.width + j] = shade_pixel(shade(w, whole[i])))));
+  context.putImageData(picture, 0, 0);
 }
 
 const with_heads = (count, layer) => (layer.style.setProperty("--heads", count), layer);

@@ -1,7 +1,7 @@
 // Weights as a map: a row for each word that reads, a column for each that is read. Words stay in
 // sight while the map scrolls. Columns of a sentence from right to left run that way.
 
-import { colors, shade, shade_color } from "./palette.js";
+import { colors, shade, shade_color, shade_pixel } from "./palette.js";
 import { direction, element, exact, within } from "./dom.js";
 import { hover, pin, state } from "./state.js";
 import { fitted, paint, prepare, text_width } from "./scene.js";
@@ -45,19 +45,51 @@ export function map_geometry(matrix, width) {
   return { label, cell, top, rows: matrix.rows.length, columns, column_at: (x) => (back ? columns - 1 - x : x) };
 }
 
-// What is in a cell beside its colour: [row, column] of links.
-export function map_scene(matrix, { geometry, look, links, numbers, dim }) {
+const pale = 0.15; // rows that are not written yet
+
+// Every cell as a shape, to be taken along.
+function cell_scene(matrix, { geometry: { cell, rows, columns, column_at }, dim }) {
+  const cells = [];
+  for (let i = 0; i < rows; ++i)
+    for (let x = 0; x < columns; ++x) {
+      const w = matrix.weights[i][column_at(x)];
+      if (w !== null) cells.push({ rect: [x * cell, i * cell, cell - 1, cell - 1], fill: shade_color(shade(w, matrix.whole[i])), alpha: i > dim ? pale : 1 });
+    }
+  return cells;
+}
+
+// The same on screen: a picture of one pixel a cell, enlarged, and lines of paper between cells.
+const one_each = document.createElement("canvas");
+function paint_cells(context, matrix, { geometry: { cell, rows, columns, column_at }, dim }) {
+  one_each.width = columns, one_each.height = rows;
+  const small = one_each.getContext("2d"), picture = small.createImageData(columns, rows), pixels = new Uint32Array(picture.data.buffer);
+  for (let i = 0; i < rows; ++i)
+    for (let x = 0; x < columns; ++x) {
+      const w = matrix.weights[i][column_at(x)];
+      if (w !== null) pixels[i * columns + x] = shade_pixel(shade(w, matrix.whole[i]));
+    }
+  small.putImageData(picture, 0, 0);
+  context.imageSmoothingEnabled = false;
+  const written = Math.min(rows, dim + 1);
+  context.drawImage(one_each, 0, 0, columns, written, 0, 0, columns * cell, written * cell);
+  context.globalAlpha = pale;
+  if (written < rows) context.drawImage(one_each, 0, written, columns, rows - written, 0, written * cell, columns * cell, (rows - written) * cell);
+  context.globalAlpha = 1;
+  context.fillStyle = colors().paper;
+  for (let x = 1; x <= columns; ++x) context.fillRect(x * cell - 1, 0, 1, rows * cell);
+  for (let i = 1; i <= rows; ++i) context.fillRect(0, i * cell - 1, columns * cell, 1);
+}
+
+// What is on cells beside their colour: crosses where there is no number, numbers, links, what is
+// looked at.
+function mark_scene(matrix, { geometry, look, links, numbers }) {
   const { cell, rows, columns, column_at } = geometry;
   const c = colors(), cells = [];
   for (let i = 0; i < rows; ++i)
     for (let x = 0; x < columns; ++x) {
       const w = matrix.weights[i][column_at(x)], share = shade(w, matrix.whole[i]);
-      if (w === null) {
-        cells.push({ path: `M${x * cell + 3} ${i * cell + 3}l${cell - 6} ${cell - 6}m0 ${6 - cell}l${6 - cell} ${cell - 6}`, stroke: c.quiet });
-        continue;
-      }
-      cells.push({ rect: [x * cell, i * cell, cell - 1, cell - 1], fill: shade_color(share), alpha: i > dim ? 0.15 : 1 });
-      if (numbers && cell >= 30 && w >= 0.005)
+      if (w === null) cells.push({ path: `M${x * cell + 3} ${i * cell + 3}l${cell - 6} ${cell - 6}m0 ${6 - cell}l${6 - cell} ${cell - 6}`, stroke: c.quiet });
+      else if (numbers && cell >= 30 && w >= 0.005)
         cells.push({ text: w.toFixed(2).replace(/^0/, ""), x: (x + 0.5) * cell, y: (i + 0.5) * cell + 4, size: 11, face: "sans", anchor: "middle", fill: share > 0.62 ? c.on_dark : c.on_light });
     }
   for (const l of links) {
@@ -93,14 +125,22 @@ export function draw_map(scroll, { matrix, look, links, numbers, dim, name }) {
   const { cell, label, rows, columns } = geometry;
   const width = columns * cell, height = rows * cell;
   map.style.gridTemplateColumns = `${label}px ${width}px`;
-  const shapes = map_scene(matrix, { geometry, look, links, numbers, dim }), labels = label_scenes(matrix, { geometry, look });
-  paint(prepare(top, width, geometry.top), labels.top);
-  paint(prepare(left, label, height), labels.left);
-  paint(prepare(cells, width, height), shapes);
+  const marks = mark_scene(matrix, { geometry, look, links, numbers });
+  const key = JSON.stringify([matrix.rows, matrix.columns, look, cell, label, colors().text]);
+  if (map.labels_key !== key) {
+    const labels = label_scenes(matrix, { geometry, look });
+    paint(prepare(top, width, geometry.top), labels.top);
+    paint(prepare(left, label, height), labels.left);
+    map.labels_key = key;
+  }
+  const context = prepare(cells, width, height);
+  paint_cells(context, matrix, { geometry, dim });
+  paint(context, marks);
   const at = (row, column) => `${matrix.rows[row]} reads ${matrix.columns[column]}: ${exact(matrix.weights[row][column])}`;
   map.setAttribute("aria-label", `${name}, ${rows} rows, ${columns} columns; arrow keys go from weight to weight` +
     (look.row >= 0 && look.column >= 0 && look.row < rows && look.column < columns ? `. ${at(look.row, look.column)}` : ""));
   scroll.scene = () => {
+    const labels = label_scenes(matrix, { geometry, look }), shapes = [...cell_scene(matrix, { geometry, dim }), ...marks];
     const moved = (list, x, y) => list.map((s) => s.rect
       ? { ...s, rect: [s.rect[0] + x, s.rect[1] + y, s.rect[2], s.rect[3]] }
       : s.path ? { ...s, path: s.path.replace(/^M([\d.-]+) ([\d.-]+)/, (_, a, b) => `M${Number(a) + x} ${Number(b) + y}`) } : { ...s, x: s.x + x, y: s.y + y });

@@ -26,7 +26,8 @@ export function draw_line(line, { labels, axis, name, forced = -1, grey = Infini
   items.forEach((item, i) => {
     item.classList.toggle("forced", i < forced);
     item.classList.toggle("ahead", i > grey);
-    item.setAttribute("aria-pressed", state[axis] === i);
+    const pressed = `${state[axis] === i}`;
+    if (item.getAttribute("aria-pressed") !== pressed) item.setAttribute("aria-pressed", pressed);
   });
   if (!same || !items.some((item) => item.tabIndex === 0)) roving(line, items, 0);
   const at = (event) => items.indexOf(event.target.closest(".token"));

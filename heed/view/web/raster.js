@@ -71,8 +71,9 @@ function put_line(sums, pixels, { to, step, count, alike, line_step, paper: [r0,
 }
 
 // Each ribbon has its ends s0 to s1 and t0 to t1 in CSS pixels, an alpha and a fill. `down`: from the
-// top edge to the bottom edge; else from left to right. `coarse`: what moves has lines two by two.
-export function raster(canvas, ribbons, { width, height, down, paper, coarse }) {
+// top edge to the bottom edge; else from left to right. `coarse`: what moves has lines three by three.
+// `part`: only [from, to] of the lines, 0 to 1; the others stay as they are.
+export function raster(canvas, ribbons, { width, height, down, paper, coarse, part = [0, 1] }) {
   const density = Math.min(2, devicePixelRatio || 1);
   const w = Math.max(1, Math.round(width * density)), h = Math.max(1, Math.round(height * density));
   if (canvas.width !== w || canvas.height !== h) {
@@ -91,12 +92,13 @@ export function raster(canvas, ribbons, { width, height, down, paper, coarse }) 
     all[o] = a, all[o + 1] = d - a, all[o + 2] = wide, all[o + 3] = clip(t1) - d - wide;
     all[o + 4] = -Math.log(1 - Math.min(0.99, alpha)), all[o + 5] = rgb[0], all[o + 6] = rgb[1], all[o + 7] = rgb[2];
   });
-  const sums = new Float32Array((across + 2) * 4), each = coarse ? Math.round(2 * density) : 1;
+  const sums = new Float32Array((across + 2) * 4), each = coarse ? Math.round(3 * density) : 1;
   const line_step = down ? w : 1, step = down ? 1 : w, ground = channels(paper);
-  for (let line = 0; line < lines; line += each) {
+  const [begin, end] = part.map((share) => Math.round(share * lines));
+  for (let line = begin; line < end; line += each) {
     const alike = Math.min(each, lines - line);
     add_spans(all, curve[line], curve[line + alike], sums);
     put_line(sums, pixels, { to: line * line_step, step, count: across, alike, line_step, paper: ground });
   }
-  context.putImageData(picture, 0, 0);
+  context.putImageData(picture, 0, 0, down ? 0 : begin, down ? begin : 0, down ? w : end - begin, down ? end - begin : h);
 }

@@ -9,7 +9,7 @@ import { raster } from "./raster.js";
 
 const weakest = 0.004, most_of_row = 14; // what is thinner is not drawn
 const most_at_rest = 1600, most_in_motion = 800; // ribbons, so that a frame is in time
-const move_time = 260; // ms
+const move_time = 260, parts_at_rest = 5; // ms; frames of the last picture
 
 export const make_ribbons = () => {
   const figure = element("div", { className: "ribbons" }, [
@@ -132,6 +132,7 @@ export function draw_ribbons(figure, { width, matrices, key, look, dim, forced, 
   draw_line(source, { labels: columns, axis: "column", name: names.columns });
   draw_line(target, { labels: rows, axis: "row", name: names.rows, grey: dim, forced, on_press: on_row });
   const motion = figure.motion, begin = performance.now();
+  let goes_on = false; // from what is on screen
   const to = matrices[0].weights ? matrices : [];
   if (motion.key !== key) {
     // Between matrices of the same words weights move, from wherever they are; others grow from nothing.
@@ -139,6 +140,7 @@ export function draw_ribbons(figure, { width, matrices, key, look, dim, forced, 
     const same = motion.to?.length === to.length && words(motion.to[0]) === words(to[0]);
     motion.from = same ? (eased(motion, begin) < 1 ? between(motion.from, motion.to, eased(motion, begin)) : motion.to) : between(null, to, 0);
     Object.assign(motion, { key, to, begin });
+    goes_on = same && !still();
   }
   const box = frame.getBoundingClientRect();
   const length = down ? box.width : box.height;
@@ -146,16 +148,23 @@ export function draw_ribbons(figure, { width, matrices, key, look, dim, forced, 
   const style = { heads: to.length, look, dim };
   const at_rest = () => placed_links(drawn_links(to), to, places.rows, places.columns).map((l) => colored(l, style));
   figure.scene = () => whole_scene(figure, { links: at_rest(), down: !down, length, size });
+  const put = (links, how) => raster(canvas, links, { width: box.width, height: box.height, down: !down, paper: colors().paper, ...how });
   let on_the_way = null;
   const step = (now) => {
     const share = eased(motion, now), moves = share < 1 && to.length > 0;
+    if (!moves && on_the_way) return settle(at_rest(), 0);
     if (moves) on_the_way ??= moving(motion.from, to, places);
-    const links = moves ? on_the_way(share).map((l) => colored(l, style)) : at_rest();
-    raster(canvas, links, { width: box.width, height: box.height, down: !down, paper: colors().paper, coarse: moves });
+    put(moves ? on_the_way(share).map((l) => colored(l, style)) : at_rest(), { coarse: moves });
     motion.frame = moves ? requestAnimationFrame(step) : 0;
   };
+  // What has moved is drawn finely part by part, so that no frame is late.
+  const settle = (links, part) => {
+    put(links, { part: [part / parts_at_rest, (part + 1) / parts_at_rest] });
+    motion.frame = part + 1 < parts_at_rest ? requestAnimationFrame(() => settle(links, part + 1)) : 0;
+  };
   cancelAnimationFrame(motion.frame);
-  step(begin);
+  if (goes_on) motion.frame = requestAnimationFrame(step);
+  else step(begin);
 }
 
 // With its words, to be taken along.

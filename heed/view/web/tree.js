@@ -10,7 +10,7 @@ import { colors } from "./palette.js";
 
 const size = 15, row_height = 26, pad = 12, fork = 22, longest_run = 4, least_fold = 3, many = 10;
 const open = new Set(); // of folded places, by node
-let shown = null; // the tree that they are of
+let shown = null, drawn = ""; // the tree that they are of, and what of it is on screen
 
 // Children by node, the winner's way first, then by score.
 function branches(tree) {
@@ -91,14 +91,17 @@ export function draw_tree(reading, live) {
   if (growing && tree.length < 2) return;
   $("beam-tree").hidden = tree.length < 2;
   if (tree.length < 2) return;
-  if (shown !== tree) (shown = tree), open.clear();
+  if (shown !== tree) (shown = tree), open.clear(), (drawn = "");
+  const key = JSON.stringify([tree.length, growing, state.step, [...open], live, $("tree").parentElement.clientWidth]);
+  if (drawn === key) return;
+  drawn = key;
   $("tree").style.minHeight = growing ? `${$("tree").clientHeight}px` : "";
   const { words, joints, lanes } = lay_out(tree);
   const width = Math.max(...words.map((w) => w.x + w.width + (w.score !== undefined ? 76 : 24))), height = lanes * row_height + 8;
   // Of a translation from right to left, so does the tree.
-  const box = $("tree"), c = colors(), back = direction(tree.filter((n) => n.best).map((n) => n.piece)) === "rtl";
+  const box = $("tree"), back = direction(tree.filter((n) => n.best).map((n) => n.piece)) === "rtl";
   const across = (x) => (back ? width - x : x), way = back ? -1 : 1;
-  box.parentElement.dir = back ? "rtl" : "ltr";
+  box.parentElement.dir = back && width > box.parentElement.clientWidth ? "rtl" : "ltr"; // begins in sight
   box.style.width = `${width}px`, box.style.height = `${height}px`;
   const y = (lane) => lane * row_height + row_height / 2 + 2;
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -129,7 +132,7 @@ export function draw_tree(reading, live) {
     return placed(element("span", { className: `place${w.best ? " best" : ""}${w.finished ? " finished" : ""}${ahead ? " ahead" : ""}` }, [name, ...more, ...score]), w);
   });
   box.replaceChildren(svg, ...items);
-  box.scene = () => ({
+  box.scene = (c = colors()) => ({
     width, height, name: "The beam as a tree",
     shapes: [
       { rect: [0, 0, width, height], fill: c.paper }, ...lines.map((path) => ({ path, stroke: c.quiet, width: 1 })),
