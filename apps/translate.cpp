@@ -354,6 +354,16 @@ void add_translate(CLI::App& app) {
   command->add_option("--patience", s.patience,
                       "a search ends with this times --beam hypotheses; inf: when none can be "
                       "better any more");
+  command
+      ->add_option_function<std::string>(
+          "--ending",
+          [&s](const std::string& name) {
+            s.ending = as_usage([&] { return ending_named(name); });
+          },
+          "when a search ends: patience (and no live hypothesis is better), counted (with that "
+          "many, "
+          "as CTranslate2), full (Hugging Face's) or shrinking (Marian's)")
+      ->default_str("patience");
   command->add_option("--normalize", s.normalize, "scores are divided by length to this power");
   command->add_option("--coverage", s.coverage, "how much unread source words cost");
   command->add_option("--min-length", s.min_length,
