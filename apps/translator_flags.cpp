@@ -99,7 +99,9 @@ void prepare(const TranslatorFlags& o) {
 
 void add_translator_flags(CLI::App& command, const std::shared_ptr<TranslatorFlags>& o) {
   command.add_option("--model", o->folder, "the model's folder");
-  command.add_option("--batch", o->translate.batch, "sentences at a time, for each thread; changes no result")
+  command
+      .add_option("--batch", o->translate.batch,
+                  "sentences at a time, for each thread; changes no result")
       ->check(above_zero())
       ->default_str("32, on a GPU 256");
   command

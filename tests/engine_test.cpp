@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <map>
 #include <thread>
 
@@ -327,12 +328,15 @@ TEST(Engine, TellsOfEachStepAndEndsWhatIsNotWanted) {
       const std::vector<Id>& so_far = progress.likeliest;
       EXPECT_TRUE(progress.grown.empty());
       EXPECT_EQ(so_far.size(), begun[i] ? last[i].size() + 1 : 0);
-      if (!begun[i]) return begun[i] = true, true;
+      if (!begun[i]) {
+        begun[i] = true;
+        return;
+      }
       EXPECT_TRUE(std::equal(last[i].begin(), last[i].end(), so_far.begin()));
       last[i] = so_far;
       if (i == 4) fail("mine alone");
-      return i != 2;
     };
+  all[2].wanted = [&] { return last[2].empty(); };
   Engine engine(*model);
   std::vector<std::vector<Hypothesis>> found(all.size());
   std::string said;
@@ -344,7 +348,7 @@ TEST(Engine, TellsOfEachStepAndEndsWhatIsNotWanted) {
   EXPECT_EQ(engine.load().waiting, 6);
   while (engine.step()) {
   }
-  EXPECT_EQ(said, "2search: not wanted any more|4search: not wanted any more|");
+  EXPECT_EQ(said, "4search: not wanted any more|2search: not wanted any more|");
   EXPECT_EQ(last[2].size(), 1U);
   for (const size_t i : {0, 1, 3, 5}) {
     expect_same(found[i], alone(*model, plain[i]));
@@ -374,7 +378,6 @@ TEST(Engine, TellsOfTheTreeAsItGrows) {
           told[i], [&](const SearchNode& n) { return n.token == tokens.back() && !n.finished; });
       EXPECT_TRUE(tokens.empty() || known);
       ++times[i];
-      return true;
     };
   }
   Engine engine(*model);
@@ -398,25 +401,25 @@ TEST(Engine, WhatIsNotWantedBeforeItBeginsIsNotComputed) {
   const ModelConfig config = models()[0].config;
   const auto model = made(params, config);
   std::vector<Engine::Request> all = requests(config, 100, 1);
-  for (Engine::Request& r : all) r.progress = [](const SearchProgress&) { return false; };
+  for (Engine::Request& r : all) r.wanted = [] { return false; };
   Engine engine(*model);
   EXPECT_EQ(message([&] { engine.decode(all); }), "search: not wanted any more");
   EXPECT_EQ(engine.load().sentences, 0U);
-  all[70].progress = {};
+  all[70].wanted = {};
   Engine other(*model);
   EXPECT_EQ(message([&] { other.decode(all); }), "search: not wanted any more");
   EXPECT_GT(other.load().sentences, 0U);
 }
 
 // Callers sleep while one of them takes the steps, or somebody else does: all of them wake.
-TEST(Engine, CallersThatSleepAreWoken) {
+void wakes_callers(Engine::Drives drives) {
   const Params params(5);
   const ModelConfig config = models()[0].config;
   const auto model = made(params, config);
   const std::vector<Engine::Request> all = requests(config, 12, 1);
   std::vector<std::vector<Hypothesis>> wanted;
   for (const Engine::Request& r : all) wanted.push_back(alone(*model, r));
-  Engine engine(*model);
+  Engine engine(*model, nullptr, Engine::Steps::by_device, nullptr, drives);
   std::atomic<bool> over = false;
   std::thread other([&] {
     while (!over)
@@ -437,6 +440,46 @@ TEST(Engine, CallersThatSleepAreWoken) {
   for (std::thread& c : callers) c.join();
   over = true;
   other.join();
+}
+TEST(Engine, CallersThatSleepAreWoken) { wakes_callers(Engine::Drives::callers); }
+TEST(Engine, AThreadOfItsOwnTakesTheSteps) { wakes_callers(Engine::Drives::own_thread); }
+
+// Steps without end let in who computes something else, after the one that is under way.
+TEST(Engine, WhoWantsATurnGetsItBetweenTwoSteps) {
+  Turns turns;
+  std::atomic<int> steps = 0;
+  std::atomic<bool> over = false;
+  std::thread loop([&] {
+    while (!over) {
+      const std::lock_guard turn(turns);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ++steps;
+    }
+  });
+  for (int again = 0; again < 20; ++again) {
+    while (turns.try_lock()) turns.unlock();  // a step is under way
+    const int before = steps;
+    const std::lock_guard mine(turns), once_more(turns);
+    EXPECT_LE(steps, before + 1);
+  }
+  over = true;
+  loop.join();
+}
+
+// Nobody calls step() or decode(): it goes on by itself, sleeps, and goes on again.
+TEST(Engine, AThreadOfItsOwnNeedsNoCaller) {
+  const Params params(5);
+  const ModelConfig config = models()[0].config;
+  const auto model = made(params, config);
+  const std::vector<Engine::Request> all = requests(config, 3, 1);
+  Engine engine(*model, nullptr, Engine::Steps::by_device, nullptr, Engine::Drives::own_thread);
+  for (const Engine::Request& r : all) {
+    const auto promised = std::make_shared<std::promise<std::vector<Hypothesis>>>();
+    engine.submit(r, [promised](Engine::Result found, std::exception_ptr) {
+      promised->set_value(std::move(found.hypotheses));
+    });
+    expect_same(promised->get_future().get(), alone(*model, r));
+  }
 }
 
 }  // namespace

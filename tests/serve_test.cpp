@@ -211,6 +211,55 @@ TEST(ServeDocuments, WhatIsNoTextStays) {
   EXPECT_TRUE(has(message([&] { translate_document(".pdf", "", upper); }), "kind of file"));
 }
 
+// A sentence that runs over several subtitles is one text, and comes back over all of them.
+TEST(ServeDocuments, ASentenceMayRunOverSeveralSubtitles) {
+  std::vector<std::string> asked;
+  const TranslateTexts translate = [&](const std::vector<std::string>& texts, TextOptions::Format) {
+    asked = texts;
+    std::vector<std::string> out;
+    for (const std::string& t : texts)
+      out.push_back(t.starts_with("When") ? "Wenn du dort <i>endlich ankommst</i>, ruf mich an."
+                                          : t);
+    return out;
+  };
+  const auto file = [](const std::vector<std::string>& texts, double pause = 0.1) {
+    std::string out;
+    for (size_t n = 0; n < texts.size(); ++n) {
+      char time[80];
+      const double from = static_cast<double>(n) * (2 + pause);
+      std::snprintf(time, sizeof time, "%zu\n00:00:%06.3f --> 00:00:%06.3f\n", n + 1, from,
+                    from + 2);
+      out += time + texts[n] + "\n\n";
+    }
+    return out;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(
+      translate_document(".srt",
+                         file({"Stop!", "When you finally", "<i>get there</i>,\ncall me.", "Bye."}),
+                         translate),
+      file({"Stop!", "Wenn du dort <i>endlich</i>", "<i>ankommst</i>,\nruf mich an.", "Bye."}));
+  EXPECT_EQ(asked, (Texts{"Stop!", "When you finally <i>get there</i>, call me.", "Bye."}));
+  const auto texts_of = [&](const std::string& content) {
+    EXPECT_EQ(translate_document(".srt", content, translate), content);
+    return asked;
+  };
+  EXPECT_EQ(texts_of(file(
+                {"So.", "I met", "John.", "- And", "- but you", "[door]", "\"Yes?\"", "(sighs)"})),
+            (Texts{"So.", "I met John.", " And", " but you", "[door]", "\"Yes?\"", "(sighs)"}));
+  // After a pause, and in songs without marks, a capital begins something else.
+  EXPECT_EQ(texts_of(file({"Chapter one", "Far away.", "Yes."}, 3)).size(), 3u);
+  EXPECT_EQ(texts_of(file({"Row your boat", "Gently down", "the stream", "Merrily"})),
+            (Texts{"Row your boat", "Gently down the stream", "Merrily"}));
+  // Fewer words than subtitles, and none.
+  EXPECT_EQ(translate_document(".srt", file({"a b", "c d", "e f."}),
+                               [](const auto&, auto) { return Texts{"x"}; }),
+            file({"x", "", ""}));
+  EXPECT_EQ(
+      translate_document(".srt", "1\n\u65f6 --> 1\na", [](const auto&, auto) { return Texts{""}; }),
+      "1\n\u65f6 --> 1\n");
+}
+
 TEST(ServeDownloads, AreFoundByAllOfTheirName) {
   Downloads files;
   const std::string key = files.keep({"a.txt", "b"});

@@ -95,6 +95,17 @@ TEST(Sentences, OtherScriptsEndTheirs) {
             (V{"Dhr. Jansen slaapt.", "Zij leest."}));
 }
 
+// Marks of minutes and of dialogues.
+TEST(Sentences, MayBeginWithAStopOrADash) {
+  using V = std::vector<std::string>;
+  EXPECT_EQ(sentences("It is so. . (FR) Mr President, I agree. . They do.", "en"),
+            (V{"It is so.", ". (FR) Mr President, I agree.", ". They do."}));
+  EXPECT_EQ(sentences("It is so. - (PT) I agree. - (laughs) and more.", "en"),
+            (V{"It is so.", "- (PT) I agree. - (laughs) and more."}));
+  EXPECT_EQ(sentences("Wait . . . what is it? ... And then it was over.", "en"),
+            (V{"Wait . . .", "what is it?", "... And then it was over."}));
+}
+
 TEST(Sentences, LinesAndSpacesAreNoPartOfThem) {
   using V = std::vector<std::string>;
   EXPECT_EQ(sentences("", "en"), V{});

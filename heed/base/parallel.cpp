@@ -26,8 +26,9 @@ namespace heed {
 namespace {
 
 // Looks at a condition this often before sleeping: about 100 microseconds, a few times the cost of
-// a wake-up (20 to 30 for each side). Longer would burn a core that another process could use.
-constexpr int kLooks = 2000;
+// a wake-up (20 to 30 for each side). Longer would burn a core that another process could use; in
+// between, whoever else is ready to run goes first.
+constexpr int kLooks = 2000, kLooksBetween = 100;
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -39,6 +40,7 @@ template <class Done>
 bool look_for(Done done) {
   for (int i = 0; i < kLooks; ++i) {
     if (done()) return true;
+    if (i % kLooksBetween == kLooksBetween - 1) std::this_thread::yield();
     pause_briefly();
   }
   return false;

@@ -1,7 +1,7 @@
 #include "heed/search/engine.h"
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <new>
@@ -38,11 +38,13 @@ std::exception_ptr explained(int64_t beam, int64_t sentences) {
   }
 }
 
-// Is a sentence still wanted? Its caller is told what it is so far.
-template <class SoFar>
-bool goes_on(const std::function<bool(const SearchProgress&)>& progress, SoFar so_far) {
+// Is a sentence still wanted? If so, its caller is told what it is so far.
+template <class Asked, class SoFar>
+bool goes_on(const Asked& one, SoFar so_far) {
   try {
-    return !progress || progress(so_far());
+    if (one.wanted && !one.wanted()) return false;
+    if (one.progress) one.progress(so_far());
+    return true;
   } catch (...) {  // nobody else's sentences end by it
     return false;
   }
@@ -55,15 +57,28 @@ std::exception_ptr unwanted() {
 }  // namespace
 
 Engine::Engine(const Model& model, std::shared_ptr<Context> context, Steps steps,
-               std::shared_ptr<PackedWeights> packed)
+               std::shared_ptr<PackedWeights> packed, Drives drives)
     : model_(model),
       context_(context ? std::move(context) : Context::current().shared_from_this()),
       device_(context_.get() == &Context::current() ? current_arena().device()
                                                     : context_->device()),
       steps_(steps),
-      packed_(std::move(packed)) {}
+      packed_(std::move(packed)) {
+  if (drives == Drives::callers) return;
+  const std::lock_guard lock(mutex_);
+  thread_ = std::thread([this] { drive(); });
+  driver_ = thread_.get_id();
+}
 
 Engine::~Engine() {
+  if (thread_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    arrived_.notify_one();
+    thread_.join();
+  }
   // What lies on a GPU is released in its context.
   const UseContext here(*context_);
   const auto ended = std::make_exception_ptr(Error("search: the engine has ended"));
@@ -120,14 +135,27 @@ void Engine::check_request(const Request& r) const {
 
 void Engine::submit(Request r, Finished finished) {
   check_request(r);
-  // Begin has a position, too.
-  if (const std::optional<int64_t> most = model_.positions())
-    r.options.max_length = std::min(r.options.max_length > 0 ? r.options.max_length : *most - 1,
-                                    std::max<int64_t>(1, *most - 1));
-  if (r.options.sample) r.options.beam = r.options.best = 1;
-  const Slots::Kind kind = kind_of(r);
+  std::vector<Pending> one;
+  one.push_back({std::move(r), std::move(finished)});
+  enqueue(std::move(one));
+}
+
+// All at once, so that they join together.
+void Engine::enqueue(std::vector<Pending> requests) {
+  const std::optional<int64_t> most = model_.positions();
+  std::vector<Slots::Kind> kinds;
+  for (Pending& p : requests) {
+    SearchOptions& o = p.request.options;
+    // Begin has a position, too.
+    if (most)
+      o.max_length =
+          std::min(o.max_length > 0 ? o.max_length : *most - 1, std::max<int64_t>(1, *most - 1));
+    if (o.sample) o.beam = o.best = 1;
+    kinds.push_back(kind_of(p.request));
+  }
   const std::lock_guard lock(mutex_);
-  waiting_[kind].push_back({std::move(r), std::move(finished)});
+  for (size_t i = 0; i < requests.size(); ++i) waiting_[kinds[i]].push_back(std::move(requests[i]));
+  if (thread_.joinable()) arrived_.notify_one();
 }
 
 // A caller that waits sleeps until something of its own is done or the steps become its own to
@@ -204,14 +232,16 @@ std::vector<Engine::Result> Engine::decode(std::vector<Request> requests,
   call->reports = static_cast<bool>(done);
   call->left = requests.size();
   for (const Request& r : requests) check_request(r);  // before any of them runs
+  std::vector<Pending> all;
   for (size_t i = 0; i < requests.size(); ++i)
-    submit(std::move(requests[i]), [call, i](Result result, std::exception_ptr error) {
-      const std::lock_guard lock(call->mutex);
-      call->results[i] = std::move(result);
-      if (error && !call->error) call->error = error;
-      call->ready.push_back(i);
-      if (--call->left == 0 || call->reports) call->changed.notify_one();
-    });
+    all.push_back({std::move(requests[i]), [call, i](Result result, std::exception_ptr error) {
+                     const std::lock_guard lock(call->mutex);
+                     call->results[i] = std::move(result);
+                     if (error && !call->error) call->error = error;
+                     call->ready.push_back(i);
+                     if (--call->left == 0 || call->reports) call->changed.notify_one();
+                   }});
+  enqueue(std::move(all));
   std::exception_ptr in_done;  // what the caller's own function threw
   const auto report = [&] {
     std::vector<size_t> ready;
@@ -276,6 +306,27 @@ std::vector<Engine::Result> Engine::decode(std::vector<Request> requests,
 bool Engine::step() { return take_step(); }
 
 // ---- the loop
+
+bool Engine::waits() const {
+  return std::ranges::any_of(waiting_, [](const auto& kind) { return !kind.second.empty(); });
+}
+
+// The thread of its own: steps, as long as there is something to do.
+void Engine::drive() {
+  std::unique_lock lock(mutex_);
+  bool busy = false;
+  for (;;) {
+    arrived_.wait(lock, [&] { return ending_ || busy || waits(); });
+    if (ending_) return;
+    lock.unlock();
+    try {
+      busy = take_step();
+    } catch (const std::exception&) {  // no memory even to choose who joins: later, perhaps
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    lock.lock();
+  }
+}
 
 bool Engine::take_step() {
   const std::lock_guard turn(driving_);
@@ -386,13 +437,13 @@ void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch&
     batch.running.resize(static_cast<size_t>(batch.slots->size()));
     for (size_t i = 0; i < chosen.size(); ++i) {
       Request& r = chosen[i].request;
-      batch.running[static_cast<size_t>(slots[i])] =
-          std::make_unique<Running>(Running{Beam(r.options, {.length = std::ssize(r.source),
-                                                             .prefix = std::move(r.prefix),
-                                                             .number = r.number,
-                                                             .shortlist = std::move(r.shortlist),
-                                                             .context = r.context}),
-                                            std::move(chosen[i].finished), std::move(r.progress)});
+      batch.running[static_cast<size_t>(slots[i])] = std::make_unique<Running>(
+          Running{Beam(r.options, {.length = std::ssize(r.source),
+                                   .prefix = std::move(r.prefix),
+                                   .number = r.number,
+                                   .shortlist = std::move(r.shortlist),
+                                   .context = r.context}),
+                  std::move(chosen[i].finished), std::move(r.wanted), std::move(r.progress)});
       ++batch.live;
     }
   } catch (...) {
@@ -410,7 +461,7 @@ void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch&
 // Those that nobody waits for any more are not encoded.
 void Engine::end_unwanted(std::vector<Pending>& pending) {
   std::erase_if(pending, [](Pending& p) {
-    if (goes_on(p.request.progress, [] { return SearchProgress(); })) return false;
+    if (goes_on(p.request, [] { return SearchProgress(); })) return false;
     tell(p.finished, {}, unwanted());
     return true;
   });
@@ -442,8 +493,7 @@ void Engine::advance(Batch& batch) {
           end(batch, slot, explained(slots.beam(), batch.live));
         }
         if (batch.running[s] && beam.over()) end(batch, slot, nullptr);
-        if (batch.running[s] &&
-            !goes_on(batch.running[s]->progress, [&] { return beam.progress(); }))
+        if (batch.running[s] && !goes_on(*batch.running[s], [&] { return beam.progress(); }))
           end(batch, slot, unwanted());
         if (!batch.running[s]) gone.push_back(slot);
       }

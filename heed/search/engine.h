@@ -5,9 +5,10 @@
 //   Engine engine(model);
 //   const auto found = engine.decode({{.source = tokens, .options = {.beam = 5}}});
 //
-// There is no thread behind it: of the callers that wait, one drives the loop for all until its own
-// sentences are done, then another does. All functions may be called from any thread, but not by
-// one that holds the engine's context while others use the engine.
+// Of the callers that wait, one drives the loop for all until its own sentences are done, then
+// another does; where there are always many, a thread of the engine's own does. All functions may
+// be called from any thread, but not by one that holds the engine's context while others use the
+// engine.
 #pragma once
 
 #include <atomic>
@@ -21,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "heed/base/turns.h"
 #include "heed/ops/weight.h"
 #include "heed/search/beam.h"
 
@@ -30,11 +32,14 @@ class Engine {
  public:
   // Graphs are for GPUs, but on a CPU their steps compute the same, one kernel after the other.
   enum class Steps { by_device, as_graphs, plain };
+  // Who takes the steps: those that call, in turn, or a thread behind it.
+  enum class Drives { callers, own_thread };
 
   // Borrows the model. Without a context: the one in use; without packed weights the model's may
   // change whenever nothing is under way.
   explicit Engine(const Model& model, std::shared_ptr<Context> context = nullptr,
-                  Steps steps = Steps::by_device, std::shared_ptr<PackedWeights> packed = nullptr);
+                  Steps steps = Steps::by_device, std::shared_ptr<PackedWeights> packed = nullptr,
+                  Drives drives = Drives::callers);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -51,8 +56,9 @@ class Engine {
     // holds grows with it. 0: any number; where slots are fixed, on a GPU, it is not asked for.
     int64_t tokens = 0;
     // Called by who takes the step, before the first that the sentence is in and after each but the
-    // last. False: it is not wanted any more, and ends with an Error.
-    std::function<bool(const SearchProgress&)> progress = {};
+    // last. `wanted`: false ends it with an Error. `progress`, if it is wanted: what it is so far.
+    std::function<bool()> wanted = {};
+    std::function<void(const SearchProgress&)> progress = {};
   };
   struct Result {
     std::vector<Hypothesis> hypotheses = {};  // best first
@@ -82,7 +88,10 @@ class Engine {
 
   const Model& model() const { return model_; }
   Context& context() const { return *context_; }
+  Drives drives() const { return thread_.joinable() ? Drives::own_thread : Drives::callers; }
   int64_t replayed() const;  // steps that were a captured graph
+  // Held during each step: who computes something else in the context comes between two of them.
+  Turns& turns() const { return driving_; }
 
  private:
   struct Pending {
@@ -93,7 +102,8 @@ class Engine {
   struct Running {
     Beam beam;
     Finished finished;
-    std::function<bool(const SearchProgress&)> progress;
+    std::function<bool()> wanted;
+    std::function<void(const SearchProgress&)> progress;
   };
   struct Batch {
     std::unique_ptr<Slots> slots;
@@ -105,7 +115,11 @@ class Engine {
                                           const std::function<void(size_t)>& done);
   Slots::Kind kind_of(const Request& request) const;
   bool captures(const Request& request) const;
+  void check_request(const Request& request) const;
+  void enqueue(std::vector<Pending> requests);
+  bool waits() const;
   bool take_step();
+  void drive();
   void hand_over();
   void admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch);
   std::vector<Pending> choose(const Slots::Kind& kind, std::deque<Pending>& waiting,
@@ -114,7 +128,6 @@ class Engine {
   static void end_unwanted(std::vector<Pending>& pending);
   static void end(Batch& batch, int64_t slot, std::exception_ptr error);
   static void tell(const Finished& finished, Result result, std::exception_ptr error);
-  void check_request(const Request& request) const;
 
   const Model& model_;
   const std::shared_ptr<Context> context_;
@@ -126,11 +139,14 @@ class Engine {
   std::map<Slots::Kind, std::deque<Pending>> waiting_;
   std::thread::id driver_;                       // who takes steps, if somebody does
   std::vector<std::shared_ptr<Call>> sleeping_;  // callers of decode() that wait for others
+  std::condition_variable arrived_;              // for the thread of its own
+  bool ending_ = false;
   std::atomic<uint64_t> steps_taken_ = 0, sentences_in_steps_ = 0;
 
-  mutable std::mutex driving_;  // of all that follows: who takes a step
+  mutable Turns driving_;  // of all that follows: who takes a step
   std::map<Slots::Kind, Batch> batches_;
   std::shared_ptr<PackedWeights> packed_meanwhile_;  // of weights that may change
+  std::thread thread_;                               // of its own, if it has one
 };
 
 }  // namespace heed

@@ -5,118 +5,12 @@
 
 #include "heed/base/check.h"
 #include "heed/base/words.h"
+#include "heed/serve/subtitles.h"
 
 namespace heed::serve {
 namespace {
 
 using Format = TextOptions::Format;
-
-// A line, and what ends it: "\n", "\r\n", or nothing at the end of a file.
-struct Line {
-  std::string text, end;
-};
-
-std::vector<Line> lines_of(const std::string& content) {
-  std::vector<Line> out;
-  for (size_t at = 0; at < content.size();) {
-    const size_t newline = std::min(content.find('\n', at), content.size());
-    const bool windows = newline > at && content[newline - 1] == '\r';
-    const size_t stop = windows ? newline - 1 : newline;
-    out.push_back({content.substr(at, stop - at), content.substr(stop, newline + 1 - stop)});
-    at = newline + 1;
-  }
-  return out;
-}
-
-bool blank(const std::string& text) { return split_words(text).empty(); }
-
-// ---- subtitles
-
-// Words, with the spaces inside of tags.
-std::vector<std::string> words_and_tags(std::string_view text) {
-  std::vector<std::string> out(1);
-  bool inside = false;
-  for (const char c : text) {
-    inside = c == '<' || (inside && c != '>');
-    if (c == ' ' && !inside) {
-      if (!out.back().empty()) out.emplace_back();
-    } else {
-      out.back() += c;
-    }
-  }
-  if (out.back().empty()) out.pop_back();
-  return out;
-}
-
-// Subtitles have tags and no entities.
-std::string without_entities(std::string text) {
-  for (const auto& [entity, character] :
-       {std::pair<std::string_view, const char*>{"&lt;", "<"}, {"&gt;", ">"}, {"&amp;", "&"}})
-    for (size_t at = 0; (at = text.find(entity, at)) != std::string::npos; ++at)
-      text.replace(at, entity.size(), character);
-  return text;
-}
-
-// `text` on `count` lines of about the same length, or fewer.
-std::vector<std::string> wrapped(const std::string& text, size_t count) {
-  const auto words = words_and_tags(text);
-  size_t bytes = 0;
-  for (const std::string& word : words) bytes += word.size() + 1;
-  std::vector<std::string> out(1);
-  size_t written = 0;
-  for (const std::string& word : words) {
-    // A line is full where its share of the text ends.
-    if (!out.back().empty() && out.size() < count &&
-        (written + word.size() / 2) * count >= bytes * out.size())
-      out.emplace_back();
-    if (!out.back().empty()) out.back() += ' ';
-    out.back() += word;
-    written += word.size() + 1;
-  }
-  return out;
-}
-
-std::string translate_srt(const std::string& content, const TranslateTexts& translate) {
-  const std::vector<Line> lines = lines_of(content);
-  // Lines that are one text: those of a subtitle, or of one of its speakers.
-  struct Group {
-    size_t begin = 0, end = 0;
-  };
-  std::vector<Group> groups;
-  std::vector<std::string> texts;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].text.find("-->") == std::string::npos) continue;
-    size_t at = i + 1;
-    while (at < lines.size() && !blank(lines[at].text) &&
-           lines[at].text.find("-->") == std::string::npos) {
-      Group group{at, at + 1};
-      std::string text = lines[at].text;
-      const bool speaker = text.starts_with('-');
-      while (group.end < lines.size() && !blank(lines[group.end].text) &&
-             lines[group.end].text.find("-->") == std::string::npos &&
-             !(speaker && lines[group.end].text.starts_with('-')))
-        text += " " + lines[group.end++].text;
-      groups.push_back(group);
-      texts.push_back(speaker ? text.substr(1) : text);
-      at = group.end;
-    }
-    i = at - 1;
-  }
-  const std::vector<std::string> found = translate(texts, Format::html);
-  std::string out;
-  size_t done = 0;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    for (; done < groups[g].begin; ++done) out += lines[done].text + lines[done].end;
-    const std::string dash = lines[done].text.starts_with('-') ? "- " : "";
-    const auto written = wrapped(found[g], groups[g].end - groups[g].begin);
-    for (size_t i = 0; i < written.size(); ++i)
-      out += (i == 0 ? dash : "") + without_entities(written[i]) +
-             (i + 1 < written.size() ? lines[done].end : lines[groups[g].end - 1].end);
-    done = groups[g].end;
-  }
-  for (; done < lines.size(); ++done) out += lines[done].text + lines[done].end;
-  return out;
-}
 
 // ---- gettext
 
@@ -172,7 +66,7 @@ struct Entry {
   std::vector<Str> strs = {};
 };
 
-std::vector<Entry> entries_of(const std::vector<Line>& lines) {
+std::vector<Entry> entries_of(const std::vector<FileLine>& lines) {
   std::vector<Entry> out;
   Entry now;
   std::string* filling = nullptr;
@@ -186,10 +80,10 @@ std::vector<Entry> entries_of(const std::vector<Line>& lines) {
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string& text = lines[i].text;
     const bool comment = text.starts_with('#');
-    if (blank(text) || (comment && !now.strs.empty()) ||
+    if (is_blank(text) || (comment && !now.strs.empty()) ||
         (!now.strs.empty() && (text.starts_with("msgid ") || text.starts_with("msgctxt"))))
       finish(i);
-    if (blank(text)) continue;
+    if (is_blank(text)) continue;
     if (comment) {
       if (text.starts_with("#,")) now.flags = i;
       continue;
@@ -217,7 +111,7 @@ std::vector<Entry> entries_of(const std::vector<Line>& lines) {
 }
 
 std::string translate_po(const std::string& content, const TranslateTexts& translate) {
-  const std::vector<Line> lines = lines_of(content);
+  const std::vector<FileLine> lines = lines_of(content);
   std::vector<Entry> wanted;
   std::vector<std::string> texts;
   for (Entry& e : entries_of(lines)) {
@@ -265,7 +159,7 @@ constexpr Kind kKinds[] = {
     {".html",
      [](const std::string& c, const TranslateTexts& t) { return whole(c, t, Format::html); }},
     {".po", translate_po},
-    {".srt", translate_srt},
+    {".srt", translate_subtitles},
     {".txt",
      [](const std::string& c, const TranslateTexts& t) { return whole(c, t, Format::text); }}};
 

@@ -19,7 +19,8 @@ using TranslateTexts =
 std::vector<std::string> document_kinds();  // ".html", ".po", ".srt", ".txt"
 bool is_document_kind(std::string_view kind);
 
-// .srt: each subtitle is a text, on as many lines at most as it had. .po: entries without a
+// .srt: a sentence is translated as one, also where it runs over several subtitles, each of which
+// has as many lines at most as it had. .po: entries without a
 // translation get one, marked fuzzy, since nobody has read it. `content` is UTF-8.
 std::string translate_document(std::string_view kind, const std::string& content,
                                const TranslateTexts& translate);

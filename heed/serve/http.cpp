@@ -112,6 +112,7 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
 
  private:
   void begin_stop();
+  void cut_all();
   bool make_room();
   using Clock = std::chrono::steady_clock;
   using Rest = std::pair<Asks, std::pair<Clock::time_point, uint64_t>>;
@@ -147,12 +148,12 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
   }
   // Where nothing is under way, what was sent meanwhile is still answered.
   void last_words() {
-    asio::dispatch(socket_.get_executor(), [self = shared_from_this()] {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] {
       if (self->idle_) self->wait_at_most(kLastWords, /*silent=*/true);
     });
   }
   void cut() {
-    asio::dispatch(socket_.get_executor(), [self = shared_from_this()] { self->close(); });
+    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->close(); });
   }
   // For others, unless it has gone on meanwhile.
   void make_room(Asks what) {
@@ -539,12 +540,15 @@ void HttpServer::State::run() {
 }
 
 void HttpServer::State::stop() {
-  if (stopping.exchange(true)) {  // asked twice
-    const std::lock_guard lock(mutex_);
-    for (const auto& [connection, rest] : open_) connection->cut();
-    return;
-  }
-  asio::dispatch(acceptor_.get_executor(), [self = shared_from_this()] { self->begin_stop(); });
+  // One after the other: who was accepted by the first is cut off by the second.
+  const bool again = stopping.exchange(true);
+  asio::post(acceptor_.get_executor(),
+             [self = shared_from_this(), again] { again ? self->cut_all() : self->begin_stop(); });
+}
+
+void HttpServer::State::cut_all() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [connection, rest] : open_) connection->cut();
 }
 
 void HttpServer::State::begin_stop() {

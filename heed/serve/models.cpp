@@ -124,8 +124,9 @@ void Models::load(size_t model, Entry& entry) {
   const auto begin = Clock::now();
   const LanguagePair& p = pairs_[model];
   const std::string version = version_of(p.folder);
-  auto made = std::make_shared<const TextTranslator>(
-      Translator(LoadedModel::open(p.folder, options_.load)));
+  LoadedModel::Options how = options_.load;
+  how.drives = Engine::Drives::own_thread;  // callers come and go: nobody is woken to take over
+  auto made = std::make_shared<const TextTranslator>(Translator(LoadedModel::open(p.folder, how)));
   {
     const std::lock_guard lock(entry.mutex);
     entry.translator.swap(made);

@@ -121,18 +121,30 @@ class Line {
 
   bool breaks_after(const Mark& m) const {
     const size_t next = skip_spaces(m.close);
-    if (next == text_.size()) return false;  // the end of the line
+    if (next == text_.size()) return false;            // the end of the line
+    if (m.begin == begin_ && !m.strong) return false;  // "... and": nothing is before it
+    if (is_stray_stop(m, next)) return true;
     const bool spaced = next > m.close;
     if (!spaced) return m.unspaced && !goes_on(at(next)) && (!m.closed || may_open(at(next)));
     if (goes_on(at(next)) && !is_dash(at(next))) return false;
     if (is_dash(at(next))) {  // dialogue: "No lo sé. —Yo tampoco."
-      const size_t after = skip_spaces(next + 1);
+      size_t after = skip_spaces(next + 1);
+      while (may_open(at(after))) ++after;
       return is_upper(at(after)) || is_opening_mark(at(after));
     }
     if (m.strong) return strong_breaks(m, next);
-    if (m.set_off && !m.dots) return true;
+    if (m.set_off && !m.dots && !is_full_stop(at(next))) return true;
     if (!may_begin(next)) return false;
     return m.dots || full_stop_breaks(m, next);
+  }
+
+  // A full stop by itself that something new begins with: "It is so. . (FR) Mr President". After
+  // one that is set off, too, it is an ellipsis: ". . ."
+  bool is_stray_stop(const Mark& m, size_t next) const {
+    const bool alone = next > m.close && is_full_stop(at(next)) && is_white_space(at(next + 1));
+    if (m.set_off || !alone) return false;
+    const size_t after = skip_spaces(next + 1);
+    return is_upper(at(after)) || at(after) == '(';
   }
 
   bool strong_breaks(const Mark& m, size_t next) const {

@@ -26,7 +26,7 @@ std::shared_ptr<const LoadedModel> LoadedModel::open(const std::filesystem::path
   made->folder_ = made->own_.get();
   made->packed_ = std::make_shared<PackedWeights>();
   made->engine_ = std::make_unique<Engine>(*made->folder_->model, made->context_,
-                                           Engine::Steps::by_device, made->packed_);
+                                           Engine::Steps::by_device, made->packed_, o.drives);
   return made;
 }
 
@@ -50,8 +50,9 @@ Engine& LoadedModel::lane(size_t number) const {
 
 int64_t LoadedModel::lanes(std::span<const Engine::Request> requests) const {
   constexpr int64_t kEach = 4;  // sentences that are worth a thread of their own
+  // Where one thread takes all steps, sentences of all callers are together in them.
   const bool apart =
-      own_ && device_ == Device::cpu &&
+      own_ && device_ == Device::cpu && engine_->drives() == Engine::Drives::callers &&
       std::ranges::none_of(requests, [](const auto& r) { return static_cast<bool>(r.progress); });
   const int64_t most = apart ? context_->pool().threads() : 1;
   return std::clamp<int64_t>(std::ssize(requests) / kEach, 1, most);
@@ -170,7 +171,8 @@ Engine::Load LoadedModel::load() const {
 }
 
 LoadedModel::Turn::Turn(const LoadedModel& model)
-    : context_(*model.context_),
+    : turn_(model.engine().turns()),
+      context_(*model.context_),
       device_(model.device_),
       packed_(model.packed_ ? model.packed_ : std::make_shared<PackedWeights>()) {}
 

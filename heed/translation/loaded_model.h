@@ -28,6 +28,7 @@ class LoadedModel {
     int index = 0;                      // which GPU
     int threads = 0;                    // 0: as many as the context in use has
     Compute compute = Compute::as_stored;
+    Engine::Drives drives = Engine::Drives::callers;
   };
   // Throws Error that says what is missing or does not fit.
   static std::shared_ptr<const LoadedModel> open(const std::filesystem::path& folder,
@@ -44,8 +45,8 @@ class LoadedModel {
   Engine& engine() const { return *engine_; }
 
   // As Engine::decode. On a CPU with several threads, where there are sentences enough for all and
-  // nobody wants to see them grow, each thread takes steps of its own part of them, side by side:
-  // a step alone is too small to be shared out well.
+  // nobody wants to see them grow (nor a thread of its own drives the engine), each thread takes
+  // steps of its own part of them, side by side: a step alone is too small to be shared out well.
   std::vector<Engine::Result> decode(std::vector<Engine::Request> requests,
                                      const std::function<void(size_t)>& done = {}) const;
   // How many parts that are, of so many requests.
@@ -59,6 +60,7 @@ class LoadedModel {
     explicit Turn(const LoadedModel& model);
 
    private:
+    std::unique_lock<Turns> turn_;
     UseContext context_;
     UseDevice device_;
     NoTape no_tape_;

@@ -273,19 +273,19 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
       std::ranges::sort(r.shortlist);
       r.shortlist.erase(std::ranges::unique(r.shortlist).begin(), r.shortlist.end());
     }
-    if (o.partial || o.wanted)
+    r.wanted = o.wanted;
+    if (o.partial)
       r.progress = [&, i](const SearchProgress& so_far) {
-        if (o.partial) o.partial(i, tokenizers.target->decode(so_far.likeliest).text, so_far.grown);
-        return !o.wanted || o.wanted();
+        o.partial(i, tokenizers.target->decode(so_far.likeliest).text, so_far.grown);
       };
   }
   // What all threads together hold is bounded.
   const int64_t lanes = model_->lanes(requests);
   for (Engine::Request& r : requests) r.tokens = std::max<int64_t>(1, o.batch_tokens / lanes);
   int64_t done = 0;
-  std::vector<Engine::Result> found = model_->decode(std::move(requests), [&](size_t) {
-    if (o.progress) o.progress(++done);
-  });
+  std::function<void(size_t)> told;  // nobody wakes to hear what he does not want to
+  if (o.progress) told = [&](size_t) { o.progress(++done); };
+  std::vector<Engine::Result> found = model_->decode(std::move(requests), told);
   for (size_t at = 0; at < numbers.size(); ++at) {
     Translation& t = out[numbers[at]];
     t.tree = std::move(found[at].tree);
