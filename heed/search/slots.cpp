@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "heed/ops/into.h"
@@ -265,46 +266,80 @@ std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources) {
   return to;
 }
 
+// Those that begin together, long ones first, as groups whose padding is at most an eighth of the
+// longest: products take all rows of a group, padding too.
+namespace {
+
+std::vector<std::vector<size_t>> by_width(std::span<const std::vector<Id>> sources) {
+  std::vector<size_t> order(sources.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::greater<size_t>(),
+                           [&](size_t i) { return sources[i].size(); });
+  std::vector<std::vector<size_t>> groups;
+  for (const size_t i : order) {
+    const size_t longest = groups.empty() ? 0 : sources[groups.back()[0]].size();
+    if (groups.empty() || sources[i].size() + 1 + longest / 8 < longest) groups.emplace_back();
+    groups.back().push_back(i);
+  }
+  return groups;
+}
+
+}  // namespace
+
 void Slots::join_now(std::span<const std::vector<Id>> sources, std::span<const int64_t> to) {
   const int64_t count = std::ssize(sources);
-  int64_t width = 0;
-  for (const std::vector<Id>& s : sources) width = std::max<int64_t>(width, std::ssize(s));
-  const State fresh = model_.start(padded(sources, count, width));
+  const std::vector<std::vector<size_t>> groups = by_width(sources);
+  std::vector<State> fresh;
+  for (const std::vector<size_t>& group : groups) {
+    std::vector<std::vector<Id>> some;
+    for (const size_t i : group) some.push_back(sources[i]);
+    fresh.push_back(model_.start(padded(some, std::ssize(some), std::ssize(some[0]))));
+  }
+  if (fresh.empty()) return;
   whole_ = false;
   views_.clear();
   const int64_t wanted = size_ + count;
   const UseArena lasting(*lasting_);
-  for (const auto& [name, given] : fresh.sentence) {
-    const Tensor x = as_rows(given);
+  for (const auto& [name, given] : fresh[0].sentence) {
+    const Tensor widest = as_rows(given);
     rank_[name] = given.rank();
     Tensor& home = sentence_[name];
     const int64_t slots = home.defined() ? home.size(0) : 0,
                   wide = home.defined() ? home.size(2) : 0;
-    if (slots < wanted || wide < x.size(2)) {
+    if (slots < wanted || wide < widest.size(2)) {
       // Larger memory, with what is there: no wider than those are who are still in it.
       const Tensor before = home;
       const int64_t used = given.rank() == 2 ? wide : std::min(wide, this->width());
-      home = Tensor({slots < wanted ? std::max(wanted, 2 * slots) : slots, x.size(1),
-                     std::max(x.size(2), used), x.size(3)},
-                    x.type());
+      home = Tensor({slots < wanted ? std::max(wanted, 2 * slots) : slots, widest.size(1),
+                     std::max(widest.size(2), used), widest.size(3)},
+                    widest.type());
       if (size_ > 0)
         move_rows(std::vector{before}, std::vector{home}, in_order(size_),
                   std::vector<Id>(static_cast<size_t>(size_), static_cast<Id>(used)));
     }
-    RowMoves moves{in_order(count), {}, {}};
-    for (const int64_t slot : to) moves.to.push_back(static_cast<Id>(slot));
-    moves.length.assign(static_cast<size_t>(count), static_cast<Id>(x.size(2)));
-    put_rows(std::vector{x}, std::vector{home}, moves);
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const Tensor x = g == 0 ? widest : as_rows(fresh[g].sentence.at(name));
+      RowMoves moves{in_order(std::ssize(groups[g])), {}, {}};
+      for (const size_t i : groups[g]) moves.to.push_back(static_cast<Id>(to[i]));
+      moves.length.assign(groups[g].size(), static_cast<Id>(x.size(2)));
+      put_rows(std::vector{x}, std::vector{home}, moves);
+    }
   }
-  std::vector<Id> each;
-  for (int64_t i = 0; i < count * kind_.beam; ++i) each.push_back(static_cast<Id>(i / kind_.beam));
+  // Where each sentence stands in the groups, for each of its hypotheses.
+  std::vector<Id> each(static_cast<size_t>(count * kind_.beam));
+  Id place = 0;
+  for (const std::vector<size_t>& group : groups)
+    for (const size_t i : group)
+      std::fill_n(each.begin() + static_cast<std::ptrdiff_t>(i) * kind_.beam, kind_.beam, place++);
   const Tensor copies = ids(each, {std::ssize(each)});
-  for (const auto& [name, x] : fresh.hypothesis) {
-    const Tensor rows = embedding(contiguous(x), copies);
+  for (const auto& [name, unused] : fresh[0].hypothesis) {
+    std::vector<Tensor> parts;
+    for (const State& state : fresh) parts.push_back(contiguous(state.hypothesis.at(name)));
+    const Tensor rows = embedding(parts.size() == 1 ? parts[0] : concat(parts, 0), copies);
     Tensor& home = hypothesis_[name];
     home = home.defined() && size_ > 0 ? concat({home, rows}, 0) : rows;
   }
-  for (const auto& [name, unused] : fresh.cache) cache_[name].add_rows(count * kind_.beam);
+  for (const auto& [name, unused] : fresh[0].cache) cache_[name].add_rows(count * kind_.beam);
   for (const std::vector<Id>& s : sources) lengths_.push_back(static_cast<Id>(s.size()));
   positions_.resize(static_cast<size_t>(wanted), 0);
   size_ = wanted;
