@@ -331,9 +331,9 @@ def live(browser, server, transformer):
         # Two heads of the same sentence, side by side.
         page.check("#compare")
         w.settle()
-        page.locator(".panel [name=layer]").nth(1).select_option(value="0")
+        page.locator(".panel [name=layer]").nth(1).select_option("0")
         page.wait_for_timeout(60)
-        page.locator(".panel [name=head]").nth(1).select_option(value="1")
+        page.locator(".panel [name=head]").nth(1).select_option(index=3)  # after mean, largest, 1
         page.wait_for_timeout(60)
         check("head2=1" in page.url and "layer2=0" in page.url, what, "a head of the second side:", page.url)
         page.uncheck("#compare")

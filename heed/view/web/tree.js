@@ -101,6 +101,7 @@ export function draw_tree(reading, live) {
   // Of a translation from right to left, so does the tree.
   const box = $("tree"), back = direction(tree.filter((n) => n.best).map((n) => n.piece)) === "rtl";
   const across = (x) => (back ? width - x : x), way = back ? -1 : 1;
+  box.dir = back ? "rtl" : "ltr";
   box.parentElement.dir = back && width > box.parentElement.clientWidth ? "rtl" : "ltr"; // begins in sight
   box.style.width = `${width}px`, box.style.height = `${height}px`;
   const y = (lane) => lane * row_height + row_height / 2 + 2;
