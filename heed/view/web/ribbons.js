@@ -30,7 +30,10 @@ export function strongest(list, most) {
 }
 
 // Which weights of some heads, [{ weights, whole }], are drawn: { i, j, h }, row, column and head.
+const known = new WeakMap(); // of matrices that were drawn before
 export function drawn_links(heads, most = most_at_rest) {
+  if (!known.has(heads)) known.set(heads, new Map());
+  if (known.get(heads).has(most)) return known.get(heads).get(most);
   const links = [], rows = heads[0]?.weights.length ?? 0;
   const each = Math.max(1, Math.min(most_of_row, Math.floor(most / (rows * heads.length))));
   heads.forEach(({ weights, whole }, h) => weights.forEach((row, i) => {
@@ -38,6 +41,7 @@ export function drawn_links(heads, most = most_at_rest) {
     for (let j = 0; j < row.length; ++j) if (row[j] > weakest * whole[i]) kept.push([row[j], j]);
     for (const [, j] of strongest(kept, each)) links.push({ i, j, h });
   }));
+  known.get(heads).set(most, links);
   return links;
 }
 
