@@ -322,6 +322,24 @@ def marian_beam(scores_of, source, beam):
     return max(ended, key=lambda x: x[0])[1]
 
 
+def write_shortlist(path, words):
+    """Marian's binary form: the first two ids are always allowed, and `words` of each source word."""
+    flat = [w for own in words for w in own]
+    offsets = np.cumsum([0] + [len(own) for own in words])
+    path.write_bytes(struct.pack("<6Q", 0xF11A48D5013417F5, 0, 2, 3, len(offsets), len(flat)) +
+                     struct.pack(f"<{len(offsets)}Q", *offsets) + struct.pack(f"<{len(flat)}I", *flat))
+
+
+def shortlisted(scores_of, words):
+    """Probabilities among a sentence's own words alone."""
+    def scores(source, target):
+        allowed = {0, 1}.union(*(words[w] for w in source + [0]))
+        p = scores_of(source, target)
+        p[:, [w for w in range(V) if w not in allowed]] = -np.inf
+        return p - np.log(np.exp(p).sum(-1, keepdims=True))
+    return scores
+
+
 def spell(ids): return " ".join(WORDS[i] for i in ids)
 
 
@@ -371,12 +389,19 @@ def main():
                 found = json.loads(row)["translations"][0]["log_probability"]
                 worst = max(worst, abs(found - wanted) / (len(target) + 1))
                 assert abs(found - wanted) < 1e-5 * (len(target) + 1), (what, found, wanted)
-            for beam in (1, 4):
-                said = heed("translate", "--model", str(folder / "m"), "--beam", str(beam),
-                            text=(folder / "s").read_text()).splitlines()
-                for (source, _), line in zip(pairs, said, strict=True):
-                    wanted = marian_beam(scores_of, source, 4) if beam == 4 else greedy(scores_of, source)
-                    assert line == spell(wanted), (what, beam, line, spell(wanted))
+            def compare(model, scores):
+                for beam in (1, 4):
+                    said = heed("translate", "--model", str(folder / model), "--beam", str(beam),
+                                text=(folder / "s").read_text()).splitlines()
+                    for (source, _), line in zip(pairs, said, strict=True):
+                        wanted = marian_beam(scores, source, 4) if beam == 4 else greedy(scores, source)
+                        assert line == spell(wanted), (what, model, beam, line, spell(wanted))
+            compare("m", scores_of)
+            if form == 0x4101:
+                words = [sorted({int(w) for w in rng.integers(2, V, 3)}) for _ in range(V)]
+                write_shortlist(folder / "lex.s2t.bin", words)
+                heed("import", str(folder), "--model", str(folder / "short"))
+                compare("short", shortlisted(scores_of, words))
     print(f"{count} archives, {12 * count} pairs: scores agree to {worst:.1e} a token, greedy and beam "
           "outputs exactly")
 
