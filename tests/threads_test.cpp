@@ -221,6 +221,7 @@ TEST(Threads, WeightsAreHeldOnce) {
   const Translator translator{std::filesystem::path(path)};
   TranslateOptions o;
   o.search.beam = 1;
+  o.batch = 4;  // what a step holds is small beside the weights
   for (uint64_t i = 0; i < 3; ++i) translator.translate(lines_of(20, i), o);  // all is laid out
   const int64_t one = resident_kilobytes() - before;
   on_threads(kThreads,

@@ -200,7 +200,10 @@ SearchOptions Translator::of_model(SearchOptions o) const {
   model().search.fill(o, said);
   // A translation may not be longer than the model's positions either.
   const std::optional<int64_t> most = longest_sentence(model().config);
-  if (most && (o.max_length == 0 || o.max_length > *most)) o.max_length = *most;
+  if (most && (o.max_length == 0 || o.max_length > *most)) {
+    o.max_length = *most;
+    o.min_length = std::min(o.min_length, *most);
+  }
   if (!o.layer && !o.head) {
     const AlignmentHead& own = model().alignment;
     o.layer = own.layer, o.head = own.head, o.shift = own.shift;
