@@ -36,8 +36,8 @@ struct TranslateOptions {
   // The number of the first line: for messages and, where search has no numbers, for sampling.
   int64_t first_line = 1;
   std::function<void(int64_t done)> progress = {};  // called on the calling thread
-  // Called by whichever thread takes the steps, so they must be quick. `partial`: what line number
-  // so much (from 0) is so far, which may still change, and what search.want_tree wants of the
+  // Called by whichever threads take steps, `wanted` by several at once: be quick. `partial`: line
+  // so much (from 0) as it is so far, which may change, and what search.want_tree wants of the
   // steps since it was last called. `wanted`: false ends it with an Error.
   std::function<void(size_t line, const std::string& text, const std::vector<SearchNode>& grown)>
       partial = {};
