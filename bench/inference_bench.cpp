@@ -208,7 +208,7 @@ Job job(const std::string& name, Kind kind) {
   const Floor floor = floor_of(kind, requests);
   const auto peer = std::make_shared<Peer>(folder.path() / "peer", requests, kind, threads());
   Job out{.name = name,
-          .work = [model, requests] { model->decode(requests); },
+          .work = [model, requests] { model->engine().decode(requests); },
           .bytes = floor.bytes,
           .tokens = double(kSteps * kind.sentences)};
   (kind.type == "int8" ? out.int8_operations : out.flops) = floor.operations;

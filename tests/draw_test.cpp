@@ -314,11 +314,11 @@ TEST(Draw, TogetherAndAloneAndAsGraphsTheSameTokens) {
       alone.push_back(drawn(engine.decode({r}))[0]);
     }
     for (const auto steps : {Engine::Steps::plain, Engine::Steps::as_graphs}) {
-      Engine engine(model, nullptr, steps);
+      Engine engine(model, {.steps = steps});
       EXPECT_EQ(drawn(engine.decode(requests())), alone);
     }
     const auto threads = Context::make({.threads = 3});
-    Engine engine(model, threads);
+    Engine engine(model, {.context = threads});
     EXPECT_EQ(drawn(engine.decode(requests())), alone);
   }
 }

@@ -5,8 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <future>
 #include <map>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "tests/elsewhere.h"
@@ -133,7 +137,7 @@ TEST(Engine, WhoeverArrivesAtAnyMomentGivesTheSameBytesAsAlone) {
         SCOPED_TRACE(n.name + ", beam " + std::to_string(beam) +
                      (steps == Engine::Steps::plain ? "" : ", as graphs"));
         const std::vector<Engine::Request> all = requests(n.config, 24, beam);
-        Engine engine(*model, nullptr, steps);
+        Engine engine(*model, {.steps = steps});
         const std::vector<Engine::Result> found = as_they_arrive(engine, all);
         for (size_t i = 0; i < all.size(); ++i) {
           SCOPED_TRACE(i);
@@ -419,7 +423,7 @@ void wakes_callers(Engine::Drives drives) {
   const std::vector<Engine::Request> all = requests(config, 12, 1);
   std::vector<std::vector<Hypothesis>> wanted;
   for (const Engine::Request& r : all) wanted.push_back(alone(*model, r));
-  Engine engine(*model, nullptr, Engine::Steps::by_device, nullptr, drives);
+  Engine engine(*model, {.drives = drives});
   std::atomic<bool> over = false;
   std::thread other([&] {
     while (!over)
@@ -442,7 +446,50 @@ void wakes_callers(Engine::Drives drives) {
   other.join();
 }
 TEST(Engine, CallersThatSleepAreWoken) { wakes_callers(Engine::Drives::callers); }
-TEST(Engine, AThreadOfItsOwnTakesTheSteps) { wakes_callers(Engine::Drives::own_thread); }
+TEST(Engine, AThreadOfItsOwnTakesTheSteps) { wakes_callers(Engine::Drives::own_threads); }
+
+// Several lanes share what arrives, as soon as there is enough for each.
+TEST(Engine, LanesShareWhatArrives) {
+  const ModelConfig config = models()[1].config;
+  const auto arena = Arena::shared(Device::cpu);
+  const UseArena of_no_context(*arena);
+  const Params params(5);
+  const auto model = made(params, config);
+  const std::vector<Engine::Request> all = requests(config, 60, 2);
+  std::vector<std::vector<Hypothesis>> wanted;
+  for (const Engine::Request& r : all) wanted.push_back(alone(*model, r));
+  for (const int64_t worth : {1, 4}) {
+    std::set<std::thread::id> at_work;
+    std::mutex mutex;
+    std::condition_variable came;
+    Engine engine(*model, {.context = Context::make({.threads = 3}),
+                           .packed = std::make_shared<PackedWeights>(),
+                           .drives = Engine::Drives::own_threads,
+                           .worth_a_lane = worth});
+    ASSERT_EQ(engine.lanes(), 3);
+    // How many threads take steps of so many sentences; each waits until so many have come.
+    const auto watched = [&](size_t count, size_t expected) {
+      std::vector<Engine::Request> some(all.begin(),
+                                        all.begin() + static_cast<std::ptrdiff_t>(count));
+      for (Engine::Request& r : some)
+        r.wanted = [&] {
+          std::unique_lock lock(mutex);
+          at_work.insert(std::this_thread::get_id());
+          came.notify_all();
+          return came.wait_for(lock, std::chrono::seconds(60),
+                               [&] { return at_work.size() >= expected; });
+        };
+      at_work.clear();
+      const auto found = engine.decode(some);
+      for (size_t i = 0; i < count; ++i) expect_same(found[i].hypotheses, wanted[i]);
+      return at_work.size();
+    };
+    EXPECT_EQ(watched(60, 3), 3U);
+    EXPECT_EQ(watched(1, 1), 1U);
+    EXPECT_EQ(watched(3, worth == 1 ? 3 : 1), worth == 1 ? 3U : 1U);
+    EXPECT_EQ(watched(8, worth == 1 ? 3 : 2), worth == 1 ? 3U : 2U);
+  }
+}
 
 // Steps without end let in who computes something else, after the one that is under way.
 TEST(Engine, WhoWantsATurnGetsItBetweenTwoSteps) {
@@ -472,7 +519,7 @@ TEST(Engine, AThreadOfItsOwnNeedsNoCaller) {
   const ModelConfig config = models()[0].config;
   const auto model = made(params, config);
   const std::vector<Engine::Request> all = requests(config, 3, 1);
-  Engine engine(*model, nullptr, Engine::Steps::by_device, nullptr, Engine::Drives::own_thread);
+  Engine engine(*model, {.drives = Engine::Drives::own_threads});
   for (const Engine::Request& r : all) {
     const auto promised = std::make_shared<std::promise<std::vector<Hypothesis>>>();
     engine.submit(r, [promised](Engine::Result found, std::exception_ptr) {

@@ -113,8 +113,8 @@ TEST(Search, StepsOfFewSizesFindTheSame) {
   for (const Small& small : models) {
     Params params(3);
     const auto model = make_model(params, small.config, {19, 17});
-    Engine as_graphs(*model, nullptr, Engine::Steps::as_graphs),
-        plain(*model, nullptr, Engine::Steps::plain);
+    Engine as_graphs(*model, {.steps = Engine::Steps::as_graphs}),
+        plain(*model, {.steps = Engine::Steps::plain});
     // The second time all sizes have been there; 70 words do not fit into the first room.
     for (const int count : {40, 9, 17, 40, 9})
       for (const int64_t beam : {1, 4}) {
@@ -135,8 +135,8 @@ TEST(Search, StepsOfFewSizesFindTheSameInEveryKindOfSearch) {
   for (const Small& small : small_models()) {
     Params params(3);
     const auto model = make_model(params, small.config, {19, 17});
-    Engine as_graphs(*model, nullptr, Engine::Steps::as_graphs),
-        plain(*model, nullptr, Engine::Steps::plain);
+    Engine as_graphs(*model, {.steps = Engine::Steps::as_graphs}),
+        plain(*model, {.steps = Engine::Steps::plain});
     for (const SearchKind& kind : search_kinds(std::ssize(rows), 5)) {
       SCOPED_TRACE(std::string(small.name) + ", " + kind.name);
       const auto one = search(plain, source_of(rows), kind.options),
@@ -163,8 +163,8 @@ TEST(Search, StepsOfFewSizesFindTheSameInLanguageModels) {
                                .inner = 24};
       Params params(3);
       const auto model = make_model(params, config, {17, 17, true});
-      Engine as_graphs(*model, nullptr, Engine::Steps::as_graphs),
-          plain(*model, nullptr, Engine::Steps::plain);
+      Engine as_graphs(*model, {.steps = Engine::Steps::as_graphs}),
+          plain(*model, {.steps = Engine::Steps::plain});
       for (const SearchKind& kind : search_kinds(std::ssize(nothing), 5)) {
         SCOPED_TRACE(std::string(family) + " " + std::to_string(heads) + ", " + kind.name);
         if (kind.options.want_weights || kind.options.coverage > 0) continue;

@@ -72,7 +72,7 @@ struct Seat {
   ThreadPool* pool = nullptr;  // null: the process's
   std::shared_ptr<Workspaces> from = nullptr;
   Workspace* workspace = nullptr;  // once it was asked for
-  bool inside = false;             // of a job
+  bool inside = false;             // of a job, or alone
 
   void leave() {
     if (workspace) from->give_back(workspace);
@@ -260,6 +260,9 @@ UsePool::~UsePool() {
   seat.leave();
   static_cast<Seat&>(seat) = previous_->seat;
 }
+
+OnThisThread::OnThisThread() : before_(std::exchange(seat.inside, true)) {}
+OnThisThread::~OnThisThread() { seat.inside = before_; }
 
 Workspace& workspace() {
   if (!seat.workspace) {

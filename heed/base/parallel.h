@@ -95,6 +95,18 @@ class UsePool {
   std::unique_ptr<Saved> previous_;
 };
 
+// While it lives, parallel_for of this thread runs on it alone: others have work of their own.
+class OnThisThread {
+ public:
+  OnThisThread();
+  ~OnThisThread();
+  OnThisThread(const OnThisThread&) = delete;
+  OnThisThread& operator=(const OnThisThread&) = delete;
+
+ private:
+  const bool before_;
+};
+
 // This thread's, of the pool in use.
 Workspace& workspace();
 

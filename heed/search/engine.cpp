@@ -5,7 +5,9 @@
 #include <cmath>
 #include <limits>
 #include <new>
+#include <optional>
 #include <sstream>
+#include <system_error>
 
 #include "heed/ops/cache.h"
 #include "heed/ops/tape.h"
@@ -56,52 +58,64 @@ std::exception_ptr unwanted() {
 
 }  // namespace
 
-Engine::Engine(const Model& model, std::shared_ptr<Context> context, Steps steps,
-               std::shared_ptr<PackedWeights> packed, Drives drives)
+Engine::Engine(const Model& model, Options o)
     : model_(model),
-      context_(context ? std::move(context) : Context::current().shared_from_this()),
+      context_(o.context ? std::move(o.context) : Context::current().shared_from_this()),
       device_(context_.get() == &Context::current() ? current_arena().device()
                                                     : context_->device()),
-      steps_(steps),
-      packed_(std::move(packed)) {
-  if (drives == Drives::callers) return;
+      steps_(o.steps),
+      packed_(std::move(o.packed)),
+      worth_a_lane_(o.worth_a_lane) {
+  lanes_.push_back(std::make_unique<Lane>(context_));
+  if (o.drives == Drives::callers) return;
+  const bool several = packed_ && device_ == Device::cpu && steps_ != Steps::as_graphs;
+  for (int i = 1; several && i < context_->pool().threads(); ++i)
+    lanes_.push_back(std::make_unique<Lane>(Context::make({.pool = &context_->pool()})));
   const std::lock_guard lock(mutex_);
-  thread_ = std::thread([this] { drive(); });
-  driver_ = thread_.get_id();
+  size_t started = 0;
+  try {
+    for (; started < lanes_.size(); ++started)
+      lanes_[started]->thread = std::thread([this, lane = lanes_[started].get()] { drive(*lane); });
+  } catch (
+      const std::system_error&) {  // the system starts no more (ulimit -u): these do, or callers
+    lanes_.resize(std::max<size_t>(1, started));
+  }
+  driver_ = lanes_[0]->thread.get_id();
 }
 
 Engine::~Engine() {
-  if (thread_.joinable()) {
-    {
-      const std::lock_guard lock(mutex_);
-      ending_ = true;
-    }
-    arrived_.notify_one();
-    thread_.join();
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
   }
-  // What lies on a GPU is released in its context.
-  const UseContext here(*context_);
+  arrived_.notify_all();
+  for (const auto& lane : lanes_)
+    if (lane->thread.joinable()) lane->thread.join();
   const auto ended = std::make_exception_ptr(Error("search: the engine has ended"));
-  for (auto& [kind, batch] : batches_)
-    for (size_t s = 0; s < batch.running.size(); ++s)
-      if (batch.running[s]) end(batch, static_cast<int64_t>(s), ended);
+  for (const auto& lane : lanes_) {
+    // What lies on a GPU is released in its context.
+    const UseContext here(*lane->context);
+    for (auto& [kind, batch] : lane->batches) end_all(*lane, batch, ended);
+    lane->batches.clear();
+  }
   for (auto& [kind, waiting] : waiting_)
     for (Pending& p : waiting) tell(p.finished, {}, ended);
-  batches_.clear();
 }
 
 int64_t Engine::replayed() const {
-  const std::lock_guard turn(driving_);
   int64_t sum = 0;
-  for (const auto& [kind, batch] : batches_)
-    if (batch.slots) sum += batch.slots->replayed();
+  for (const auto& lane : lanes_) {
+    const std::lock_guard turn(lane->driving);
+    for (const auto& [kind, batch] : lane->batches)
+      if (batch.slots) sum += batch.slots->replayed();
+  }
   return sum;
 }
 
 Engine::Load Engine::load() const {
   Load out{.steps = steps_taken_, .sentences = sentences_in_steps_};
   const std::lock_guard lock(mutex_);
-  for (const auto& [kind, waiting] : waiting_) out.waiting += std::ssize(waiting);
+  out.waiting = shares().waiting;
   return out;
 }
 
@@ -155,7 +169,7 @@ void Engine::enqueue(std::vector<Pending> requests) {
   }
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < requests.size(); ++i) waiting_[kinds[i]].push_back(std::move(requests[i]));
-  if (thread_.joinable()) arrived_.notify_one();
+  arrived_.notify_one();
 }
 
 // A caller that waits sleeps until something of its own is done or the steps become its own to
@@ -272,7 +286,7 @@ std::vector<Engine::Result> Engine::decode(std::vector<Request> requests,
       const Driver driver{*this, std::exchange(driver_, std::this_thread::get_id())};
       lock.unlock();
       while (call->left > 0) {
-        take_step();
+        take_step(*lanes_[0]);
         report();
       }
       break;
@@ -303,24 +317,37 @@ std::vector<Engine::Result> Engine::decode(std::vector<Request> requests,
   return std::move(call->results);
 }
 
-bool Engine::step() { return take_step(); }
+bool Engine::step() { return take_step(*lanes_[0]); }
 
 // ---- the loop
 
-bool Engine::waits() const {
-  return std::ranges::any_of(waiting_, [](const auto& kind) { return !kind.second.empty(); });
+// With mutex_ held: how what is under way is shared out.
+Engine::Shares Engine::shares() const {
+  Shares out;
+  for (const auto& [kind, waiting] : waiting_) out.waiting += std::ssize(waiting);
+  int64_t all = out.waiting;
+  for (const auto& lane : lanes_) all += lane->live, out.busy += lane->live > 0;
+  out.lanes = std::clamp<int64_t>(all / worth_a_lane_, 1, lanes());
+  out.each = (all + out.lanes - 1) / out.lanes;
+  return out;
 }
 
-// The thread of its own: steps, as long as there is something to do.
-void Engine::drive() {
+// With mutex_ held: how many of those that wait the lane may take. As long as some wait, one may.
+int64_t Engine::room(const Lane& lane) const {
+  const Shares s = shares();
+  if (lane.live == 0 && s.busy >= s.lanes) return 0;
+  return std::min(s.waiting, s.each - lane.live);
+}
+
+// A thread of its own: steps, as long as there is something to do.
+void Engine::drive(Lane& lane) {
   std::unique_lock lock(mutex_);
-  bool busy = false;
   for (;;) {
-    arrived_.wait(lock, [&] { return ending_ || busy || waits(); });
+    arrived_.wait(lock, [&] { return ending_ || lane.live > 0 || room(lane) > 0; });
     if (ending_) return;
     lock.unlock();
     try {
-      busy = take_step();
+      take_step(lane);
     } catch (const std::exception&) {  // no memory even to choose who joins: later, perhaps
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
@@ -328,36 +355,40 @@ void Engine::drive() {
   }
 }
 
-bool Engine::take_step() {
-  const std::lock_guard turn(driving_);
-  const UseContext here(*context_);
+bool Engine::take_step(Lane& lane) {
+  const std::lock_guard turn(lane.driving);
+  const UseContext here(*lane.context);
   const UseDevice there(device_);
   const NoTape off;
-  if (!packed_ && !packed_meanwhile_) packed_meanwhile_ = std::make_shared<PackedWeights>();
-  const UsePackedWeights fixed(packed_ ? packed_ : packed_meanwhile_);
-  // Who waits joins where slots are idle.
+  if (!packed_ && !lane.packed_meanwhile) lane.packed_meanwhile = std::make_shared<PackedWeights>();
+  const UsePackedWeights fixed(packed_ ? packed_ : lane.packed_meanwhile);
+  std::optional<OnThisThread> alone;
   {
     std::unique_lock lock(mutex_);
+    // Where most threads have sentences of their own, none is there to help another one.
+    const Shares now = shares();
+    if (lanes() > 1 && 2 * std::max(now.busy, now.lanes) > lanes()) alone.emplace();
+    // Who waits joins where slots are idle.
     for (auto& [kind, waiting] : waiting_) {
       if (waiting.empty()) continue;
-      Batch& batch = batches_[kind];
+      Batch& batch = lane.batches[kind];
       lock.unlock();  // others may submit while sources are encoded: at the end of a list
-      admit(kind, waiting, batch);
+      admit(lane, kind, waiting, batch);
       lock.lock();
     }
   }
   bool any = false, left = false;
-  for (auto at = batches_.begin(); at != batches_.end();) {
+  for (auto at = lane.batches.begin(); at != lane.batches.end();) {
     Batch& batch = at->second;
     if (batch.live > 0) {
       any = true;
-      advance(batch);
+      advance(lane, batch);
     }
     left = left || batch.live > 0;
     // Memory of a GPU stays where its graphs expect it.
-    at = batch.live == 0 && at->first.slots == 0 ? batches_.erase(at) : std::next(at);
+    at = batch.live == 0 && at->first.slots == 0 ? lane.batches.erase(at) : std::next(at);
   }
-  if (!left) packed_meanwhile_ = nullptr;
+  if (!left) lane.packed_meanwhile = nullptr;
   return any;
 }
 
@@ -369,31 +400,37 @@ void Engine::tell(const Finished& finished, Result result, std::exception_ptr er
 }
 
 // The result, or what went wrong, goes to whoever asked; the slot is idle then.
-void Engine::end(Batch& batch, int64_t slot, std::exception_ptr error) {
+void Engine::end(Lane& lane, Batch& batch, int64_t slot, std::exception_ptr error) {
   const std::unique_ptr<Running> one = std::move(batch.running[static_cast<size_t>(slot)]);
-  --batch.live;
+  --batch.live, --lane.live;
   if (error) return tell(one->finished, {}, error);
   tell(one->finished, {.hypotheses = one->beam.results(), .tree = one->beam.tree()}, nullptr);
 }
 
+void Engine::end_all(Lane& lane, Batch& batch, std::exception_ptr error) {
+  for (size_t s = 0; s < batch.running.size(); ++s)
+    if (batch.running[s]) end(lane, batch, static_cast<int64_t>(s), error);
+}
+
 // Who joins now, if anybody does.
-std::vector<Engine::Pending> Engine::choose(const Slots::Kind& kind, std::deque<Pending>& waiting,
-                                            const Batch& batch) {
+std::vector<Engine::Pending> Engine::choose(Lane& lane, const Slots::Kind& kind,
+                                            std::deque<Pending>& waiting, const Batch& batch) {
   const std::lock_guard lock(mutex_);
-  const int64_t count = std::ssize(waiting);
+  const int64_t count = std::min(std::ssize(waiting), room(lane)), among = shares().lanes;
+  if (count <= 0) return {};
   constexpr int64_t kWindow = 512;  // who waits longer than others, and is looked at
   const auto length = [&](int64_t i) {
     return std::ssize(waiting[static_cast<size_t>(i)].request.source);
   };
   int64_t slots = kind.slots, tokens = kind.slots == 0 ? 0 : kAnyNumber;
-  for (int64_t i = 0; kind.slots == 0 && i < std::min(count, kWindow); ++i) {
+  for (int64_t i = 0; kind.slots == 0 && i < std::min(std::ssize(waiting), kWindow); ++i) {
     const Request& r = waiting[static_cast<size_t>(i)].request;
     slots = std::max(slots, r.slots);
     tokens = std::max(tokens, r.tokens > 0 ? r.tokens : kAnyNumber);
   }
   // So many sentences of a width may run; one always may.
   const auto at_most = [&](int64_t width) {
-    return std::max<int64_t>(1, tokens / kind.beam / std::max<int64_t>(1, width));
+    return std::max<int64_t>(1, tokens / among / kind.beam / std::max<int64_t>(1, width));
   };
   int64_t width = batch.live > 0 ? batch.slots->width() : 0;
   slots = std::min(slots, at_most(std::max(width, length(0))));
@@ -403,7 +440,8 @@ std::vector<Engine::Pending> Engine::choose(const Slots::Kind& kind, std::deque<
   const int64_t together = kind.slots > 0 ? (slots + 3) / 4 : (slots + 1) / 2;
   if (idle < std::min(count, together)) return {};
   // Of those that wait longest, those whose length is nearest to the first one's: little padding.
-  const int64_t window = std::min(count, std::max(kWindow, slots)), take = std::min(idle, count);
+  const int64_t window = std::min(std::ssize(waiting), std::max(kWindow, slots));
+  const int64_t take = std::min(idle, count);
   std::vector<Id> order = in_order(window);
   if (take < window)
     std::stable_sort(order.begin(), order.end(), [&](Id a, Id b) {
@@ -418,15 +456,18 @@ std::vector<Engine::Pending> Engine::choose(const Slots::Kind& kind, std::deque<
   std::vector<Pending> chosen;
   for (const Id i : order) chosen.push_back(std::move(waiting[static_cast<size_t>(i)]));
   for (auto i = order.rbegin(); i != order.rend(); ++i) waiting.erase(waiting.begin() + *i);
+  lane.live += std::ssize(chosen);
+  if (!waiting.empty()) arrived_.notify_one();  // another lane, if it may have some
   return chosen;
 }
 
-void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch) {
+void Engine::admit(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& waiting,
+                   Batch& batch) {
   std::vector<Pending> chosen;
   do {
-    chosen = choose(kind, waiting, batch);
+    chosen = choose(lane, kind, waiting, batch);
     if (chosen.empty()) return;
-    end_unwanted(chosen);
+    end_unwanted(lane, chosen);
   } while (chosen.empty());
   std::vector<std::vector<Id>> sources;
   for (const Pending& p : chosen) sources.push_back(p.request.source);
@@ -449,25 +490,28 @@ void Engine::admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch&
   } catch (...) {
     const std::exception_ptr error = explained(kind.beam, batch.live + std::ssize(chosen));
     for (Pending& p : chosen)
-      if (p.finished) tell(p.finished, {}, error);
+      if (p.finished) {
+        --lane.live;
+        tell(p.finished, {}, error);
+      }
     if (batch.slots && batch.slots->whole()) return;
     // Who joined before shares the memory in which it went wrong.
-    for (size_t s = 0; s < batch.running.size(); ++s)
-      if (batch.running[s]) end(batch, static_cast<int64_t>(s), error);
+    end_all(lane, batch, error);
     batch = {};
   }
 }
 
 // Those that nobody waits for any more are not encoded.
-void Engine::end_unwanted(std::vector<Pending>& pending) {
-  std::erase_if(pending, [](Pending& p) {
+void Engine::end_unwanted(Lane& lane, std::vector<Pending>& pending) {
+  std::erase_if(pending, [&](Pending& p) {
     if (goes_on(p.request, [] { return SearchProgress(); })) return false;
+    --lane.live;
     tell(p.finished, {}, unwanted());
     return true;
   });
 }
 
-void Engine::advance(Batch& batch) {
+void Engine::advance(Lane& lane, Batch& batch) {
   Slots& slots = *batch.slots;
   ++steps_taken_;
   sentences_in_steps_ += static_cast<uint64_t>(batch.live);
@@ -490,11 +534,11 @@ void Engine::advance(Batch& batch) {
         try {
           grown = beam.grow(slots, slot);
         } catch (...) {  // this one's own mistake, such as a prefix that cannot be
-          end(batch, slot, explained(slots.beam(), batch.live));
+          end(lane, batch, slot, explained(slots.beam(), batch.live));
         }
-        if (batch.running[s] && beam.over()) end(batch, slot, nullptr);
+        if (batch.running[s] && beam.over()) end(lane, batch, slot, nullptr);
         if (batch.running[s] && !goes_on(*batch.running[s], [&] { return beam.progress(); }))
-          end(batch, slot, unwanted());
+          end(lane, batch, slot, unwanted());
         if (!batch.running[s]) gone.push_back(slot);
       }
       from.insert(from.end(), grown.begin(), grown.end());
@@ -505,8 +549,7 @@ void Engine::advance(Batch& batch) {
     batch.running.resize(static_cast<size_t>(slots.size()));
   } catch (...) {
     const std::exception_ptr error = explained(slots.beam(), batch.live);
-    for (size_t s = 0; s < batch.running.size(); ++s)
-      if (batch.running[s]) end(batch, static_cast<int64_t>(s), error);
+    end_all(lane, batch, error);
     batch = {};
   }
 }

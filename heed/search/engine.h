@@ -6,9 +6,9 @@
 //   const auto found = engine.decode({{.source = tokens, .options = {.beam = 5}}});
 //
 // Of the callers that wait, one drives the loop for all until its own sentences are done, then
-// another does; where there are always many, a thread of the engine's own does. All functions may
-// be called from any thread, but not by one that holds the engine's context while others use the
-// engine.
+// another does; or threads of the engine's own do, each a lane: a batch of its own, in a context of
+// its own, of the sentences of all callers. All functions may be called from any thread, but not by
+// one that holds the engine's context while others use the engine.
 #pragma once
 
 #include <atomic>
@@ -32,14 +32,21 @@ class Engine {
  public:
   // Graphs are for GPUs, but on a CPU their steps compute the same, one kernel after the other.
   enum class Steps { by_device, as_graphs, plain };
-  // Who takes the steps: those that call, in turn, or a thread behind it.
-  enum class Drives { callers, own_thread };
+  // Who takes the steps: those that call, in turn, or threads behind it: as many as the context has
+  // on a CPU, if the weights are packed, and else one.
+  enum class Drives { callers, own_threads };
 
-  // Borrows the model. Without a context: the one in use; without packed weights the model's may
-  // change whenever nothing is under way.
-  explicit Engine(const Model& model, std::shared_ptr<Context> context = nullptr,
-                  Steps steps = Steps::by_device, std::shared_ptr<PackedWeights> packed = nullptr,
-                  Drives drives = Drives::callers);
+  struct Options {
+    std::shared_ptr<Context> context = nullptr;  // none: the one in use
+    Steps steps = Steps::by_device;
+    // None: the model's weights may change whenever nothing is under way.
+    std::shared_ptr<PackedWeights> packed = nullptr;
+    Drives drives = Drives::callers;
+    int64_t worth_a_lane = 4;  // so many sentences are; fewer share the threads of one
+  };
+  // Borrows the model.
+  explicit Engine(const Model& model) : Engine(model, Options()) {}
+  Engine(const Model& model, Options options);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -51,12 +58,14 @@ class Engine {
     std::vector<Id> shortlist = {};  // SearchOptions::shortlists
     int64_t context = 0;             // tokens of the prefix that are no part of what is ranked
     int64_t number = 0;              // what draws depend on
-    int64_t slots = 32;  // room for so many sentences of its kind at once is enough for it
-    // And for so many tokens: sentences times their longest source times the beam. What a step
-    // holds grows with it. 0: any number; where slots are fixed, on a GPU, it is not asked for.
+    int64_t slots = 32;  // room for so many sentences of its kind in a lane is enough for it
+    // And for so many tokens in all of them: sentences times their longest source times the beam.
+    // What steps hold grows with it. 0: any number; where slots are fixed, on a GPU, it is not
+    // asked for.
     int64_t tokens = 0;
     // Called by who takes the step, before the first that the sentence is in and after each but the
-    // last. `wanted`: false ends it with an Error. `progress`, if it is wanted: what it is so far.
+    // last; those of several sentences by several threads at once. `wanted`: false ends it with an
+    // Error. `progress`, if it is wanted: what it is so far.
     std::function<bool()> wanted = {};
     std::function<void(const SearchProgress&)> progress = {};
   };
@@ -75,8 +84,8 @@ class Engine {
   // throws is lost. Requests that are left when the engine ends get an Error.
   using Finished = std::function<void(Result, std::exception_ptr)>;
   void submit(Request request, Finished finished);
-  // One step of all that is under way, waiting for whoever takes one now; false if there was
-  // nothing.
+  // One step of all that is under way (in the first lane), waiting for whoever takes one now; false
+  // if there was nothing.
   bool step();
 
   // Since the beginning: steps, and the sentences that were in them; and how many wait now.
@@ -88,10 +97,11 @@ class Engine {
 
   const Model& model() const { return model_; }
   Context& context() const { return *context_; }
-  Drives drives() const { return thread_.joinable() ? Drives::own_thread : Drives::callers; }
+  int64_t lanes() const { return std::ssize(lanes_); }
   int64_t replayed() const;  // steps that were a captured graph
-  // Held during each step: who computes something else in the context comes between two of them.
-  Turns& turns() const { return driving_; }
+  // Held during each step in the engine's context: who computes something else there comes between
+  // two of them.
+  Turns& turns() const { return lanes_[0]->driving; }
 
  private:
   struct Pending {
@@ -110,6 +120,17 @@ class Engine {
     std::vector<std::unique_ptr<Running>> running;  // by slot; none: idle
     int64_t live = 0;
   };
+  // A part of what runs, for one thread at a time.
+  struct Lane {
+    explicit Lane(std::shared_ptr<Context> of) : context(std::move(of)) {}
+
+    const std::shared_ptr<Context> context;
+    std::atomic<int64_t> live = 0;  // sentences in it; grows with the engine's mutex held
+    Turns driving;                  // of all that follows: who takes a step
+    std::map<Slots::Kind, Batch> batches;
+    std::shared_ptr<PackedWeights> packed_meanwhile;  // of weights that may change
+    std::thread thread;                               // of its own, if it has one
+  };
   // SearchOptions::alternatives: finds the tokens that may follow, then goes on from each.
   std::vector<Result> decode_alternatives(std::vector<Request> requests,
                                           const std::function<void(size_t)>& done);
@@ -117,16 +138,24 @@ class Engine {
   bool captures(const Request& request) const;
   void check_request(const Request& request) const;
   void enqueue(std::vector<Pending> requests);
-  bool waits() const;
-  bool take_step();
-  void drive();
+  struct Shares {
+    int64_t waiting = 0;  // sentences that do
+    int64_t lanes = 1;    // that should have some
+    int64_t each = 0;     // of those that wait and those that run
+    int64_t busy = 0;     // lanes that have some now
+  };
+  Shares shares() const;
+  int64_t room(const Lane& lane) const;
+  bool take_step(Lane& lane);
+  void drive(Lane& lane);
   void hand_over();
-  void admit(const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch);
-  std::vector<Pending> choose(const Slots::Kind& kind, std::deque<Pending>& waiting,
+  void admit(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch);
+  std::vector<Pending> choose(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& waiting,
                               const Batch& batch);
-  void advance(Batch& batch);
-  static void end_unwanted(std::vector<Pending>& pending);
-  static void end(Batch& batch, int64_t slot, std::exception_ptr error);
+  void advance(Lane& lane, Batch& batch);
+  static void end_unwanted(Lane& lane, std::vector<Pending>& pending);
+  static void end(Lane& lane, Batch& batch, int64_t slot, std::exception_ptr error);
+  static void end_all(Lane& lane, Batch& batch, std::exception_ptr error);
   static void tell(const Finished& finished, Result result, std::exception_ptr error);
 
   const Model& model_;
@@ -134,19 +163,17 @@ class Engine {
   const Device device_;
   const Steps steps_;
   const std::shared_ptr<PackedWeights> packed_;
+  const int64_t worth_a_lane_;
 
   mutable std::mutex mutex_;  // of what waits
   std::map<Slots::Kind, std::deque<Pending>> waiting_;
   std::thread::id driver_;                       // who takes steps, if somebody does
   std::vector<std::shared_ptr<Call>> sleeping_;  // callers of decode() that wait for others
-  std::condition_variable arrived_;              // for the thread of its own
+  std::condition_variable arrived_;              // for threads of its own
   bool ending_ = false;
   std::atomic<uint64_t> steps_taken_ = 0, sentences_in_steps_ = 0;
 
-  mutable Turns driving_;  // of all that follows: who takes a step
-  std::map<Slots::Kind, Batch> batches_;
-  std::shared_ptr<PackedWeights> packed_meanwhile_;  // of weights that may change
-  std::thread thread_;                               // of its own, if it has one
+  std::vector<std::unique_ptr<Lane>> lanes_;  // the first one's context is the engine's
 };
 
 }  // namespace heed

@@ -288,7 +288,7 @@ std::optional<Response> metrics(Call& call) {
                                (same > 1 ? ":" + std::to_string(same) : "") + "\"}";
     const auto model = shared.models.loaded(i);
     Engine::Load load;
-    if (model) load = model->translator().loaded().load();
+    if (model) load = model->translator().loaded().engine().load();
     loaded.push_back(
         {"heed_model_loaded", "Whether it is in memory.", model ? 1.0 : 0.0, false, labels});
     steps.push_back({"heed_decoder_steps_total", "Steps of the decoder since it was loaded.",

@@ -125,7 +125,7 @@ void Models::load(size_t model, Entry& entry) {
   const LanguagePair& p = pairs_[model];
   const std::string version = version_of(p.folder);
   LoadedModel::Options how = options_.load;
-  how.drives = Engine::Drives::own_thread;  // callers come and go: nobody is woken to take over
+  how.own_thread = true;
   auto made = std::make_shared<const TextTranslator>(Translator(LoadedModel::open(p.folder, how)));
   {
     const std::lock_guard lock(entry.mutex);

@@ -25,11 +25,11 @@ uint64_t next_number() {
 
 }  // namespace
 
-Context::Context(const Options& options, ThreadPool* shared_pool)
+Context::Context(const Options& options)
     : number_(next_number()),
       options_(options),
-      own_pool_(shared_pool ? nullptr : std::make_unique<ThreadPool>(options.threads)),
-      pool_(shared_pool ? shared_pool : own_pool_.get()),
+      own_pool_(options.pool ? nullptr : std::make_unique<ThreadPool>(options.threads)),
+      pool_(options.pool ? options.pool : own_pool_.get()),
       host_(Arena::make(Device::cpu, number_)) {
   if (options.device == Device::cuda) gpu();
 }
@@ -43,7 +43,7 @@ Context::~Context() = default;
 Context& Context::process() {
   // Never taken down: tensors of static life would outlast it, and a GPU's driver ends on its own.
   static const auto& context =
-      *new std::shared_ptr<Context>(new Context(Options{}, &ThreadPool::process()));
+      *new std::shared_ptr<Context>(new Context({.pool = &ThreadPool::process()}));
   return *context;
 }
 

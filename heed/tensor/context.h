@@ -34,6 +34,7 @@ class Context : public std::enable_shared_from_this<Context> {
     Device device = Device::cpu;  // where new tensors live
     int index = 0;                // which GPU
     int threads = 0;              // of its pool; 0: as many as the process may run on
+    ThreadPool* pool = nullptr;   // or somebody else's, borrowed
     // Somebody else's cudaStream_t to work on; null: one of its own. CUDA's default stream, whose
     // handle is null, is named cudaStreamLegacy.
     void* stream = nullptr;
@@ -61,7 +62,7 @@ class Context : public std::enable_shared_from_this<Context> {
  private:
   friend class UseContext;
   friend class UseDevice;
-  explicit Context(const Options& options, ThreadPool* shared_pool = nullptr);
+  explicit Context(const Options& options);
 
   const uint64_t number_;
   const Options options_;

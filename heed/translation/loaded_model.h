@@ -8,11 +8,8 @@
 // which has its own threads: two models in one process do not meet.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <span>
-#include <vector>
 
 #include "heed/ops/weight.h"
 #include "heed/search/engine.h"
@@ -28,7 +25,9 @@ class LoadedModel {
     int index = 0;                      // which GPU
     int threads = 0;                    // 0: as many as the context in use has
     Compute compute = Compute::as_stored;
-    Engine::Drives drives = Engine::Drives::callers;
+    // Whether a thread waits for sentences even where there is but one: for callers that come and
+    // go all the time, none of which is woken to take steps for the others.
+    bool own_thread = false;
   };
   // Throws Error that says what is missing or does not fit.
   static std::shared_ptr<const LoadedModel> open(const std::filesystem::path& folder,
@@ -41,17 +40,9 @@ class LoadedModel {
   const ModelFolder& folder() const { return *folder_; }
   Context& context() const { return *context_; }
   Device device() const { return device_; }
-  // What goes step by step, on all threads.
+  // What goes step by step. On a CPU with several threads, each takes steps of a part of the
+  // sentences where there are enough for all, and else all share one step.
   Engine& engine() const { return *engine_; }
-
-  // As Engine::decode. On a CPU with several threads, where there are sentences enough for all and
-  // nobody wants to see them grow (nor a thread of its own drives the engine), each thread takes
-  // steps of its own part of them, side by side: a step alone is too small to be shared out well.
-  std::vector<Engine::Result> decode(std::vector<Engine::Request> requests,
-                                     const std::function<void(size_t)>& done = {}) const;
-  // How many parts that are, of so many requests.
-  int64_t lanes(std::span<const Engine::Request> requests) const;
-  Engine::Load load() const;  // of all engines
 
   // While it lives, this thread computes with the model, in its context, and nothing is recorded.
   // It waits for its turn. What it computes is received() by who leaves with it.
@@ -70,7 +61,6 @@ class LoadedModel {
 
  private:
   LoadedModel() = default;
-  Engine& lane(size_t number) const;
 
   std::unique_ptr<const ModelFolder> own_;
   const ModelFolder* folder_ = nullptr;
@@ -78,8 +68,6 @@ class LoadedModel {
   Device device_ = Device::cpu;
   std::shared_ptr<PackedWeights> packed_;  // none: parameters may change between calls
   std::unique_ptr<Engine> engine_;
-  mutable std::mutex mutex_;                            // of the next
-  mutable std::vector<std::unique_ptr<Engine>> lanes_;  // of one thread each, made when wanted
 };
 
 }  // namespace heed

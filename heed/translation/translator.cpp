@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 #include <numeric>
 #include <utility>
 
@@ -257,6 +258,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
   const int64_t slots = few ? kFew : batch(o);
   std::vector<size_t> numbers;  // of the requests
   std::vector<Engine::Request> requests;
+  std::mutex telling;  // sentences grow on several threads
   for (const size_t i : by_length(out)) {
     numbers.push_back(i);
     Engine::Request& r = requests.emplace_back();
@@ -264,7 +266,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
     r.options = search_options;
     r.number =
         o.search.numbers.empty() ? o.first_line + static_cast<int64_t>(i) : o.search.numbers[i];
-    r.slots = slots;
+    r.slots = slots, r.tokens = o.batch_tokens;
     if (!o.search.prefixes.empty()) r.prefix = o.search.prefixes.at(i);
     if (!o.search.shortlists.empty())
       r.shortlist = o.search.shortlists[i];
@@ -279,16 +281,14 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
     r.wanted = o.wanted;
     if (o.partial)
       r.progress = [&, i](const SearchProgress& so_far) {
+        const std::lock_guard lock(telling);
         o.partial(i, tokenizers.target->decode(so_far.likeliest).text, so_far.grown);
       };
   }
-  // What all threads together hold is bounded.
-  const int64_t lanes = model_->lanes(requests);
-  for (Engine::Request& r : requests) r.tokens = std::max<int64_t>(1, o.batch_tokens / lanes);
   int64_t done = 0;
   std::function<void(size_t)> told;  // nobody wakes to hear what he does not want to
   if (o.progress) told = [&](size_t) { o.progress(++done); };
-  std::vector<Engine::Result> found = model_->decode(std::move(requests), told);
+  std::vector<Engine::Result> found = model_->engine().decode(std::move(requests), told);
   for (size_t at = 0; at < numbers.size(); ++at) {
     Translation& t = out[numbers[at]];
     t.tree = std::move(found[at].tree);

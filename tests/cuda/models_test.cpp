@@ -110,7 +110,7 @@ class TwoSearches {
   const Params params_{3};
   const std::unique_ptr<Model> model_ = make_model(
       params_, config_, {.source = 44, .target = 44, .shared = is_language_model(config_)});
-  Engine graphs_{*model_}, plain_{*model_, nullptr, Engine::Steps::plain};
+  Engine graphs_{*model_}, plain_{*model_, {.steps = Engine::Steps::plain}};
 };
 
 class Searches : public OnGpu, public testing::WithParamInterface<size_t> {
