@@ -26,6 +26,9 @@ void run(const Options& o) {
   if (o.to == "huggingface") write_hugging_face(model, o.out);
   if (o.to == "marian") write_marian(model, o.out);
   std::fprintf(stderr, "%s: written for %s\n", o.out.c_str(), o.to.c_str());
+  if (o.to == "ctranslate2")
+    std::fprintf(stderr, "there heed's words are those of translate_batch(pieces, %s)\n",
+                 ctranslate2_search(model).c_str());
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "heed/base/random.h"
 #include "heed/data/opus_text.h"
 #include "heed/data/piece_table.h"
 #include "heed/data/sentencepiece_file.h"
@@ -321,8 +322,8 @@ TEST(Exchange, Ctranslate2SaysWhatItSaysItself) {
 // A model.bin, byte by byte as CTranslate2 writes it.
 class BinaryWriter {
  public:
-  explicit BinaryWriter(uint32_t version) : version_(version) {
-    put(version), text("TransformerSpec"), put(uint32_t{7});
+  explicit BinaryWriter(uint32_t version, uint32_t revision = 7) : version_(version) {
+    put(version), text("TransformerSpec"), put(revision);
   }
   template <class T>
   void put(T value) {
@@ -389,6 +390,117 @@ TEST(Exchange, Ctranslate2OfEveryVersionAndType) {
       EXPECT_FALSE(file.arrays.contains("w/weight_scale"));
       EXPECT_EQ(file.aliases.size(), version >= 3 ? 1u : 0u);
     }
+}
+
+// A folder of one layer a side, with the attributes that converters wrote at the time: in versions
+// before 6 among the variables, then in config.json; with flags, all zero, of what came later.
+fs::path small_ctranslate2(const fs::path& folder, uint32_t version) {
+  fs::create_directories(folder);
+  constexpr uint32_t D = 8, F = 12, V = 6;
+  struct Item {
+    std::vector<uint32_t> shape;
+    uint8_t type = 0;
+    std::vector<float> values = {};
+  };
+  std::map<std::string, Item> items;
+  uint64_t place = 0;
+  const auto drawn = [&](const std::string& name, std::vector<uint32_t> shape) {
+    Item& item = items[name];
+    item.shape = std::move(shape);
+    uint32_t count = 1;
+    for (const uint32_t n : item.shape) count *= n;
+    for (uint32_t i = 0; i < count; ++i)
+      item.values.push_back(static_cast<float>(Random(7, 4 * place++).normal()) / 2);
+  };
+  const auto linear = [&](const std::string& name, uint32_t out, uint32_t in) {
+    drawn(name + "/weight", {out, in}), drawn(name + "/bias", {out});
+  };
+  const auto norm = [&](const std::string& name) {
+    drawn(name + "/gamma", {D}), drawn(name + "/beta", {D});
+  };
+  for (const std::string side : {"encoder", "decoder"}) {
+    const std::string layer = side + "/layer_0/";
+    drawn(side + (version > 4 && side == "encoder" ? "/embeddings_0" : "/embeddings") + "/weight",
+          {V, D});
+    linear(layer + "self_attention/linear_0", 3 * D, D);
+    linear(layer + "self_attention/linear_1", D, D);
+    norm(layer + "self_attention/layer_norm");
+    if (side == "decoder") {
+      linear(layer + "attention/linear_0", D, D), linear(layer + "attention/linear_1", 2 * D, D);
+      linear(layer + "attention/linear_2", D, D), norm(layer + "attention/layer_norm");
+    }
+    linear(layer + "ffn/linear_0", F, D), linear(layer + "ffn/linear_1", D, F);
+    norm(layer + "ffn/layer_norm");
+  }
+  linear("decoder/projection", V, D);
+  const auto flag = [&](const std::string& name, float value) { items[name] = {{}, 1, {value}}; };
+  const auto spelling = [&](const char* name, const std::string& piece) {
+    items[name] = {{static_cast<uint32_t>(piece.size())}, 1, {piece.begin(), piece.end()}};
+  };
+  if (version >= 6) {
+    for (const std::string side : {"encoder/", "decoder/"})
+      flag(side + "num_heads", 2), flag(side + "pre_norm", 0), flag(side + "activation", 2),
+          flag(side + "scale_embeddings", 1);
+    flag("decoder/alignment_layer", 0), flag("decoder/alignment_heads", 0);
+    flag("encoder/embeddings_merge", 0), flag("encoder/multi_query_attention", 0);
+    for (const char* name : {"alibi", "alibi_use_positive_positions", "scale_alibi"})
+      flag(std::string("decoder/") + name, 0);
+    std::ofstream(folder / "config.json")
+        << R"({"unk_token": "\u00fc", "bos_token": "B", "eos_token": "E", "decoder_start_token": "E",
+              "add_source_bos": false, "add_source_eos": true})";
+  } else {
+    flag("num_heads", 2), flag("pre_norm", 0), flag("activation", 2);
+    flag("alignment_layer", 0), flag("alignment_heads", 0), flag("embeddings_merge", 0);
+    flag("with_relative_position", 0), flag("layernorm_embedding", 0);
+    flag("with_source_bos", 0), flag("with_source_eos", 1), flag("with_target_bos", 0);
+    flag("user_decoder_start_tokens", 0);
+    spelling("unk_token", "\u00fc"), spelling("bos_token", "B"), spelling("eos_token", "E");
+    for (const std::string side : {"encoder", "decoder"})
+      flag(side + "/scale_embeddings", 1), flag(side + "/embeddings/multiply_by_sqrt_depth", 1);
+  }
+  BinaryWriter out(version, version < 6 ? 4 : 7);
+  out.put(static_cast<uint32_t>(items.size()));
+  for (const auto& [name, item] : items)
+    if (item.type == 0)
+      out.variable(name, item.shape, 0, item.values);
+    else
+      out.variable<int8_t>(name, item.shape, 1, {item.values.begin(), item.values.end()});
+  if (version >= 3) out.put(uint32_t{0});
+  std::ofstream(folder / "model.bin", std::ios::binary) << out.bytes;
+  for (const char* name : {"source_vocabulary.txt", "target_vocabulary.txt"})
+    std::ofstream(folder / name) << "B\nE\na\nb\nc\n";  // the unknown comes last by itself
+  return folder;
+}
+
+TEST(Exchange, Ctranslate2AttributesOfEveryVersion) {
+  Folder folder;
+  std::optional<ForeignModel> first;
+  for (uint32_t version = 2; version <= 6; ++version) {
+    SCOPED_TRACE("version " + std::to_string(version));
+    const fs::path from = small_ctranslate2(folder.path() / std::to_string(version), version);
+    const ForeignModel model = read_foreign(from);
+    EXPECT_EQ(model.config.heads, 2);
+    EXPECT_EQ(model.config.norm, "post");
+    EXPECT_EQ(model.config.activation, "swish");
+    EXPECT_EQ(model.config.embedding_scale, 0);  // the root of the size
+    EXPECT_EQ(model.alignment.layer, 0);
+    EXPECT_EQ(model.alignment.head, -1);
+    const SpecialIds source = model.tokenizers.source->special(),
+                     target = model.tokenizers.target->special();
+    EXPECT_TRUE(source.source_end);
+    EXPECT_FALSE(source.source_begin);
+    EXPECT_EQ(target.begin, 1);
+    EXPECT_EQ(target.end, 1);
+    EXPECT_EQ(target.unknown, 5);
+    EXPECT_EQ(as_piece_table(*model.tokenizers.target)->pieces.at(5), "\u00fc");
+    if (!first) first = read_foreign(from);
+    for (const auto& [name, array] : first->parameters)
+      EXPECT_EQ(model.parameters.at(name).values, array.values) << name;
+    // It begins with what ends it, and ends all the same.
+    const fs::path to = folder.path() / ("m" + std::to_string(version));
+    write_model(model, from, to);
+    EXPECT_NO_THROW(Translator(LoadedModel::open(to)).translate({"a b c"}));
+  }
 }
 
 // Members that share their bytes, tensors that share their numbers, aliases without end: a short

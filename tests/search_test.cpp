@@ -164,8 +164,9 @@ std::vector<Said> exhaustive(const Chain& chain, Id name, const SearchOptions& o
   std::vector<Words> all{{}};
   for (size_t i = 0; i < all.size(); ++i)
     if (static_cast<int64_t>(all[i].size()) < kLongest)
-      for (const Id w : {kUnknown, Id{4}, Id{5}, Id{6}}) {
+      for (const Id w : {Id{0}, kUnknown, kBegin, Id{4}, Id{5}, Id{6}}) {
         if (w == kUnknown && !o.allow_unknown) continue;
+        if ((w == 0 || w == kBegin) && !o.allow_begin) continue;
         Words longer = all[i];
         longer.push_back(w);
         all.push_back(longer);
@@ -241,6 +242,24 @@ TEST(Search, MinimumLengthAndUnknownWordsAndCoverage) {
       return h.ids != plain[static_cast<size_t>(&h - covered.data())].ids;
     })) << "coverage changed no rank";
     EXPECT_TRUE(covered[0].weights.empty()) << "weights were not asked for";
+  }
+}
+
+TEST(Search, TheBeginMayBeSaidOrBeTheEnd) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    const Chain chain(seed);
+    SearchOptions o = up_to_four_words();
+    o.beam = 2000, o.best = 20, o.allow_begin = true;
+    const std::vector<Hypothesis> found = search(chain, one(4), o)[0];
+    expect_the_best(found, exhaustive(chain, 4, o));
+    EXPECT_TRUE(std::ranges::any_of(found, [](const Hypothesis& h) {
+      return std::ranges::find(h.ids, kBegin) != h.ids.end();
+    })) << "nobody says it";
+    // A model that begins with its end does end.
+    o.allow_begin = false, o.begin = kEnd;
+    EXPECT_TRUE(std::ranges::any_of(search(chain, one(4), o)[0], [](const Hypothesis& h) {
+      return std::ssize(h.ids) < kLongest;
+    }));
   }
 }
 

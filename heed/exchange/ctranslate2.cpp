@@ -82,7 +82,9 @@ Variable variable(Bytes& in, uint32_t version) {
 Array as_array(const std::string& name, const Variable& v,
                const std::map<std::string, Variable>& all, const std::string& what) {
   Array out{v.shape, numbers(v)};
-  const bool quantized = !v.shape.empty() && (v.type == Stored::i8 || v.type == Stored::i16);
+  // Attributes of before version 6 are whole numbers, too, and texts by their bytes.
+  const bool quantized = !v.shape.empty() && (v.type == Stored::i8 || v.type == Stored::i16) &&
+                         name.ends_with("weight");
   if (!quantized) return out;
   const auto scale = all.find(name + "_scale");
   std::vector<float> scales{1000};  // of old files
@@ -176,6 +178,7 @@ class Reader {
 
   ForeignModel read() {
     check_specification();
+    if (file_.version < 6) old_attributes();
     model_.format = "CTranslate2";
     configure();
     embeddings();
@@ -198,6 +201,7 @@ class Reader {
                      .open_end = true,
                      .free_prefix = true,
                      .renormalize = true,
+                     .allow_begin = true,
                      .ending = "counted"};
     if (of_file_.search) model_.search = *of_file_.search;
     return std::move(model_);
@@ -220,6 +224,28 @@ class Reader {
             "'; heed imports encoder-decoder Transformers (TransformerSpec)");
     require(file_.revision >= 2 || s == "TransformerSpec", in_.what(), ": is of revision ",
             file_.revision, " of ", s, ", whose names heed does not know; convert the model anew");
+  }
+
+  // Before version 6, what config.json says now stood among the variables.
+  void old_attributes() {
+    const auto spelt = [&](const char* name, std::string& piece) {
+      if (!in_.has(name)) return;
+      piece.clear();
+      for (const float byte : in_.take(name, 1).values)
+        piece += static_cast<char>(static_cast<int>(byte));
+    };
+    const auto flag = [&](const char* name, bool otherwise) {
+      return in_.scalar(name).value_or(otherwise) != 0;
+    };
+    spelt("unk_token", of_file_.unknown), spelt("bos_token", of_file_.begin);
+    spelt("eos_token", of_file_.end);
+    of_file_.source_begin = flag("with_source_bos", false);
+    of_file_.source_end = flag("with_source_eos", false);
+    of_file_.start = flag("with_target_bos", true) ? of_file_.begin : of_file_.end;
+    if (flag("user_decoder_start_tokens", false)) of_file_.start.reset();
+    require(!flag("with_relative_position", false), in_.what(),
+            ": has relative positions (with_relative_position), which heed does not have");
+    in_.ignore("layernorm_embedding");  // its arrays tell
   }
 
   // One number for both sides.
@@ -270,7 +296,11 @@ class Reader {
     require(activation >= 0 && activation <= 6, in_.what(), ": has activation number ", activation,
             "; 0 to 6 are known");
     c.activation = kActivations[static_cast<int>(activation)];
-    if (const auto merge = in_.scalar("encoder/embeddings_merge")) (void)merge;
+    in_.ignore("encoder/embeddings_merge"), in_.ignore("embeddings_merge");  // of features
+    for (const char* name : {"alibi", "multi_query_attention"})
+      require(of_sides(name).value_or(0) == 0, in_.what(), ": '", name,
+              "' is set, which heed does not have");
+    in_.ignore("decoder/alibi_use_positive_positions"), in_.ignore("decoder/scale_alibi");
     require(in_.scalar("decoder/scale_outputs").value_or(1) == 1, in_.what(),
             ": scales its outputs (decoder/scale_outputs), which heed does not");
     scale_embeddings();
@@ -287,8 +317,9 @@ class Reader {
 
   void scale_embeddings() {
     std::optional<double> scale = of_sides("scale_embeddings");
-    if (!scale) scale = of_sides("embeddings/multiply_by_sqrt_depth");
-    if (!scale) scale = of_sides("embeddings_0/multiply_by_sqrt_depth");
+    for (const char* old : {"embeddings/", "embeddings_0/"})
+      if (const auto given = of_sides(old + std::string("multiply_by_sqrt_depth")); !scale)
+        scale = given;
     // A flag, or the factor itself.
     model_.config.embedding_scale = !scale ? 0 : *scale == 0 ? 1 : *scale;
     const auto flag = file_.arrays.find("encoder/scale_embeddings");
@@ -321,8 +352,8 @@ class Reader {
   }
 
   void align() {
-    const auto layer = static_cast<int64_t>(in_.scalar("decoder/alignment_layer").value_or(-1));
-    const auto heads = static_cast<int64_t>(in_.scalar("decoder/alignment_heads").value_or(1));
+    const auto layer = static_cast<int64_t>(of_sides("alignment_layer").value_or(-1));
+    const auto heads = static_cast<int64_t>(of_sides("alignment_heads").value_or(1));
     model_.alignment = {.layer = layer, .head = heads == 1 ? 0 : -1, .shift = 0};
     if (heads > 1 && heads < model_.config.heads)
       model_.notes.push_back(

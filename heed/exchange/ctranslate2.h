@@ -29,4 +29,7 @@ ForeignModel read_ctranslate2(const std::filesystem::path& folder, const ImportO
 // Writes heed's Transformer in `from` to the new folder `to`, binary version 6, in f32.
 void write_ctranslate2(const ModelFolder& model, const std::filesystem::path& to);
 
+// The arguments of CTranslate2's translate_batch by which it searches as heed does with this model.
+std::string ctranslate2_search(const ModelFolder& model);
+
 }  // namespace heed

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "heed/base/check.h"
 #include "heed/exchange/ctranslate2.h"
@@ -176,6 +177,22 @@ void write_ctranslate2(const ModelFolder& model, const std::filesystem::path& to
   copy_pieces(model, to);
   write_file(to / "config.json", config.dump(1));
   write_file(to / "model.bin", Writer(model).bytes());
+}
+
+std::string ctranslate2_search(const ModelFolder& model) {
+  SearchOptions o;
+  model.search.fill(o, {});
+  // Of ours, only `counted` ends with the beam's last hypothesis, as CTranslate2 does; the others
+  // go on while a live one is better, and twice the patience waits for those (docs/import.md).
+  const double patience = o.ending == Ending::counted ? o.patience : 2 * o.patience;
+  std::ostringstream out;
+  out << "beam_size=" << o.beam;
+  if (o.beam > 1 && patience != 1) out << ", patience=" << patience;
+  if (o.normalize != 1) out << ", length_penalty=" << o.normalize;
+  if (o.min_length != 1 && o.min_length != 0) out << ", min_decoding_length=" << o.min_length;
+  if (o.max_ratio == 0 && o.max_extra != 256) out << ", max_decoding_length=" << o.max_extra;
+  if (!o.allow_unknown || model.tokenizers.target->writes_all()) out << ", disable_unk=True";
+  return out.str();
 }
 
 }  // namespace heed

@@ -274,7 +274,8 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
   over_ = leaves_.empty();
   leaves_.resize(static_cast<size_t>(o.beam), kDead);
   from.resize(static_cast<size_t>(o.beam), 0);
-  over_ = over_ || enough() || hopeless();
+  // Those that are as long as they may be have ended, too, and are yet to be counted.
+  over_ = over_ || (!last && (enough() || hopeless()));
   return from;
 }
 

@@ -7,7 +7,10 @@ namespace heed {
 
 std::vector<Id> Allowed::banned() const {
   std::vector<Id> out = forbidden();
-  out.push_back(options.pad), out.push_back(options.begin);
+  // Some models begin with what ends their sentences.
+  if (!options.allow_begin)
+    for (const Id w : {options.pad, options.begin})
+      if (w != options.end) out.push_back(w);
   return out;
 }
 

@@ -67,6 +67,7 @@ struct SearchOptions {
   int64_t max_length = 0;  // and never more than so many; 0: no limit
   int64_t no_repeat = 0;   // no n-gram of this length twice; 0: allowed
   bool allow_unknown = true;
+  bool allow_begin = false;  // the begin and the pad may be said, as any word (CTranslate2's rule)
   // One that is as long as it may be has the end next, as likely as it is there. Open: it stops
   // without the end, which is no part of its length. Free: the end costs nothing.
   bool open_end = false, free_end = false;

@@ -270,6 +270,7 @@ void SearchDefaults::fill(SearchOptions& options, const std::set<std::string>& g
   set("free_prefix", free_prefix, options.free_prefix);
   set("free_end", free_end, options.free_end), set("renormalize", renormalize, options.renormalize);
   set("min_length", min_length, options.min_length);
+  set("allow_begin", allow_begin, options.allow_begin);
   if (ending && !given.contains("ending")) options.ending = ending_named(*ending);
 }
 
