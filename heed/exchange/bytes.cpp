@@ -33,7 +33,8 @@ float from_f16(uint16_t bits) {
 float from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 std::string read_whole(const std::string& path) {
-  require(!std::filesystem::is_directory(path), path, ": is a folder; a file was wanted");
+  std::error_code error;  // of a name that no file can have, too
+  require(!std::filesystem::is_directory(path, error), path, ": is a folder; a file was wanted");
   std::optional<std::string> bytes = read_file(path);
   require(bytes.has_value(), path, ": there is no such file");
   require(!bytes->starts_with("version https://git-lfs"), path,

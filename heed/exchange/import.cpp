@@ -25,7 +25,9 @@ bool has_key(const fs::path& folder, const char* key) {
 }  // namespace
 
 ForeignModel read_foreign(const fs::path& path, const ImportOptions& options) {
-  require(fs::exists(path), path.string(), ": there is no such file or folder");
+  std::error_code error;
+  require(fs::exists(path, error), path.string(), ": ",
+          error ? error.message() : "there is no such file or folder");
   const auto checked = [&](ForeignModel model) {
     check(model, path.string());
     return model;
