@@ -114,9 +114,10 @@ class Reader {
       : folder_(folder),
         where_((folder / "config.json").string()),
         json_(read_json(folder / "config.json")),
+        // Without a file of its own, how to search stands in config.json.
         generation_(fs::exists(folder / "generation_config.json")
                         ? read_json(folder / "generation_config.json")
-                        : Json::object()),
+                        : json_),
         in_({}, {}, Conversion::Layout::out_in) {
     const std::string type = value_of<std::string>(json_, "model_type", "", where_);
     require(type == "marian", where_, ": model_type is '", type,
@@ -245,9 +246,7 @@ class Reader {
 
   // Where scores are made to sum up to one after the pad is forbidden, it has no part in them.
   void output_bias() {
-    const bool anew = value_of(generation_, "renormalize_logits",
-                               value_of(json_, "renormalize_logits", false, where_), where_);
-    if (!anew) return;
+    if (!value_of(generation_, "renormalize_logits", false, where_)) return;
     Array& bias = model_.parameters["output.bias"];
     bias.shape = {target_rows_};
     bias.values.resize(static_cast<size_t>(target_rows_));
@@ -257,27 +256,24 @@ class Reader {
   }
 
   void search() {
-    const auto number = [&](const char* key, int64_t otherwise) {
-      return value_of(generation_, key, whole(key, otherwise), where_);
-    };
-    const auto real = [&](const char* key, double otherwise) {
-      return value_of(generation_, key, value_of(json_, key, otherwise, where_), where_);
-    };
-    model_.search.beam = std::max<int64_t>(1, number("num_beams", 1));
-    model_.search.normalize = real("length_penalty", 1);
-    // The begin and the end count.
-    const int64_t longest = number("max_length", 20);
-    model_.search.max_ratio = 0, model_.search.max_extra = std::max<int64_t>(1, longest - 2);
-    const bool forced =
-        generation_.contains("forced_eos_token_id")
-            ? !generation_["forced_eos_token_id"].is_null()
-            : json_.contains("forced_eos_token_id") && !json_["forced_eos_token_id"].is_null();
-    model_.search.open_end = !forced, model_.search.free_end = forced;
-    const auto early = generation_.find("early_stopping");
-    const bool stops = early != generation_.end() && early->is_boolean() && early->get<bool>();
-    model_.search.ending = stops ? "patience" : "full";
+    const Json& g = generation_;
+    SearchDefaults& s = model_.search;
+    s.beam = std::max<int64_t>(1, value_of(g, "num_beams", int64_t{1}, where_));
+    s.normalize = value_of(g, "length_penalty", 1.0, where_);
+    // The begin counts, and the end, if it is forced: MarianMT's config.json forces it unasked.
+    const bool forced = g.contains("forced_eos_token_id") ? !g["forced_eos_token_id"].is_null()
+                                                          : g.contains("model_type");
+    int64_t longest = value_of(g, "max_length", int64_t{20}, where_);
+    longest = value_of(g, "max_new_tokens", longest - 1, where_) + 1;
+    s.max_ratio = 0, s.max_extra = std::max<int64_t>(1, longest - (forced ? 2 : 1));
+    s.open_end = !forced, s.free_end = forced;
+    const auto early = g.find("early_stopping");
+    const bool stops = early != g.end() && early->is_boolean() && early->get<bool>();
+    s.ending = stops ? "counted" : "full";
+    const auto bad = g.find("bad_words_ids");
+    s.allow_begin = bad == g.end() || bad->is_null() || bad->empty();
     model_.alignment = {.layer = -1, .head = -1, .shift = 0};
-    if (json_.contains(kSearchKey)) model_.search = search_defaults(json_[kSearchKey], where_);
+    if (json_.contains(kSearchKey)) s = search_defaults(json_[kSearchKey], where_);
   }
 
   fs::path folder_;
