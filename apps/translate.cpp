@@ -110,11 +110,16 @@ std::string read_whole(LineReader& reader, const BadLine& bad) {
   return all;
 }
 
+bool has_prompt(const Options& o) {
+  return o.interactive && stderr_is_terminal() && o.source.empty();
+}
+
 void translate_text(Options o) {
-  want(o.prefixes.empty() && o.alignment.empty() && !o.json && !o.scores &&
-           o.translate.search.best == 1 && !o.interactive && o.output.empty(),
-       "--text gives one text; --prefix, --alignment, --json, --scores, --best, --interactive and "
-       "--output are for lines");
+  want(
+      o.prefixes.empty() && o.alignment.empty() && !o.json && !o.scores &&
+          o.translate.search.best == 1 && o.output.empty(),
+      "--text gives one text; --prefix, --alignment, --json, --scores, --best and --output are for "
+      "lines");
   want(ranks()->count() == 1, "--text is for one process; several ranks translate lines");
   want(o.format == "text" || o.format == "html",
        "--format is 'text' or 'html', given '" + o.format + "'");
@@ -123,12 +128,23 @@ void translate_text(Options o) {
   take_search_defaults(o.translate.search, *o.command, translator.translator().model());
   take_words(o, translator.translator().model());
   if (o.format == "html") o.text.format = TextOptions::Format::html;
+  LineReader reader(o.source.empty() ? "-" : o.source);
+  if (o.interactive) {  // each line is a text
+    o.text.translate = o.translate;
+    const bool prompts = has_prompt(o);
+    const auto ask = [&] { return prompts ? std::fprintf(stderr, "> ") : 0; };
+    for (std::optional<std::string> line; ask(), line = reader.next();) {
+      const std::string text = as_text(std::move(*line), place_of(reader), o.bad.told());
+      std::cout << translator.translate({text}, o.text)[0].text << std::endl;
+    }
+    if (prompts) std::fprintf(stderr, "\n");
+    return o.bad.sum_up();
+  }
   StatusLine status;
   o.translate.progress = [&](int64_t done) {
     status.show(std::to_string(done) + " sentences translated");
   };
   o.text.translate = o.translate;
-  LineReader reader(o.source.empty() ? "-" : o.source);
   const TranslatedText found = translator.translate({read_whole(reader, o.bad.told())}, o.text)[0];
   status.clear();
   std::cout << found.text << std::flush;
@@ -273,7 +289,7 @@ void translate(Options o) {
     o.translate.search.want_weights = true;
   o.chunk = o.interactive ? 1 : std::max(o.chunk, 32 * translator.batch(o.translate));
   o.chunk *= ranks()->count();
-  const bool prompt = o.interactive && stderr_is_terminal() && o.source.empty();
+  const bool prompt = has_prompt(o);
   if (prompt) std::fprintf(stderr, "> ");
   std::optional<LineReader> reader, prefixes;
   StatusLine status;

@@ -269,6 +269,14 @@ for flags in [], ["--interactive"]:
         assert got == wanted + "\n", (got, wanted)
     p.stdin.close()
     assert p.wait() == 0
+# A line of several sentences is a text.
+p = subprocess.Popen([heed, "translate", "--model", "m", "--text", "--interactive"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+p.stdin.write(texts[0] + " " + texts[1] + "\n")
+p.stdin.flush()
+got = p.stdout.readline()
+assert got == plain[0] + " " + plain[1] + "\n", (got, plain[:2])
+p.stdin.close()
+assert p.wait() == 0
 END
 [ "$(cat text | "$heed" translate --model m | cmp - plain)" = "" ] || wrong "by a pipe: another translation"
 

@@ -177,6 +177,10 @@ bool is_document_kind(std::string_view kind) {
 
 std::string translate_document(std::string_view kind, const std::string& content,
                                const TranslateTexts& translate) {
+  // Windows' editors begin a file with a mark that it is UTF-8: no part of its first line.
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  if (content.starts_with(kMark))
+    return std::string(kMark) + translate_document(kind, content.substr(kMark.size()), translate);
   for (const Kind& k : kKinds)
     if (k.name == kind) return k.translate(content, translate);
   fail(unknown_name("kind of file", kind, document_kinds()));

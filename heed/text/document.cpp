@@ -88,6 +88,7 @@ class Document::Planner {
       if (!torn && !taken) kept_.push_back(found);
     };
     for (const KeptSpan& found : find_kept(text_)) add({found.span, found.emoji});
+    for (const TextSpan& mark : footnotes()) add({mark});
     for (const Kept& sign : signs) add(sign);
     if (options_.knows)
       for (const TextSpan& word : unknown_words()) add({word});
@@ -109,6 +110,18 @@ class Document::Planner {
     kept_ = std::move(joined);
   }
 
+  // Numbers that an element hangs on a word: cat<sup>1</sup>.
+  std::vector<TextSpan> footnotes() const {
+    std::vector<TextSpan> out;
+    for (const InlineTag& tag : segment_.tags) {
+      if (tag.kind != InlineTag::Kind::open || tag.at == 0 || is_space(text_[tag.at - 1])) continue;
+      size_t end = tag.at;
+      while (end < text_.size() && text_[end] >= '0' && text_[end] <= '9') ++end;
+      if (end > tag.at && segment_.tags[tag.partner].at == end) out.push_back({tag.at, end});
+    }
+    return out;
+  }
+
   std::vector<TextSpan> unknown_words() const {
     std::vector<TextSpan> out;
     for (size_t at = 0; at < text_.size();) {
@@ -120,7 +133,9 @@ class Document::Planner {
         (is_unknown(c) ? unknown : known) += is_letter(c);
         word.end = next_character(text_, word.end);
       }
-      if (unknown > 0 && known == 0) out.push_back(word);
+      const char32_t before = at > 0 ? character_before(text_, at) : U' ';  // "09Z", "°C"
+      if (unknown > 0 && known == 0 && !is_number(before) && !is_symbol(before))
+        out.push_back(word);
       at = std::max(word.end, next_character(text_, at));
     }
     return out;

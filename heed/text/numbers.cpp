@@ -106,11 +106,14 @@ std::vector<TextSpan> lost_numbers(std::string_view source, std::string_view tar
     there.push_back(number_digits(target.substr(span.begin, span.size())));
   std::vector<TextSpan> out;
   for (const TextSpan& span : find_numbers(source)) {
-    const std::string digits = number_digits(source.substr(span.begin, span.size()));
+    const std::string_view number = source.substr(span.begin, span.size());
+    const std::string digits = number_digits(number);
+    const auto letters = std::count_if(number.begin(), number.end(), is_name) -
+                         static_cast<std::ptrdiff_t>(digits.size());
     const auto same = std::find(there.begin(), there.end(), digits);
     if (same != there.end())
       there.erase(same);
-    else if (digits.size() >= 3 && digits.size() + 2 >= span.size())
+    else if (digits.size() >= 3 && letters <= 2)
       out.push_back(span);
   }
   return out;

@@ -377,6 +377,12 @@ class Placer {
     if (p.before.empty() && at > 0 && is_word(at - 1) && target_[at - 1].end == p.begin &&
         !joins_previous(inlay) && inlay.kind != Inlay::Kind::element)
       p.before = " ";
+    // White space around the element that it begins or ends is outside of that.
+    if (inlay.parent) {
+      const Inlay& around = inlays_[*inlay.parent];
+      if (first && inlay.begin == around.begin) p.before.clear();
+      if (last && inlay.end == around.end) p.after.clear();
+    }
     placed_[n] = p;
   }
 

@@ -17,8 +17,23 @@ bool is_line_break(char32_t c) {
 bool is_digit(char32_t c) { return c >= '0' && c <= '9'; }
 bool is_dash(char32_t c) { return c == '-' || c == 0x2013 || c == 0x2014 || c == 0x2015; }
 bool is_opening_mark(char32_t c) { return c == U'¿' || c == U'¡'; }
+bool is_superscript(char32_t c) {
+  return c == U'¹' || c == U'²' || c == U'³' || c == 0x2070 || (c >= 0x2074 && c <= 0x2079);
+}
 // Quotes and brackets that can stand before a sentence.
 bool may_open(char32_t c) { return may_close(c) && c != ')' && c != ']' && c != '}'; }
+// Those that stand before something only. “ closes in German.
+bool opens_only(char32_t c) {
+  return std::u32string_view(U"([{‚„「『（《〈【〔［｛").find(c) != std::u32string_view::npos;
+}
+
+// Of lists: "ii. Second", "B. Methods".
+bool is_list_letter(std::u32string_view word) {
+  static constexpr std::u32string_view kRoman[] = {U"ii",   U"iii", U"iv", U"vi", U"vii",
+                                                   U"viii", U"ix",  U"xi", U"xii"};
+  if (word.size() == 1) return is_letter(word[0]);
+  return std::find(std::begin(kRoman), std::end(kRoman), lower_case(word)) != std::end(kRoman);
+}
 
 // One line of a text, from left to right.
 class Line {
@@ -30,7 +45,7 @@ class Line {
     std::vector<size_t> out;
     for (size_t at = 0; at < text_.size();) {
       note_quote(at);
-      if (!is_full_stop(text_[at]) && !ends_sentence(text_[at])) {
+      if (!is_full_stop(text_[at]) && !is_strong(text_[at])) {
         ++at;
         continue;
       }
@@ -39,6 +54,7 @@ class Line {
         out.push_back(mark.close);
         begin_ = skip_spaces(mark.close);
         open_quotes_ = 0;
+        in_quotes_ = false;
       }
       at = std::max(mark.close, at + 1);
     }
@@ -58,6 +74,9 @@ class Line {
     bool unspaced = false;  // of a script without spaces: 。
   };
 
+  bool is_strong(char32_t c) const {
+    return ends_sentence(c) || (c == ';' && words_.asks_with_semicolon());
+  }
   char32_t at(size_t i) const { return i < text_.size() ? text_[i] : U'\0'; }
   size_t skip_spaces(size_t i) const {
     while (i < text_.size() && is_white_space(text_[i])) ++i;
@@ -67,6 +86,7 @@ class Line {
   void note_quote(size_t i) {
     if (text_[i] == U'«') ++open_quotes_;
     if (text_[i] == U'»') --open_quotes_;  // below 0: German has them the other way round
+    if (text_[i] == '"') in_quotes_ = !in_quotes_;
   }
 
   Mark read_mark(size_t i) {
@@ -78,30 +98,35 @@ class Line {
         ++stops;
       else if (c == U'…')
         m.dots = true;
-      else if (ends_sentence(c))
+      else if (is_strong(c))
         m.strong = true, m.unspaced = m.unspaced || is_written_unspaced(c);
       else if (!joins_before(c))
         break;
     }
+    if (stops == 1 && !m.strong) {  // ". . ."
+      size_t end = m.end;
+      while (is_white_space(at(end)) && is_full_stop(at(end + 1))) end += 2, ++stops;
+      if (stops > 2) m.end = end;
+    }
     m.dots = m.dots || stops > 1;
     m.close = m.end;
-    while (may_close(at(m.close)) || is_reference(m.close) > 0) {
+    while (may_close(at(m.close)) || reference_at(m.close, m) > 0) {
       // A bracket opens something, unless it is a reference: "known.[1]".
-      const size_t reference = is_reference(m.close);
-      if (reference == 0 && (at(m.close) == '(' || at(m.close) == '[' || at(m.close) == '{')) break;
+      const size_t reference = reference_at(m.close, m);
+      if (reference == 0 && (opens_only(at(m.close)) || opens_next(m.close, m))) break;
       m.closed = m.closed || reference == 0;
       for (size_t k = 0; k < std::max<size_t>(reference, 1); ++k) note_quote(m.close + k);
       m.close += std::max<size_t>(reference, 1);
     }
-    // French sets quotes off: « Oui ! »
-    if (const size_t next = skip_spaces(m.close); at(next) == U'»' && open_quotes_ > 0) {
-      note_quote(next);
+    // French sets quotes off: « Oui ! » So does text that was cut into tokens: " Yes ! "
+    while (const size_t length = set_off_close(m.close)) {
+      note_quote(m.close + length - 1);
       m.closed = true;
-      m.close = next + 1;
+      m.close += length;
     }
     // An emoji after the mark is its author's face, not the next sentence's.
     for (size_t next = skip_spaces(m.close);;) {
-      const size_t length = emoji_at(text_, next);
+      const size_t length = std::max(emoji_at(text_, next), next > m.close ? face_at(next) : 0);
       if (length == 0) break;
       m.close = next + length;
       next = skip_spaces(m.close);
@@ -111,12 +136,51 @@ class Line {
     return m;
   }
 
-  // The length of "[12]" at i; 0 if there is none.
-  size_t is_reference(size_t i) const {
-    if (at(i) != '[') return 0;
-    size_t end = i + 1;
+  // The length of one made of signs, ":-)", that stands by itself; 0 if there is none.
+  size_t face_at(size_t i) const {
+    const auto is = [&](size_t k, std::u32string_view any) {
+      return k < text_.size() && any.find(text_[k]) != std::u32string_view::npos;
+    };
+    if (!is(i, U":;=")) return 0;
+    const size_t mouth = i + 1 + is(i + 1, U"-'");
+    if (!is(mouth, U")(DPp|/*")) return 0;
+    return mouth + 1 == text_.size() || is_white_space(at(mouth + 1)) ? mouth + 1 - i : 0;
+  }
+
+  // Whether “ at i begins something: it stands after another that closes, 。”“, or after 。
+  bool opens_next(size_t i, const Mark& m) const {
+    if (at(i) != U'“' && at(i) != U'‘') return false;
+    return m.unspaced || at(i - 1) == U'”' || at(i - 1) == U'’';
+  }
+
+  // The length of spaces and a closing quote or bracket that stands by itself; 0 if there is none.
+  size_t set_off_close(size_t i) const {
+    const size_t next = skip_spaces(i);
+    if (next == i) return 0;
+    if (at(next) == U'»' && open_quotes_ > 0) return next + 1 - i;
+    const size_t size = at(next) == '\'' && at(next + 1) == '\'' ? 2 : 1;
+    if (next + size < text_.size() && !is_white_space(at(next + size))) return 0;
+    const bool closes = size == 2 || at(next) == ')' || at(next) == ']' || at(next) == U'”' ||
+                        at(next) == U'»' || (at(next) == '"' && in_quotes_);
+    return closes ? next + size - i : 0;
+  }
+
+  // The length of a reference at i, "[12]", ² or a footnote's number, "known.12 It"; 0 if there is
+  // none.
+  size_t reference_at(size_t i, const Mark& m) const {
+    size_t end = i;
+    while (is_superscript(at(end))) ++end;
+    if (end > i) return end - i;
+    const bool bracket = at(i) == '[';
+    end = i + bracket;
     while (is_digit(at(end))) ++end;
-    return end > i + 1 && end - i <= 5 && at(end) == ']' ? end + 1 - i : 0;
+    const size_t digits = end - i - bracket;
+    if (bracket) return digits > 0 && digits < 4 && at(end) == ']' ? end + 1 - i : 0;
+    if (digits == 0 || digits > 2 || i != m.end || !is_white_space(at(end))) return 0;
+    const std::u32string_view word =
+        text_.substr(word_begin(m.begin), m.begin - word_begin(m.begin));
+    const bool plain = word.size() > 2 && std::all_of(word.begin(), word.end(), is_lower);
+    return plain && kind(word) == Abbreviation::none ? digits : 0;
   }
 
   bool breaks_after(const Mark& m) const {
@@ -125,7 +189,9 @@ class Line {
     if (m.begin == begin_ && !m.strong) return false;  // "... and": nothing is before it
     if (is_stray_stop(m, next)) return true;
     const bool spaced = next > m.close;
-    if (!spaced) return m.unspaced && !goes_on(at(next)) && (!m.closed || may_open(at(next)));
+    if (!spaced)
+      return m.unspaced && !goes_on(at(next)) &&
+             (!m.closed || may_open(at(next)) || !tells_who_spoke(next));
     if (goes_on(at(next)) && !is_dash(at(next))) return false;
     if (is_dash(at(next))) {  // dialogue: "No lo sé. —Yo tampoco."
       size_t after = skip_spaces(next + 1);
@@ -148,9 +214,47 @@ class Line {
   }
 
   bool strong_breaks(const Mark& m, size_t next) const {
-    if (may_begin(next)) return !names_itself(m) || begins_sentence(next);
-    if (m.closed || !is_lower(at(next))) return !is_lower(at(next)) && !may_close(at(next));
-    return !names_itself(m);
+    if (may_begin(next))
+      return (!names_itself(m) || begins_sentence(next)) && !(m.closed && is_reported(next));
+    if (!is_lower(at(next))) return !may_close(at(next));
+    // Where sentences begin with capitals a small letter goes on: "Help! was their fifth album."
+    return !m.closed && !begins_with_capital(m.begin) && !names_itself(m);
+  }
+
+  // The sentence up to `end`.
+  bool begins_with_capital(size_t end) const {
+    letter_ = std::max(letter_, begin_);
+    while (letter_ < text_.size() && !is_letter(text_[letter_])) ++letter_;
+    // English writes "I" so everywhere: another capital says it.
+    size_t capital = letter_;
+    if (at(letter_) == 'I' && is_white_space(at(letter_ + 1)))
+      for (++capital; capital < letter_ + 100 && capital < end && !is_upper(at(capital));)
+        ++capital;
+    return capital < end && is_upper(at(capital));
+  }
+
+  // After a quotation: whether the next words say whose it was: "Stop!" John Smith said.
+  bool is_reported(size_t next) const {
+    if (!is_letter(at(next)) || begins_sentence(next)) return false;
+    for (int words = 0; words < 4; ++words) {
+      const std::u32string_view word = word_after(next);
+      if (word.empty()) return false;
+      if (words > 0 && words_.reports(encode_utf8(word))) return true;
+      next += word.size() + (at(next + word.size()) == '.');
+      if (!is_white_space(at(next))) return false;
+      next = skip_spaces(next);
+    }
+    return false;
+  }
+
+  // The same where no spaces are: 「行く。」と言った, “去吗？”他问。
+  bool tells_who_spoke(size_t next) const {
+    static constexpr std::u32string_view kParticles = U"とっなをがに",
+                                         kVerbs = U"说說问問道喊答叫想讲講";
+    if (kParticles.find(at(next)) != std::u32string_view::npos) return true;
+    for (size_t i = next; i < next + 8 && is_letter(at(i)); ++i)
+      if (kVerbs.find(at(i)) != std::u32string_view::npos) return true;
+    return false;
   }
 
   // Whether a sentence can begin there: with a capital, a number, a letter without case, or a quote
@@ -160,9 +264,23 @@ class Line {
     while (may_open(at(k)) || (k > i && is_white_space(at(k)))) ++k;
     const char32_t c = at(k);
     if (c == 0) return k > i;
-    if (is_lower(c)) return k == i && is_upper(at(k + 1));  // iPad
+    if (is_lower(c)) {
+      if (k == i) return is_upper(at(k + 1)) || is_list_item(k);   // iPad
+      const bool elided = at(k - 1) == '\'' || at(k - 1) == U'’';  // 's Morgens
+      return elided && is_white_space(at(k + 1)) && is_upper(at(k + 2));
+    }
+    if ((c == U'•' || c == U'‣' || c == '*') && is_white_space(at(k + 1))) return true;
     return is_upper(c) || is_digit(c) || is_letter(c) || is_opening_mark(c) || is_number(c) ||
            is_symbol(c) || (k > i && at(i) != '(' && at(i) != '[') || is_placeholder(c);
+  }
+  // "b) Second", "ii. Second".
+  bool is_list_item(size_t i) const {
+    size_t end = i;
+    while (is_lower(at(end))) ++end;
+    const std::u32string_view word = text_.substr(i, end - i);
+    const bool marked = at(end) == ')' || (is_full_stop(at(end)) && word.size() > 1);
+    return is_list_letter(word) && marked && is_white_space(at(end + 1)) &&
+           is_upper(at(skip_spaces(end + 1)));
   }
   static bool is_placeholder(char32_t c) { return c == '%' || c == '{' || c == '#' || c == '@'; }
 
@@ -175,9 +293,17 @@ class Line {
   }
   size_t word_begin(size_t end) const {
     size_t i = end;
-    while (i > begin_ && !is_white_space(text_[i - 1])) --i;
+    while (i > begin_ && !is_white_space(text_[i - 1]) && !is_written_unspaced(text_[i - 1])) --i;
     while (i < end && may_close(text_[i])) ++i;
     return i;
+  }
+  // The word before the one at `begin`, with what stands around it.
+  std::u32string_view word_before(size_t begin) const {
+    size_t end = begin;
+    while (end > begin_ && !is_white_space(text_[end - 1])) --end;  // quotes before the word
+    while (end > begin_ && is_white_space(text_[end - 1])) --end;
+    const size_t first = word_begin(end);
+    return text_.substr(first, end - first);
   }
 
   bool begins_sentence(size_t i) const {
@@ -218,8 +344,10 @@ class Line {
     size_t end = begin;
     while (end > begin_ && is_white_space(text_[end - 1])) --end;
     if (end == begin || end < begin_ + 2 || !is_full_stop(text_[end - 1])) return false;
-    const size_t letters = end - 1 - word_begin(end - 1);
-    return letters == 1 || letters == 2;
+    const std::u32string_view word =
+        text_.substr(word_begin(end - 1), end - 1 - word_begin(end - 1));
+    return (word.size() == 1 || word.size() == 2) &&
+           std::all_of(word.begin(), word.end(), is_letter);
   }
   // Whether a letter with a stop follows.
   bool before_lettered(size_t next) const {
@@ -231,48 +359,128 @@ class Line {
                                         [](char32_t c) { return is_digit(c) || c == '.'; });
   }
 
+  // The letters of "z. B", "a. m", "EE. UU" that end before `end`, joined: "z.b".
+  Abbreviation joined_kind(size_t begin, size_t end) const {
+    std::string joined = encode_utf8(text_.substr(begin, end - begin));
+    Abbreviation found = Abbreviation::none;
+    for (int parts = 1; parts < 4; ++parts) {
+      const std::u32string_view before = word_before(begin);
+      if (before.size() < 2 || before.size() > 4 || !is_full_stop(before.back())) break;
+      begin = static_cast<size_t>(before.data() - text_.data());
+      joined = encode_utf8(before) + joined;
+      if (const auto known = words_.kind(joined); known != Abbreviation::none) found = known;
+    }
+    return found;
+  }
+  // Whether word and the one after it are an abbreviation: "i. Br.", "JJ. OO."
+  bool joins_next(std::u32string_view word, size_t next) const {
+    const std::u32string_view after = word_after(next);
+    if (word.size() > 3 || after.empty() || after.size() > 3 ||
+        !is_full_stop(at(next + after.size())))
+      return false;
+    const auto doubled = [](std::u32string_view w) {
+      return w.size() == 2 && w[0] == w[1] && is_upper(w[0]);
+    };
+    return (doubled(word) && doubled(after)) ||
+           words_.kind(encode_utf8(word) + "." + encode_utf8(after)) != Abbreviation::none;
+  }
+
+  // "5. 3. 1950": whether the number at next goes on with a date.
+  bool goes_on_as_date(std::u32string_view word, size_t begin, size_t next) const {
+    size_t end = next;
+    while (is_digit(at(end))) ++end;
+    const auto is_ordinal = [](std::u32string_view w) {
+      return w.size() > 1 && w.size() < 4 && is_digit(w[0]) && is_full_stop(w.back());
+    };
+    if (word.size() > 2) return false;
+    return end - next < 3 ? is_full_stop(at(end)) : is_ordinal(word_before(begin));
+  }
+
+  // "Am 3. Oktober", "das 2. Kapitel", but "in Kapitel 5. Dort".
+  bool is_ordinal(size_t begin, size_t next) const {
+    if (words_.follows_ordinal(encode_utf8(word_after(next)))) return true;
+    const std::u32string_view before = word_before(begin);
+    return before.empty() || is_lower(before[0]) || words_.begins_sentence(encode_utf8(before));
+  }
+
+  // "plan B", "strands B and C": no initial.
+  bool is_labelled(size_t begin) const {
+    const std::u32string_view before = word_before(begin);
+    if (words_.is_label(encode_utf8(before))) return true;
+    if (before.empty() || before.size() > 4 || !is_lower(before[0])) return false;
+    const std::u32string_view first =
+        word_before(static_cast<size_t>(before.data() - text_.data()));
+    return first.size() == 1 && is_upper(first[0]);
+  }
+
+  // "at 5 p.m. The", but "at 5 p.m. Eastern time"; "At 5 p.m. Mr Smith" has only begun.
+  bool hour_ends(size_t next) const {
+    if (begins_sentence(next)) return true;
+    const auto sentence = text_.substr(begin_, next - begin_);
+    return is_upper(at(next)) && !words_.follows_hour(encode_utf8(word_after(next))) &&
+           std::count_if(sentence.begin(), sentence.end(), is_white_space) > 3;
+  }
+
   // After one full stop, where a sentence could begin.
   bool full_stop_breaks(const Mark& m, size_t next) const {
     const size_t begin = word_begin(m.begin);
     const std::u32string_view word = text_.substr(begin, m.begin - begin);
     if (word.empty()) return true;
-    const bool number_next = is_digit(at(next)) || is_roman(word_after(next));
+    const size_t number = next + (at(next) == '(');  // "eq. (3)"
+    const bool number_next = is_digit(at(number)) || is_roman(word_after(next));
     if (is_number_word(word)) {
       if (begin == begin_) return false;                        // "1. Open the door."
       const size_t digits = word.size() - word.rfind('.') - 1;  // npos + 1 is 0
-      if (words_.has_ordinals() && digits <= 3 && !is_digit(at(next)))
-        return begins_sentence(next) || m.closed;
-      return true;
+      if (!words_.has_ordinals() || digits > 3) return true;
+      if (is_digit(at(next))) return !goes_on_as_date(word, begin, next);
+      return begins_sentence(next) || m.closed || !is_ordinal(begin, next);
     }
-    if (word.size() == 1 && is_letter(word[0]) && !m.closed) {
-      // "I" is a word of its own in English, and so may be others before a word that begins.
-      if (is_upper(word[0])) return begins_sentence(next) && !before_lettered(next);
-      if (before_lettered(next)) return false;
-      if (after_lettered(begin)) return begins_sentence(next);
+    if (m.closed && is_reported(next)) return false;
+    if (begin == begin_ && is_list_letter(word) && !m.closed) return false;  // "B. Methods"
+    if (joins_next(word, next)) return false;
+    const std::u32string_view before = word_before(begin);
+    if (words_.is_unit(encode_utf8(word)) && !before.empty() &&
+        (is_digit(before.back()) || is_roman(before)))
+      return !is_digit(at(next));
+    Abbreviation found = joined_kind(begin, m.begin);
+    if (found == Abbreviation::none) {
+      if (word.size() == 1 && is_letter(word[0]) && !m.closed) {
+        // "I" is a word of its own in English, and so may be others before a word that begins.
+        if (is_upper(word[0]))
+          return !before_lettered(next) && (begins_sentence(next) || is_labelled(begin));
+        if (before_lettered(next)) return false;
+        if (after_lettered(begin)) return begins_sentence(next);
+      }
+      if (words_.has_ordinals() && is_roman(word)) return begins_sentence(next);
+      if (is_lettered(word) && words_.kind(encode_utf8(word)) == Abbreviation::none)
+        return begins_sentence(next);
+      found = kind(word);
     }
-    if (words_.has_ordinals() && is_roman(word)) return begins_sentence(next);
-    if (is_lettered(word) && words_.kind(encode_utf8(word)) == Abbreviation::none)
-      return begins_sentence(next);
-    switch (kind(word)) {
+    switch (found) {
       case Abbreviation::always: return false;
       case Abbreviation::before_number: return !number_next && !before_lettered(next);
-      case Abbreviation::maybe: return ends_with_maybe(m, next);
+      case Abbreviation::maybe:
+        return m.closed || (is_hour(word, begin) ? hour_ends(next) : begins_sentence(next));
+      case Abbreviation::before_small: return true;
       case Abbreviation::none: break;
     }
-    if (word.size() <= 2 && after_lettered(begin)) return begins_sentence(next);
+    if (word.size() <= 2 && is_letter(word.back()) && after_lettered(begin))
+      return begins_sentence(next);
     return true;
   }
 
-  bool ends_with_maybe(const Mark& m, size_t next) const {
-    return m.closed || begins_sentence(next);
+  // "5 p.m", "5 p. m".
+  bool is_hour(std::u32string_view word, size_t begin) const {
+    const std::u32string low = lower_case(word);
+    return low == U"a.m" || low == U"p.m" || (low == U"m" && word_before(begin).size() == 2);
   }
 
   // Of the word, or of its last part: "Dipl.-Ing", "l'art", "Goethestr".
   Abbreviation kind(std::u32string_view word) const {
     const auto known = words_.kind(encode_utf8(word));
     if (known != Abbreviation::none) return known;
-    const size_t part = word.find_last_of(U".-'’/(");
-    if (part != std::u32string_view::npos && part + 1 < word.size() && word[part] != '.')
+    const size_t part = word.find_last_of(U".-'’(");
+    if (part != std::u32string_view::npos && part + 2 < word.size() && word[part] != '.')
       return words_.kind(encode_utf8(word.substr(part + 1)));
     if (words_.has_ordinals() && word.size() > 4 && word.ends_with(U"str"))
       return Abbreviation::before_number;
@@ -281,8 +489,10 @@ class Line {
 
   std::u32string_view text_;
   const Abbreviations& words_;
-  size_t begin_ = 0;         // of the sentence
-  int64_t open_quotes_ = 0;  // « without »
+  size_t begin_ = 0;           // of the sentence
+  int64_t open_quotes_ = 0;    // « without »
+  bool in_quotes_ = false;     // of those that look the same at both ends
+  mutable size_t letter_ = 0;  // the first of the sentence is not before it
 };
 
 }  // namespace

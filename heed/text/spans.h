@@ -19,9 +19,10 @@ struct KeptSpan {
   bool operator==(const KeptSpan&) const = default;
 };
 
-// In order and disjoint: addresses of the web and of mail, paths of files, placeholders (%s, %1$s,
-// %(name)s, {name}, {{name}}, ${name}, $NAME, :name:), tags and entities that stand in plain text,
-// code between backticks, @names and #names, emoji.
+// In order and disjoint: addresses of the web, of mail and of machines, files and their paths,
+// versions, placeholders (%s, %1$s, %(name)s, {name}, {{name}}, ${name}, $NAME, __NAME__, :name,
+// [X1X]), tags and entities that stand in plain text, code between backticks and what is escaped in
+// it (\n), references ([1]), @names and #names, emoji and faces made of signs.
 std::vector<KeptSpan> find_kept(std::string_view text);
 
 }  // namespace heed

@@ -7,6 +7,7 @@
 
 #include "heed/base/check.h"
 #include "heed/base/unicode.h"
+#include "heed/text/characters.h"
 #include "heed/text/document.h"
 
 namespace heed {
@@ -48,7 +49,12 @@ std::string as_line(const std::string& written) {
 
 }  // namespace
 
-TextTranslator::TextTranslator(Translator translator) : translator_(std::move(translator)) {}
+TextTranslator::TextTranslator(Translator translator) : translator_(std::move(translator)) {
+  const Tokenizer& source = *translator_.model().tokenizers.source;
+  if (source.kind() != "words") return;
+  for (Id id = 0; id < source.size(); ++id)
+    for (const char32_t c : decode_utf8(repaired_utf8(source.piece(id)))) letters_.insert(c);
+}
 
 std::vector<TranslatedText> TextTranslator::translate(const std::vector<std::string>& texts,
                                                       const TextOptions& options) const {
@@ -70,7 +76,12 @@ std::vector<TranslatedText> TextTranslator::translate(const std::vector<std::str
       .count_pieces =
           [&](std::string_view text) { return tokenizers.source->encode(text).ids.size(); },
       .knows = {}};
-  if (!by_word) how.knows = [&](char32_t c) { return alphabet.knows(c); };
+  // A model by words copies those that its vocabulary does not have, if it writes one for them at
+  // all: what it could not even spell is kept.
+  if (by_word)
+    how.knows = [&](char32_t c) { return !is_letter(c) || letters_.contains(c); };
+  else
+    how.knows = [&](char32_t c) { return alphabet.knows(c); };
   // All lines of all texts at once. What is drawn depends on a line's place in its own text.
   std::vector<Document> documents;
   std::vector<Asked> asked;

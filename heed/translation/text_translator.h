@@ -11,6 +11,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "heed/translation/translator.h"
@@ -56,6 +57,7 @@ class TextTranslator {
 
  private:
   Translator translator_;
+  std::unordered_set<char32_t> letters_;  // of the words of a model by words
 };
 
 }  // namespace heed
