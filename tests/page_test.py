@@ -574,7 +574,8 @@ with tempfile.TemporaryDirectory() as folder:
         grammar, words = map(os.path.abspath, sys.argv[2:4])
         os.chdir(folder)
         subprocess.run([grammar, "corpus", "400", "1", words], check=True, stdout=subprocess.DEVNULL)
-        train("rnn", "--preset", "rnn-small", "--tokens", "words", "--size", "24", "--steps", "60")
+        # It must write sentences of some words, which is enough to step through and to lead elsewhere.
+        train("rnn", "--preset", "rnn-small", "--tokens", "words", "--size", "48", "--rate", "1e-2", "--steps", "600")
         train("transformer", "--preset", "transformer-tiny", "--tokens", "bpe", "--vocabulary", "80", "--size", "16", "--inner", "16", "--heads", "2", "--encoder-layers", "1", "--decoder-layers", "1", "--steps", "20")
         models = ["rnn", "transformer"]
         lines = pathlib.Path("corpus/test.en").read_text().splitlines()[:2]

@@ -17,7 +17,7 @@ export const make_arcs = () =>
 
 // A row's word stands where its column does: row i of a source that reads itself is word i; of a
 // target's past it is the last word that was read.
-export function arc_shapes(heads, places, { middle, reach, down, look, dim }) {
+export function arc_shapes(heads, places, { middle, reach, down, past, look, dim }) {
   const out = [];
   const longest = Math.max(1, ...places.map(([a, b]) => (a + b) / 2)) - Math.min(...places.map(([a, b]) => (a + b) / 2));
   heads.forEach(({ weights, whole }, h) => weights.forEach((row, i) => {
@@ -27,10 +27,10 @@ export function arc_shapes(heads, places, { middle, reach, down, look, dim }) {
       if (!places[i] || !places[j]) continue;
       const from = (places[i][0] + places[i][1]) / 2, to = (places[j][0] + places[j][1]) / 2;
       const lit = some && (look.row < 0 || look.row === i) && (look.column < 0 || look.column === j);
-      const side = j > i ? 1 : -1;
+      const side = j > i && !past ? 1 : -1; // pieces of one word may read each other
       const high = reach * (0.14 + 0.86 * Math.sqrt(Math.abs(to - from) / longest));
       const edge = middle.edge * side + middle.at;
-      const far = edge + side * high;
+      const far = edge + (side * high) / 0.75; // the curve goes three quarters of the way to its control points
       const point = (along, across) => (down ? `${(2 * middle.at - across).toFixed(1)} ${along.toFixed(1)}` : `${along.toFixed(1)} ${across.toFixed(1)}`);
       const loop = Math.min(9, (places[i][1] - places[i][0]) / 2);
       const path = i === j
@@ -62,7 +62,7 @@ export function draw_arcs(figure, { width, matrices, look, dim, names, past }) {
     : { at: (words.top + words.bottom) / 2 - box.top, edge: words.height / 2 - 2 };
   const reach = down ? (box.width - words.width) / 2 - 8 : past ? box.height - words.height - 6 : (box.height - words.height) / 2 - 6;
   const heads = matrices[0].weights ? matrices : [];
-  const shapes = arc_shapes(heads, places, { middle, reach, down, look, dim });
+  const shapes = arc_shapes(heads, places, { middle, reach, down, past, look, dim });
   paint(prepare(canvas, box.width, box.height), shapes);
   figure.scene = () => ({
     width: box.width, height: box.height, name: "Self-attention",

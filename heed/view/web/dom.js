@@ -32,7 +32,9 @@ export const percent = (p) =>
 export const exact = (value) => (value === null ? broken : `${Number(value.toPrecision(3))}`.replace("-", "−"));
 
 export const within = (value, low, high) => Math.min(high, Math.max(low, value));
-export const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+export const large = () => innerWidth >= 1900; // a wall, not a desk: page.css has the same bound
+const reduced = matchMedia("(prefers-reduced-motion: reduce)");
+export const still = () => reduced.matches;
 
 // The choices of a <select>, hidden where there is nothing to choose.
 export function offer(select, choices, chosen) {

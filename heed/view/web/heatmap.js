@@ -2,11 +2,12 @@
 // sight while the map scrolls. Columns of a sentence from right to left run that way.
 
 import { colors, shade, shade_color, shade_pixel } from "./palette.js";
-import { direction, element, exact, within } from "./dom.js";
+import { direction, element, exact, large, within } from "./dom.js";
 import { hover, pin, state } from "./state.js";
 import { fitted, paint, prepare, text_width } from "./scene.js";
 
-const smallest = 13, largest = 46, longest_label = 150;
+const smallest = 11, longest_label = 150;
+const largest = () => (large() ? 58 : 46), text_size = () => (large() ? 18 : 15);
 
 export const make_map = () => {
   const map = element("div", { className: "map", tabIndex: 0, role: "application", aria: { roledescription: "heat map" } },
@@ -38,9 +39,9 @@ export const make_map = () => {
 };
 
 export function map_geometry(matrix, width) {
-  const label = Math.min(longest_label, width * 0.34, Math.max(30, ...matrix.rows.map((r) => text_width(r, 15, "serif", 700))) + 16);
-  const cell = within(Math.floor((width - label - 14) / Math.max(1, matrix.columns.length)), smallest, largest);
-  const top = Math.min(longest_label, Math.max(20, ...matrix.columns.map((c) => text_width(c, 15, "serif", 700)))) + 14;
+  const label = Math.min(longest_label, width * 0.34, Math.max(30, ...matrix.rows.map((r) => text_width(r, text_size(), "serif", 700))) + 16);
+  const cell = within(Math.floor((width - label - 14) / Math.max(1, matrix.columns.length)), smallest, largest());
+  const top = Math.min(longest_label, Math.max(20, ...matrix.columns.map((c) => text_width(c, text_size(), "serif", 700)))) + 14;
   const back = direction(matrix.columns) === "rtl", columns = matrix.columns.length;
   return { label, cell, top, rows: matrix.rows.length, columns, column_at: (x) => (back ? columns - 1 - x : x) };
 }
@@ -90,7 +91,7 @@ function mark_scene(matrix, { geometry, look, links, numbers }) {
       const w = matrix.weights[i][column_at(x)], share = shade(w, matrix.whole[i]);
       if (w === null) cells.push({ path: `M${x * cell + 3} ${i * cell + 3}l${cell - 6} ${cell - 6}m0 ${6 - cell}l${6 - cell} ${cell - 6}`, stroke: c.quiet });
       else if (numbers && cell >= 30 && w >= 0.005)
-        cells.push({ text: w.toFixed(2).replace(/^0/, ""), x: (x + 0.5) * cell, y: (i + 0.5) * cell + 4, size: 11, face: "sans", anchor: "middle", fill: share > 0.62 ? c.on_dark : c.on_light });
+        cells.push({ text: w.toFixed(2).replace(/^0/, ""), x: (x + 0.5) * cell, y: (i + 0.5) * cell + 4, size: large() ? 13 : 11, face: "sans", anchor: "middle", fill: share > 0.62 ? c.on_dark : c.on_light });
     }
   for (const l of links) {
     const x = column_at(l.column) * cell, y = l.row * cell;
@@ -105,7 +106,7 @@ function mark_scene(matrix, { geometry, look, links, numbers }) {
 
 function label_scenes(matrix, { geometry, look }) {
   const { cell, label, top, column_at } = geometry, c = colors();
-  const size = within(cell - 2, 10, 15);
+  const size = within(cell - 2, 10, text_size());
   const fill = (on) => (on ? c.lit : c.text);
   return {
     left: matrix.rows.map((r, i) => ({

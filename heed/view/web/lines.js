@@ -6,13 +6,17 @@ import { hover, pin, state } from "./state.js";
 import { text_width } from "./scene.js";
 
 const smallest = 13, largest = 40, gap = 20; // px; the gap at 16 px
+const least_down = 12, line_height = 1.55, high = 0.88; // of columns; of a word's size; of the window
 
 // How large words may be so that both lines fit side by side; `down` where they must be columns.
 // Words that are still being written get room, so that nothing jumps when they are there.
 export function fit(lines, width) {
   const wide = lines.map((labels) => labels.reduce((sum, l) => sum + Math.min(320, text_width(l, 16)) + gap, 0));
   const size = (16 * width) / Math.max(1, ...wide);
-  return size < smallest ? { down: true, size: 16 } : { down: false, size: Math.min(largest, size * 0.98) };
+  if (size >= smallest) return { down: false, size: Math.min(largest, size * 0.98) };
+  // Columns that fit the window with words somewhat smaller need not scroll; a finger needs room.
+  const fits = ((high * innerHeight) / Math.max(...lines.map((labels) => labels.length)) - 1) / line_height;
+  return { down: true, size: width < 600 || fits < least_down ? 16 : Math.min(16, fits) };
 }
 
 // `axis`: "row" or "column", which of the two pointing at a word chooses.

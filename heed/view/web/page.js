@@ -145,6 +145,7 @@ function draw() {
   $("compare").checked = state.compare > 0;
   for (const [id, on] of [["words", state.words], ["ends", state.ends], ["scale", state.scale], ["numbers", state.numbers]]) $(id).checked = on;
   $("views").classList.toggle("two", state.compare > 0);
+  $("views").classList.toggle("over", state.sides[0].overlay !== ""); // the legend names heads
   const readings = [0, 1].slice(0, state.compare ? 2 : 1).map(reading_at);
   const sentences = live ? answers.get(key_of(JSON.parse(JSON.stringify({ ...question(0), prefix: undefined, forced: undefined, text: state.text }))))?.sentences ?? [] : file_readings();
   offer($("sentence"), sentences.map((s, i) => [i, `${s.number ?? i + 1}. ${s.source.text.slice(0, 60)}`]), state.sentence);
@@ -157,8 +158,8 @@ function draw() {
   const settled = !readings[0].waiting;
   document.body.classList.toggle("waiting", !settled);
   draw_legend(readings[0]);
-  draw_steps(readings[0], matrices[0], live);
   draw_tree(readings[0], live);
+  draw_steps(readings[0], matrices[0], live);
   if (!settled) return;
   draw_heads(readings[0], theme);
   draw_why(readings[0], matrices[0], world);

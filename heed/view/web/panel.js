@@ -121,18 +121,20 @@ export function draw_panel(panel, reading, number, world) {
   const predicted = reading.gold?.predicted ? links_of(reading.gold.predicted, matrix, reading).map((l) => ({ ...l, predicted: true })) : [];
   const name = `Weights, ${reading.past ? "text reads its past" : kind_names[kind]}`;
   draw_map(map, { matrix, look: seen, links: kind === "cross" ? [...gold, ...predicted] : [], numbers: state.numbers, dim, name });
-  say(said, reading, matrix, seen, rows_of(reading, side) ? null : "This model has no attention: there are no weights.");
+  say(said, reading, matrix, { look: seen, past: kind === "decoder", nothing: rows_of(reading, side) ? null : "This model has no attention: there are no weights." });
   panel.matrix = matrix;
   return matrix;
 }
 
-function say(said, reading, matrix, look, nothing) {
+function say(said, reading, matrix, { look, past, nothing }) {
   const { row, column } = look, w = matrix.weights;
   const list = (labels, weight) => labels.map((l, i) => [l, weight(i)]).sort((a, b) => (b[1] ?? -1) - (a[1] ?? -1)).slice(0, 4).filter(([, x], i) => i === 0 || x === null || x >= 0.001)
     .flatMap(([l, x], i) => [i ? ", " : "", element("b", {}, [word(l)]), ` ${exact(x)}`]);
+  // A word that reads its past stands where the one before it is, which the model has just read.
+  const after = past && row >= 0 ? [", after ", element("b", {}, [word(matrix.columns[row])]), ","] : [];
   let parts = [];
   if (w && row >= 0 && column >= 0) parts = [element("b", {}, [word(matrix.rows[row])]), " reads ", element("b", {}, [word(matrix.columns[column])]), `: ${exact(w[row][column])}`];
-  else if (w && row >= 0) parts = [element("b", {}, [word(matrix.rows[row])]), " reads ", ...list(matrix.columns, (j) => w[row][j])];
+  else if (w && row >= 0) parts = [element("b", {}, [word(matrix.rows[row])]), ...after, " reads ", ...list(matrix.columns, (j) => w[row][j])];
   else if (w && column >= 0) parts = [element("b", {}, [word(matrix.columns[column])]), " is read by ", ...list(matrix.rows, (i) => w[i][column])];
   else if (reading.log_probability !== null) {
     parts = [`log probability ${decimals(reading.log_probability)}`];

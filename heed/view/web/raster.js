@@ -1,5 +1,5 @@
 // Ribbons as pixels. A ribbon crosses every line of the picture in one short span, and where spans
-// lie over each other what they absorb adds up: so a line takes four sums for each ribbon and one
+// lie over each other what they absorb adds up: so a line takes a few sums for each ribbon and one
 // pass over its pixels, however many ribbons there are, where a browser without a GPU would fill
 // hundreds of paths.
 
@@ -25,55 +25,67 @@ const channels = (color) => {
   return hex ? hex.slice(1).map((c) => parseInt(c, 16)) : color.match(/\d+/g).map(Number);
 };
 
-// What a depth lets through is e to its negative: depths of ribbons above each other add up. Looked
-// up, divided by the depth.
-const fine = 256, deepest = 12;
-const share_of = Float32Array.from({ length: fine * deepest + 1 }, (_, i) => (1 - Math.exp(-(i || 1e-6) / fine)) / ((i || 1e-6) / fine));
+// A number holds two sums, of which neither leaves its half; so those of red, green, blue and of depth
+// are two numbers a pixel. Depths are counted in small whole units.
+const half = 2 ** 26, unit = 1024;
+const spans_in_time = 120000; // of a frame
 
-// The spans of a line, as differences along it: depth, and depth times red, green and blue. `all` has
-// eight numbers of each ribbon: where it begins and how far it goes, how wide it is and becomes wider,
-// depth and colour; `here` and `there` are how far it has gone at this line and at the next.
-function add_spans(all, here, there, sums) {
-  for (let o = 0; o < all.length; o += 8) {
-    const begin = all[o], far = all[o + 1], wide = all[o + 2] + all[o + 3] * here;
+// What lines of a picture share, kept from frame to frame.
+let sums = new Float64Array(0), spans = new Float64Array(0), line = new Uint32Array(0);
+const at_least = (kept, size) => (kept.length < size ? new kept.constructor(size) : kept);
+
+// The spans of a line, as differences along it. `spans` has seven numbers of each ribbon: where it
+// begins and how far it goes, how wide it is and becomes wider, its depth, and its colour with depth as
+// the sums have them; `here` and `there` are how far it has gone at this line and at the next.
+function add_spans(sums, spans, count, here, there) {
+  for (let o = 0; o < count * 7; o += 7) {
+    const begin = spans[o], far = spans[o + 1], wide = spans[o + 2] + spans[o + 3] * here;
     // From this line to the next it moves sideways: the span holds all of it, thinner.
     const a = begin + far * here, b = begin + far * there;
     const from = a < b ? a : b, to = (a < b ? b : a) + wide, span = to - from;
     if (span <= 0) continue;
-    const depth = (all[o + 4] * wide) / span, red = all[o + 5], green = all[o + 6], blue = all[o + 7];
+    const depth = (spans[o + 4] * wide / span + 0.5) | 0, with_red = spans[o + 5], green_blue = spans[o + 6];
     const first = from | 0, last = to | 0;
-    let at = first * 4, d = depth * (1 - (from - first));
-    sums[at] += d, sums[at + 1] += d * red, sums[at + 2] += d * green, sums[at + 3] += d * blue;
-    d = depth - d;
-    sums[at + 4] += d, sums[at + 5] += d * red, sums[at + 6] += d * green, sums[at + 7] += d * blue;
-    at = last * 4, d = depth * (1 - (to - last));
-    sums[at] -= d, sums[at + 1] -= d * red, sums[at + 2] -= d * green, sums[at + 3] -= d * blue;
-    d = depth - d;
-    sums[at + 4] -= d, sums[at + 5] -= d * red, sums[at + 6] -= d * green, sums[at + 7] -= d * blue;
+    // A span that begins within a pixel has a part of it, and all of the next.
+    let at = first * 2, part = (depth * (1 - (from - first))) | 0, rest = depth - part;
+    sums[at] += part * with_red, sums[at + 1] += part * green_blue, sums[at + 2] += rest * with_red, sums[at + 3] += rest * green_blue;
+    at = last * 2, part = (depth * (1 - (to - last))) | 0, rest = depth - part;
+    sums[at] -= part * with_red, sums[at + 1] -= part * green_blue, sums[at + 2] -= rest * with_red, sums[at + 3] -= rest * green_blue;
   }
 }
 
-// The sums of a line as pixels, from number `to` on in steps, the same on so many lines; and the sums
-// are empty again.
-function put_line(sums, pixels, { to, step, count, alike, line_step, paper: [r0, g0, b0] }) {
+// What a depth lets through is e to its negative: depths of ribbons above each other add up. Looked
+// up, divided by the depth.
+const coarser = 4, deepest = 12 * unit;
+const share_of = Float64Array.from({ length: deepest / coarser + 1 }, (_, i) => {
+  const depth = ((i + 0.5) * coarser) / unit;
+  return (1 - Math.exp(-depth)) / depth / unit;
+});
+
+// The sums of a line as colours; and they are empty again.
+function add_up(sums, line, count, [r0, g0, b0]) {
   const empty = 0xff000000 | (b0 << 16) | (g0 << 8) | r0;
-  let depth = 0, r = 0, g = 0, b = 0;
-  for (let x = 0, at = 0; x < count; ++x, at += 4, to += step) {
-    depth += sums[at], r += sums[at + 1], g += sums[at + 2], b += sums[at + 3];
-    let color = empty;
-    if (depth > 0.002) {
-      const share = share_of[depth < deepest ? (depth * fine) | 0 : fine * deepest], left = 1 - share * depth; // of the paper
-      color = 0xff000000 | ((b0 * left + b * share) << 16) | ((g0 * left + g * share) << 8) | (r0 * left + r * share);
+  let depth_red = 0, green_blue = 0;
+  for (let x = 0, at = 0; x < count; ++x, at += 2) {
+    depth_red += sums[at], green_blue += sums[at + 1];
+    sums[at] = sums[at + 1] = 0;
+    if (depth_red < 2) {
+      line[x] = empty;
+      continue;
     }
-    for (let k = 0, also = to; k < alike; ++k, also += line_step) pixels[also] = color;
+    const r = Math.floor(depth_red / half), depth = depth_red - r * half;
+    const b = Math.floor(green_blue / half), g = green_blue - b * half;
+    const share = share_of[(depth < deepest ? depth / coarser : deepest / coarser) | 0], left = 1 - share * depth; // of the paper
+    line[x] = 0xff000000 | ((b0 * left + b * share) << 16) | ((g0 * left + g * share) << 8) | (r0 * left + r * share);
   }
-  sums.fill(0);
+  sums.fill(0, count * 2, count * 2 + 4);
 }
 
-// Each ribbon has its ends s0 to s1 and t0 to t1 in CSS pixels, an alpha and a fill. `down`: from the
-// top edge to the bottom edge; else from left to right. `coarse`: what moves has lines three by three.
-// `part`: only [from, to] of the lines, 0 to 1; the others stay as they are.
-export function raster(canvas, ribbons, { width, height, down, paper, coarse, part = [0, 1] }) {
+// Ribbons as ribbons.js has them: `at` with five numbers of each, its weight, its ends at the source and
+// at the target in CSS pixels; `alpha`; `fill`, a number of `fills`. `down`: from the top edge to the
+// bottom edge; else from left to right. `coarse`: what moves has lines three by three, more of them
+// together where a frame would be late. `part`: only [from, to] of the lines, 0 to 1; the others stay.
+export function raster(canvas, { at, alpha, fill }, { width, height, down, paper, fills, coarse, part = [0, 1] }) {
   const density = Math.min(2, devicePixelRatio || 1);
   const w = Math.max(1, Math.round(width * density)), h = Math.max(1, Math.round(height * density));
   if (canvas.width !== w || canvas.height !== h) {
@@ -85,20 +97,21 @@ export function raster(canvas, ribbons, { width, height, down, paper, coarse, pa
   const picture = (canvas.picture ??= context.createImageData(w, h)), pixels = new Uint32Array(picture.data.buffer);
   const lines = down ? h : w, across = down ? w : h; // how many lines, how long each is
   if (curve.length !== lines + 1) curve = progress(lines);
-  const all = new Float32Array(ribbons.length * 8), fills = new Map();
-  ribbons.forEach(({ s0, s1, t0, t1, alpha, fill }, n) => {
-    if (!fills.has(fill)) fills.set(fill, channels(fill));
-    const clip = (x) => Math.min(across, Math.max(0, x * density)), a = clip(s0), d = clip(t0), wide = clip(s1) - a, rgb = fills.get(fill), o = n * 8;
-    all[o] = a, all[o + 1] = d - a, all[o + 2] = wide, all[o + 3] = clip(t1) - d - wide;
-    all[o + 4] = -Math.log(1 - Math.min(0.99, alpha)), all[o + 5] = rgb[0], all[o + 6] = rgb[1], all[o + 7] = rgb[2];
-  });
-  const sums = new Float32Array((across + 2) * 4), each = coarse ? Math.round(3 * density) : 1;
-  const line_step = down ? w : 1, step = down ? 1 : w, ground = channels(paper);
+  sums = at_least(sums, (across + 2) * 2), line = at_least(line, across), spans = at_least(spans, alpha.length * 7);
+  const clip = (x) => Math.min(across, Math.max(0, x * density)), rgb = fills.map(channels);
+  for (let n = 0, o = 0, k = 0; n < alpha.length; ++n, o += 7, k += 5) {
+    const a = clip(at[k + 1]), d = clip(at[k + 3]), wide = clip(at[k + 2]) - a, [red, green, blue] = rgb[fill[n]];
+    spans[o] = a, spans[o + 1] = d - a, spans[o + 2] = wide, spans[o + 3] = clip(at[k + 4]) - d - wide;
+    spans[o + 4] = -Math.log(1 - Math.min(0.99, alpha[n])) * unit, spans[o + 5] = 1 + red * half, spans[o + 6] = green + blue * half;
+  }
+  const each = coarse ? Math.max(Math.round(3 * density), Math.ceil((lines * alpha.length) / spans_in_time)) : 1, ground = channels(paper);
   const [begin, end] = part.map((share) => Math.round(share * lines));
-  for (let line = begin; line < end; line += each) {
-    const alike = Math.min(each, lines - line);
-    add_spans(all, curve[line], curve[line + alike], sums);
-    put_line(sums, pixels, { to: line * line_step, step, count: across, alike, line_step, paper: ground });
+  for (let y = begin; y < end; y += each) {
+    const alike = Math.min(each, lines - y);
+    add_spans(sums, spans, alpha.length, curve[y], curve[y + alike]);
+    add_up(sums, line, across, ground);
+    if (down) for (let k = 0; k < alike; ++k) pixels.set(line.subarray(0, w), (y + k) * w);
+    else for (let x = 0, to = y; x < h; ++x, to += w) for (let k = 0; k < alike; ++k) pixels[to + k] = line[x];
   }
   context.putImageData(picture, 0, 0, down ? 0 : begin, down ? begin : 0, down ? w : end - begin, down ? end - begin : h);
 }

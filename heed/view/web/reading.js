@@ -4,7 +4,7 @@
 const begin_mark = "<s>", end_mark = "</s>";
 
 const half = (given) => ({
-  text: given.text ?? given.pieces.join(" "),
+  text: given.text ?? (given.words ?? given.pieces).map((w) => w.text ?? w).join(" "),
   pieces: given.pieces,
   words: (given.words ?? given.pieces).map((w) => w.text ?? w),
   word: given.piece_words ?? given.pieces.map((_, i) => i), // of each piece

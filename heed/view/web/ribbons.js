@@ -17,7 +17,7 @@ export const make_ribbons = () => {
     element("div", { className: "between" }, [element("canvas", { aria: { hidden: "true" } })]),
     element("div", { className: "line target", role: "group" }),
   ]);
-  figure.motion = { from: null, to: null, begin: 0, frame: 0 };
+  figure.motion = { begin: 0, frame: 0, shown: none };
   return figure;
 };
 
@@ -29,101 +29,115 @@ export function strongest(list, most) {
   return kept.length > 0 ? kept : list;
 }
 
-// Which weights of some heads, [{ weights, whole }], are drawn: { i, j, h }, row, column and head.
-const known = new WeakMap(); // of matrices that were drawn before
-export function drawn_links(heads, most = most_at_rest) {
-  if (!known.has(heads)) known.set(heads, new Map());
-  if (known.get(heads).has(most)) return known.get(heads).get(most);
-  const links = [], rows = heads[0]?.weights.length ?? 0;
+// Ribbons as numbers, so that a frame makes no objects. `names` tells head, row and column of each and
+// rises; `at` has five numbers of each: its weight, its ends at the source, its ends at the target.
+const fields = 5;
+const name_of = (h, i, j) => (h << 24) | (i << 12) | j;
+const head_of = (name) => name >> 24, row_of = (name) => (name >> 12) & 4095, column_of = (name) => name & 4095;
+const ribbons_of = (names) => ({ names, at: new Float32Array(names.length * fields), alpha: new Float32Array(names.length), fill: new Uint8Array(names.length) });
+const none = ribbons_of([]);
+
+// Which weights of some heads, [{ weights, whole }], are drawn.
+function names_of(heads, most) {
+  const names = [], rows = heads[0]?.weights.length ?? 0;
   const each = Math.max(1, Math.min(most_of_row, Math.floor(most / (rows * heads.length))));
   heads.forEach(({ weights, whole }, h) => weights.forEach((row, i) => {
     const kept = [];
     for (let j = 0; j < row.length; ++j) if (row[j] > weakest * whole[i]) kept.push([row[j], j]);
-    for (const [, j] of strongest(kept, each)) links.push({ i, j, h });
+    for (const [, j] of strongest(kept, each)) names.push(name_of(h, i, j));
   }));
-  known.get(heads).set(most, links);
-  return links;
+  return names;
 }
 
-// Numbers of a list by rising keys, which are whole.
-const in_order = (list, key) => Float64Array.from(list, (l, n) => key(l) * 65536 + n).sort().map((x) => x % 65536);
-
-// The same with their weights w and where they lie between words at these places: from s0 to s1 at
-// the source, from t0 to t1 at the target. One that weighs nothing has a place, too.
-export function placed_links(links, heads, rows, columns) {
-  const middle = ([a, b]) => (a + b) / 2, size = ([a, b]) => b - a;
+// Where they lie between words at these places. Ends lie in the order of the words at their other ends,
+// so that ribbons of a word do not cross.
+function placed(names, heads, { rows, columns }) {
+  const middle = ([a, b]) => (a + b) / 2, size = ([a, b]) => b - a, from_right = (places) => places.length > 1 && places[0][0] > places[1][0];
   const thick = Math.min(26, ...rows.map((r) => size(r) * 0.8)) / Math.max(1, heads.length);
-  const out = links.map(({ i, j, h }) => ({ i, j, h, w: Math.min(1, (heads[h]?.weights[i]?.[j] ?? 0) / (heads[h]?.whole[i] ?? 1)) }));
-  const sum_of = (key, count) => {
-    const sums = new Array(count).fill(0);
-    for (const l of out) sums[l[key]] += l.w * thick;
-    return sums;
-  };
-  const in_row = sum_of("i", rows.length), in_column = sum_of("j", columns.length);
-  const narrow = in_column.map((sum, j) => (sum > size(columns[j]) * 0.9 ? (size(columns[j]) * 0.9) / sum : 1));
+  const out = ribbons_of(names), { at } = out, in_row = rows.map(() => 0), in_column = columns.map(() => 0);
+  names.forEach((name, n) => {
+    const { weights, whole } = heads[head_of(name)], i = row_of(name), j = column_of(name), w = Math.min(1, weights[i][j] / whole[i]);
+    at[n * fields] = w, in_row[i] += w * thick, in_column[j] += w * thick;
+  });
+  const narrow = in_column.map((sum, j) => Math.min(1, (size(columns[j]) * 0.9) / (sum || 1)));
   const row_at = rows.map((r, i) => middle(r) - in_row[i] / 2);
   const column_at = columns.map((c, j) => middle(c) - (in_column[j] * narrow[j]) / 2);
-  // Ends lie in the order of the words at their other ends, so that ribbons of a word do not cross.
-  const rank = (places) => (places.length > 1 && places[0][0] > places[1][0] ? (k) => places.length - k : (k) => k);
-  const column_rank = rank(columns), row_rank = rank(rows);
-  for (const n of in_order(out, (l) => l.h * 4096 + column_rank(l.j))) {
-    const l = out[n];
-    (l.t0 = row_at[l.i]), (l.t1 = row_at[l.i] += l.w * thick);
-  }
-  for (const n of in_order(out, (l) => l.h * 4096 + row_rank(l.i))) {
-    const l = out[n];
-    (l.s0 = column_at[l.j]), (l.s1 = column_at[l.j] += l.w * thick * narrow[l.j]);
+  for (let begin = 0, end = 0; begin < names.length; begin = end) { // head by head
+    while (end < names.length && head_of(names[end]) === head_of(names[begin])) ++end;
+    const last = begin + end - 1, source_back = from_right(columns), target_back = from_right(rows);
+    for (let k = begin; k < end; ++k) {
+      const t = source_back ? last - k : k, s = target_back ? last - k : k, i = row_of(names[t]), j = column_of(names[s]);
+      at[t * fields + 3] = row_at[i], at[t * fields + 4] = row_at[i] += at[t * fields] * thick;
+      at[s * fields + 1] = column_at[j], at[s * fields + 2] = column_at[j] += at[s * fields] * thick * narrow[j];
+    }
   }
   return out;
 }
 
-// How a link looks: what is looked at in its own colour, what is not written yet pale.
-function colored(l, { heads, look, dim }) {
-  const some = look.row >= 0 || look.column >= 0;
-  l.lit = some && (look.row < 0 || l.i === look.row) && (look.column < 0 || l.j === look.column);
-  const share = shade(l.w);
-  l.alpha = l.i > dim ? 0.05 : some && !l.lit ? 0.05 + 0.13 * share : 0.2 + 0.65 * share;
-  l.fill = heads > 1 ? head_color(l.h) : l.lit ? colors().lit : colors().ink;
-  return l;
+// The ribbons of some heads, at most so many; kept as long as words stay where they are.
+const known = new WeakMap();
+function ribbons_between(heads, places, most) {
+  if (!known.has(heads)) known.set(heads, new Map());
+  const kept = known.get(heads), before = kept.get(most);
+  if (before?.places.key === places.key) return before.ribbons;
+  const ribbons = placed(before?.ribbons.names ?? names_of(heads, most), heads, places);
+  kept.set(most, { places, ribbons });
+  return ribbons;
 }
 
+// A way from some ribbons to others: what is on one side alone has no width on the other.
+function way_between(from, to) {
+  const most = from.names.length + to.names.length, names = [], begin = new Float32Array(most * fields), end = new Float32Array(most * fields);
+  const put = (list, { at }, k, wide) => {
+    for (let o = names.length * fields, f = 0; f < fields; ++f) list[o + f] = at[k * fields + f];
+    if (wide) return;
+    const o = names.length * fields;
+    list[o] = 0, list[o + 1] = list[o + 2] = (list[o + 1] + list[o + 2]) / 2, list[o + 3] = list[o + 4] = (list[o + 3] + list[o + 4]) / 2;
+  };
+  for (let a = 0, b = 0; a < from.names.length || b < to.names.length; ) {
+    const name = Math.min(from.names[a] ?? Infinity, to.names[b] ?? Infinity);
+    const leaves = from.names[a] === name, comes = to.names[b] === name;
+    if (comes || from.at[a * fields] > weakest) {
+      put(begin, leaves ? from : to, leaves ? a : b, leaves);
+      put(end, comes ? to : from, comes ? b : a, comes);
+      names.push(name);
+    }
+    a += leaves, b += comes;
+  }
+  return { begin, end, now: ribbons_of(names) };
+}
+function go({ begin, end, now }, share) {
+  for (let k = 0; k < now.at.length; ++k) now.at[k] = begin[k] + (end[k] - begin[k]) * share;
+  return now;
+}
+
+// How ribbons look: what is looked at in its own colour, what is not written yet pale.
+const is_lit = (name, { row, column }) => (row >= 0 || column >= 0) && (row < 0 || row_of(name) === row) && (column < 0 || column_of(name) === column);
+function color(ribbons, { heads, look, dim }) {
+  const { names, at, alpha, fill } = ribbons, some = look.row >= 0 || look.column >= 0;
+  for (let n = 0; n < names.length; ++n) {
+    const share = shade(at[n * fields]), lit = is_lit(names[n], look);
+    alpha[n] = row_of(names[n]) > dim ? 0.05 : some && !lit ? 0.05 + 0.13 * share : 0.2 + 0.65 * share;
+    fill[n] = heads > 1 ? head_of(names[n]) : +lit;
+  }
+  return ribbons;
+}
+const fills_of = (heads) => (heads > 1 ? colors().heads : [colors().ink, colors().lit]);
+
 // As shapes of a scene, those that are looked at above the others, in few shades; moved by x and y.
-function ribbon_scene(links, { down, length, x, y }) {
+function ribbon_scene({ names, at, alpha, fill }, { fills, look, down, length, x, y }) {
   const groups = new Map();
-  for (const { lit, fill, alpha, s0, s1, t0, t1 } of links) {
-    const step = Math.round(alpha * 12) / 12 || 0.05, key = `${lit} ${fill} ${step}`;
-    if (!groups.has(key)) groups.set(key, { lit, ribbons: [], fill, alpha: step, down });
+  names.forEach((name, n) => {
+    const lit = is_lit(name, look), step = Math.round(alpha[n] * 12) / 12 || 0.05, key = `${lit} ${fill[n]} ${step}`;
+    if (!groups.has(key)) groups.set(key, { lit, ribbons: [], fill: fills[fill[n]], alpha: step, down });
+    const [, s0, s1, t0, t1] = at.subarray(n * fields, (n + 1) * fields);
     const shape = down ? [s0, 0, s1, 0, t1, length, t0, length] : [0, s0, 0, s1, length, t1, length, t0];
     groups.get(key).ribbons.push(shape.map((v, i) => v + (i % 2 ? y : x)));
-  }
+  });
   return [...groups.values()].sort((a, b) => a.lit - b.lit || a.alpha - b.alpha);
 }
 
-// Weights as far as `share` of the way between two matrices of the same words.
-const between = (from, to, share) => to.map((head, h) => ({
-  whole: head.whole,
-  weights: head.weights.map((row, i) => row.map((w, j) => {
-    const before = from?.[h]?.weights[i]?.[j] ?? 0;
-    return before + ((w ?? 0) - before) * share;
-  })),
-}));
-const eased = (motion, now) => (still() ? 1 : 1 - (1 - Math.min(1, (now - motion.begin) / move_time)) ** 3);
-
-// Links of two states, and a function that puts them as far as `share` of the way between.
-function moving(from, to, places) {
-  const name = ({ i, j, h }) => (h * 4096 + i) * 4096 + j;
-  const all = new Map([...drawn_links(from, most_in_motion), ...drawn_links(to, most_in_motion)].map((l) => [name(l), l]));
-  const [a, b] = [from, to].map((heads) => placed_links([...all.values()], heads, places.rows, places.columns));
-  const now = b.map((l) => ({ ...l }));
-  return (share) => {
-    const mixed = (x, y) => x + (y - x) * share;
-    now.forEach((l, n) => {
-      const x = a[n], y = b[n];
-      l.w = mixed(x.w, y.w), l.s0 = mixed(x.s0, y.s0), l.s1 = mixed(x.s1, y.s1), l.t0 = mixed(x.t0, y.t0), l.t1 = mixed(x.t1, y.t1);
-    });
-    return now;
-  };
-}
+const eased = (begin, now) => (still() ? 1 : 1 - (1 - Math.min(1, (now - begin) / move_time)) ** 3);
 
 // `matrices`: one, or one for each head.
 export function draw_ribbons(figure, { width, matrices, key, look, dim, forced, names, on_row, waiting }) {
@@ -135,44 +149,45 @@ export function draw_ribbons(figure, { width, matrices, key, look, dim, forced, 
   figure.style.setProperty("--size", `${size}px`);
   draw_line(source, { labels: columns, axis: "column", name: names.columns });
   draw_line(target, { labels: rows, axis: "row", name: names.rows, grey: dim, forced, on_press: on_row });
-  const motion = figure.motion, begin = performance.now();
-  let goes_on = false; // from what is on screen
-  const to = matrices[0].weights ? matrices : [];
-  if (motion.key !== key) {
-    // Between matrices of the same words weights move, from wherever they are; others grow from nothing.
-    const words = (m) => `${m?.rows.join("\n")}\n\n${m?.columns.join("\n")}`;
-    const same = motion.to?.length === to.length && words(motion.to[0]) === words(to[0]);
-    motion.from = same ? (eased(motion, begin) < 1 ? between(motion.from, motion.to, eased(motion, begin)) : motion.to) : between(null, to, 0);
-    Object.assign(motion, { key, to, begin });
-    goes_on = same && !still();
-  }
-  const box = frame.getBoundingClientRect();
-  const length = down ? box.width : box.height;
+  const box = frame.getBoundingClientRect(), length = down ? box.width : box.height;
   const places = { rows: extents(target, frame, down), columns: extents(source, frame, down) };
-  const style = { heads: to.length, look, dim };
-  const at_rest = () => placed_links(drawn_links(to), to, places.rows, places.columns).map((l) => colored(l, style));
-  figure.scene = () => whole_scene(figure, { links: at_rest(), down: !down, length, size });
-  const put = (links, how) => raster(canvas, links, { width: box.width, height: box.height, down: !down, paper: colors().paper, ...how });
-  let on_the_way = null;
+  places.key = JSON.stringify([places.rows, places.columns]);
+  const to = matrices[0].weights ? matrices : [], motion = figure.motion, style = { heads: to.length, look, dim };
+  const goes_on = motion.places?.key === places.key && motion.heads === to.length && `${motion.rows}` === `${rows}` && `${motion.columns}` === `${columns}`;
+  if (motion.key !== key || !goes_on) {
+    // Between heads of the same words ribbons move, from wherever they are; others grow from nothing.
+    motion.way = way_between(goes_on ? motion.shown : none, ribbons_between(to, places, most_in_motion));
+    if (motion.key !== key) motion.begin = performance.now();
+    Object.assign(motion, { key, places, heads: to.length, rows, columns });
+  }
+  const at_rest = () => color(ribbons_between(to, places, most_at_rest), style);
+  figure.scene = () => whole_scene(figure, { ribbons: at_rest(), fills: fills_of(to.length), look, down: !down, length, size });
+  const put = (ribbons, how) => raster(canvas, ribbons, { width: box.width, height: box.height, down: !down, paper: colors().paper, fills: fills_of(to.length), ...how });
+  let moved = false;
   const step = (now) => {
-    const share = eased(motion, now), moves = share < 1 && to.length > 0;
-    if (!moves && on_the_way) return settle(at_rest(), 0);
-    if (moves) on_the_way ??= moving(motion.from, to, places);
-    put(moves ? on_the_way(share).map((l) => colored(l, style)) : at_rest(), { coarse: moves });
-    motion.frame = moves ? requestAnimationFrame(step) : 0;
+    const share = eased(motion.begin, now);
+    if (share < 1) {
+      moved = true;
+      motion.shown = go(motion.way, share);
+      put(color(motion.shown, style), { coarse: true });
+      motion.frame = requestAnimationFrame(step);
+      return;
+    }
+    motion.shown = ribbons_between(to, places, most_in_motion);
+    if (moved) settle(0);
+    else put(at_rest());
   };
   // What has moved is drawn finely part by part, so that no frame is late.
-  const settle = (links, part) => {
-    put(links, { part: [part / parts_at_rest, (part + 1) / parts_at_rest] });
-    motion.frame = part + 1 < parts_at_rest ? requestAnimationFrame(() => settle(links, part + 1)) : 0;
+  const settle = (part) => {
+    put(at_rest(), { part: [part / parts_at_rest, (part + 1) / parts_at_rest] });
+    motion.frame = part + 1 < parts_at_rest ? requestAnimationFrame(() => settle(part + 1)) : 0;
   };
   cancelAnimationFrame(motion.frame);
-  if (goes_on) motion.frame = requestAnimationFrame(step);
-  else step(begin);
+  motion.frame = requestAnimationFrame(step);
 }
 
 // With its words, to be taken along.
-function whole_scene(figure, { links, down, length, size }) {
+function whole_scene(figure, { ribbons, size, ...how }) {
   const box = figure.getBoundingClientRect(), frame = figure.children[1].getBoundingClientRect();
   const words = [...figure.querySelectorAll(".token")].map((item) => {
     const b = item.getBoundingClientRect();
@@ -184,6 +199,6 @@ function whole_scene(figure, { links, down, length, size }) {
   return {
     width: box.width, height: box.height, name: "Attention between two sentences",
     shapes: [{ rect: [0, 0, box.width, box.height], fill: colors().paper },
-      ...ribbon_scene(links, { down, length, x: frame.left - box.left, y: frame.top - box.top }), ...words],
+      ...ribbon_scene(ribbons, { ...how, x: frame.left - box.left, y: frame.top - box.top }), ...words],
   };
 }

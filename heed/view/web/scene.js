@@ -26,10 +26,16 @@ function ribbon_path(put, [ax, ay, bx, by, cx, cy, dx, dy], down) {
 }
 
 let measuring = null;
+const widths = new Map(); // that were measured before
 export function text_width(text, size, face = "serif", weight = 400) {
+  const key = `${size} ${face} ${weight} ${text}`;
+  if (widths.has(key)) return widths.get(key);
+  if (widths.size > 5000) widths.clear();
   measuring ??= document.createElement("canvas").getContext("2d");
   measuring.font = font({ size, face, weight });
-  return measuring.measureText(label_of(text)).width;
+  const { width } = measuring.measureText(label_of(text));
+  widths.set(key, width);
+  return width;
 }
 
 // At most so wide; ends in an ellipsis if there was more.

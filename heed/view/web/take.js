@@ -12,7 +12,7 @@ const print_density = 3; // of a screen's: about 300 dots an inch
 
 // Colours of heads that are laid over each other, as many in a row as there is room for; then shades.
 function legend_scene(reading, room = Infinity) {
-  const c = colors(), width = 310, each = 118, bar = 180, shapes = [], heads = overlaid(reading, state.sides[0]);
+  const c = colors(), width = 340, each = 118, bar = 180, shapes = [], heads = overlaid(reading, state.sides[0]);
   const in_row = Math.max(1, Math.min(heads.length, Math.floor((room - 8) / each))), top = Math.ceil(heads.length / in_row) * 22;
   heads.forEach((h, i) => {
     const x = 8 + (i % in_row) * each, y = Math.floor(i / in_row) * 22;
@@ -26,11 +26,19 @@ function legend_scene(reading, room = Infinity) {
   return { width: Math.max(width, 8 + in_row * each), height: top + 34, shapes };
 }
 
+let drawn = ""; // what the legend shows
 export function draw_legend(reading) {
-  const { width, height, shapes } = legend_scene(reading, $("legend").clientWidth);
-  paint(prepare($("legend").querySelector("canvas"), width, height), shapes);
+  const room = $("legend").clientWidth, key = JSON.stringify([room, devicePixelRatio, state.scale, overlaid(reading, state.sides[0]), colors().paper]);
+  if (drawn !== key) {
+    const { width, height, shapes } = legend_scene(reading, room);
+    paint(prepare($("legend").querySelector("canvas"), width, height), shapes);
+    drawn = key;
+  }
   $("gold-key").hidden = !(state.gold || reading.gold);
-  const figures = [["lines", "words and ribbons"], ["map", "map"]];
+  $("predicted-key").hidden = !reading.gold?.predicted;
+  const ribbons = state.sides[0].kind === "cross" && !reading.past;
+  const figures = [["lines", ribbons ? "words and ribbons" : "words and arcs"], ["map", "map"]];
+  if (!$("heads").hidden) figures.push(["heads", "all heads"]);
   if (reading.tree.length > 1) figures.push(["beam", "beam"]);
   offer($("figure"), figures, figures.some(([name]) => name === $("figure").value) ? $("figure").value : "lines");
 }
@@ -50,9 +58,10 @@ function whole_scene(world, panels) {
   for (const panel of panels.filter((p) => !p.hidden)) {
     const { ribbons, arcs, map } = panel.parts, which = $("figure").value;
     if (which === "beam") parts.push($("tree").scene());
+    else if (which === "heads") parts.push($("all-heads").scene());
     else if (which === "map" && !map.hidden) parts.push(map.scene());
     else parts.push((ribbons.hidden ? arcs : ribbons).scene());
-    if (which === "beam") break;
+    if (which === "beam" || which === "heads") break;
   }
   if ($("figure").value !== "beam") parts.push(legend_scene(world.reading()));
   const width = Math.max(...parts.map((p) => p.width));

@@ -3,12 +3,13 @@
 // scores that decide: log probabilities divided as the search divides them. Words along which
 // nothing happens, and ways that ended at once, are folded; every word is a place to go on from.
 
-import { $, decimals, direction, element, label_of, word } from "./dom.js";
+import { $, decimals, direction, element, label_of, large, word } from "./dom.js";
 import { choose, state } from "./state.js";
 import { text_width } from "./scene.js";
 import { colors } from "./palette.js";
 
-const size = 15, row_height = 26, pad = 12, fork = 22, longest_run = 4, least_fold = 3, many = 10;
+const pad = 12, fork = 22, longest_run = 4, least_fold = 3, many = 10;
+let size = 15, row_height = 26; // as page.css has them
 const open = new Set(); // of folded places, by node
 let shown = null, drawn = ""; // the tree that they are of, and what of it is on screen
 
@@ -79,7 +80,7 @@ function lay_out(tree) {
       node = finished ? undefined : next;
     }
     // Late forks first: their lanes lie above.
-    for (const f of forks.reverse()) for (const child of f.children) lane_of(child, f.from + fork, { x: f.from, from: lane });
+    for (const f of forks.reverse()) for (const child of f.children) lane_of(child, f.from + fork, { x: f.from, from: lane, depth: b.depth[child] });
   };
   for (const root of b.roots) lane_of(root, 8, null);
   return { words, joints, lanes };
@@ -92,12 +93,13 @@ export function draw_tree(reading, live) {
   $("beam-tree").hidden = tree.length < 2;
   if (tree.length < 2) return;
   if (shown !== tree) (shown = tree), open.clear(), (drawn = "");
-  const key = JSON.stringify([tree.length, growing, state.step, [...open], live, $("tree").parentElement.clientWidth]);
+  const key = JSON.stringify([tree.length, growing, state.step, [...open], live, innerWidth]);
   if (drawn === key) return;
   drawn = key;
+  [size, row_height] = large() ? [18, 30] : [15, 26];
   $("tree").style.minHeight = growing ? `${$("tree").clientHeight}px` : "";
   const { words, joints, lanes } = lay_out(tree);
-  const width = Math.max(...words.map((w) => w.x + w.width + (w.score !== undefined ? 76 : 24))), height = lanes * row_height + 8;
+  const width = Math.max(...words.map((w) => w.x + w.width + (w.score !== undefined ? 5 * size : 24))), height = lanes * row_height + 8;
   // Of a translation from right to left, so does the tree.
   const box = $("tree"), back = direction(tree.filter((n) => n.best).map((n) => n.piece)) === "rtl";
   const across = (x) => (back ? width - x : x), way = back ? -1 : 1;
@@ -108,9 +110,10 @@ export function draw_tree(reading, live) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("width", width), svg.setAttribute("height", height), svg.setAttribute("aria-hidden", "true");
   const lines = joints.map((j) => `M${across(j.x)} ${y(j.from) + 6}V${y(j.lane) - 7}q0 7 ${7 * way} 7h${(fork - 12) * way}`);
-  lines.forEach((d) => {
+  const not_yet = (depth) => state.step >= 0 && depth > state.step;
+  lines.forEach((d, i) => {
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    path.setAttribute("d", d), path.setAttribute("class", "joint");
+    path.setAttribute("d", d), path.setAttribute("class", not_yet(joints[i].depth) ? "joint ahead" : "joint");
     svg.append(path);
   });
   const placed = (item, w) => {
@@ -129,8 +132,7 @@ export function draw_tree(reading, live) {
       name.title = `go on from “${label_of(text_of(tree, w.node))}”`;
       name.addEventListener("click", () => choose({ prefix: text_of(tree, w.node), forced: "", row: -1, column: -1, step: -1 }, 0));
     }
-    const ahead = state.step >= 0 && w.depth > state.step;
-    return placed(element("span", { className: `place${w.best ? " best" : ""}${w.finished ? " finished" : ""}${ahead ? " ahead" : ""}` }, [name, ...more, ...score]), w);
+    return placed(element("span", { className: `place${w.best ? " best" : ""}${w.finished ? " finished" : ""}${not_yet(w.depth) ? " ahead" : ""}` }, [name, ...more, ...score]), w);
   });
   box.replaceChildren(svg, ...items);
   box.scene = (c = colors()) => ({

@@ -135,7 +135,8 @@ export function draw_why(reading, matrix, world) {
   const source = [...reading.source.pieces, reading.end], target = [...reading.target.pieces, reading.end];
   const whose = pair.of_mean ? `A mean of heads has no one score; this is head ${pair.head + 1} of layer ${pair.layer + 1}, which weighs the pair most.`
     : pair.first_of > 1 ? `Of heads that are laid over each other the first: head ${pair.head + 1} of layer ${pair.layer + 1}.` : "";
-  box.replaceChildren(element("p", { className: "hint" }, [whose]), chain(reading, terms, { ...pair, source, target, i, j, weights }));
+  const which = element("p", {}, ["How much ", name_of(target[i]), " reads ", name_of(source[j]), `: ${exact(weights[j])}`]);
+  box.replaceChildren(which, element("p", { className: "hint" }, [whose]), chain(reading, terms, { ...pair, source, target, i, j, weights }));
 }
 
 function chain(reading, terms, { i, j, weights, source, target }) {
@@ -153,7 +154,7 @@ function chain(reading, terms, { i, j, weights, source, target }) {
   if (parts.length > 1) {
     const order = parts.map((x, n) => [x, n]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 5);
     const rest = parts.reduce((s, x) => s + x, 0) - order.reduce((s, [x]) => s + x, 0);
-    made.push(element("p", { className: "hint" }, ["The largest of its terms, and the sum of the others:"]),
+    made.push(element("p", { className: "hint" }, ["The largest of its terms, by their numbers, and the sum of the others:"]),
       bars([...order.map(([, n]) => `${n + 1}`), "others"], [...order.map(([x]) => x), rest], -1, (x) => decimals(x, 3)));
   }
   list.append(link(++count, "The score", ...made));
