@@ -578,6 +578,14 @@ TEST(Exchange, VocabulariesInYamlAreReadAsMarianReadsThem) {
   EXPECT_EQ(found, text("vocab.expected.txt"));
 }
 
+TEST(Exchange, VocabulariesMayHaveGaps) {
+  EXPECT_EQ(placed_by_id({{"b", 2}, {"a", 0}}, "v"), (Words{"a", "", "b"}));
+  EXPECT_THROW(placed_by_id({}, "v"), Error);
+  EXPECT_THROW(placed_by_id({{"a", 1}, {"b", 1}}, "v"), Error);
+  EXPECT_THROW(placed_by_id({{"a", -1}}, "v"), Error);
+  EXPECT_THROW(placed_by_id({{"a", int64_t{1} << 40}}, "v"), Error);
+}
+
 // The real files of an OPUS-MT model: pieces by SentencePiece, ids by the table.
 TEST(Exchange, PiecesHaveTheIdsOfTheTable) {
   const std::optional<fs::path> data = models_folder();

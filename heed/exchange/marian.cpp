@@ -109,14 +109,12 @@ PieceTable vocabulary(const fs::path& file, const std::shared_ptr<const PieceCut
   if (name.ends_with(".json") || bytes.starts_with('{')) {
     const auto json = nlohmann::json::parse(bytes, nullptr, /*allow_exceptions=*/false);
     require(json.is_object(), name, ": not a JSON object of pieces and their ids");
-    std::string lines;
-    out.pieces.resize(json.size());
+    std::vector<std::pair<std::string, int64_t>> entries;
     for (const auto& [piece, id] : json.items()) {
-      require(id.is_number_integer() && id.get<int64_t>() >= 0 &&
-                  id.get<int64_t>() < std::ssize(out.pieces),
-              name, ": '", piece, "' has the id ", id.dump(), " of ", out.pieces.size());
-      out.pieces[id.get<size_t>()] = piece;
+      require(id.is_number_integer(), name, ": '", piece, "' has the id ", id.dump());
+      entries.emplace_back(piece, id.get<int64_t>());
     }
+    out.pieces = placed_by_id(std::move(entries), name);
   } else if (name.ends_with(".yml") || name.ends_with(".yaml")) {
     out.pieces = parse_yaml_vocabulary(bytes, name);
   } else {

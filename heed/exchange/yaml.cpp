@@ -126,6 +126,25 @@ YamlConfig parse_yaml_config(std::string_view text, const std::string& what) {
   return out;
 }
 
+std::vector<std::string> placed_by_id(std::vector<std::pair<std::string, int64_t>> entries,
+                                      const std::string& what) {
+  require(!entries.empty(), what, ": has no entries");
+  int64_t most = 0;
+  for (const auto& [piece, id] : entries) most = std::max(most, id);
+  // Ids usually have no gaps; far beyond the entries they are damaged.
+  require(most < 16 * std::ssize(entries) + 65536, what, ": has ", entries.size(),
+          " entries and an id of ", most);
+  std::vector<std::string> out(static_cast<size_t>(most) + 1);
+  std::vector<bool> there(out.size());
+  for (auto& [piece, id] : entries) {
+    require(id >= 0 && !there[static_cast<size_t>(id)], what, ": id ", id, " of '", piece,
+            "' is negative, or comes twice");
+    there[static_cast<size_t>(id)] = true;
+    out[static_cast<size_t>(id)] = std::move(piece);
+  }
+  return out;
+}
+
 std::vector<std::string> parse_yaml_vocabulary(std::string_view text, const std::string& what) {
   std::vector<std::pair<std::string, int64_t>> entries;
   std::optional<std::string> key;  // of "? key", whose id is on the next line
@@ -155,21 +174,7 @@ std::vector<std::string> parse_yaml_vocabulary(std::string_view text, const std:
     require(id.has_value(), where, " is no entry of a vocabulary (piece: id)");
     entries.emplace_back(scalar(line.substr(0, colon), where), *id);
   }
-  require(!entries.empty(), what, ": has no entries");
-  int64_t most = 0;
-  for (const auto& [piece, id] : entries) most = std::max(most, id);
-  // Ids usually have no gaps; far beyond the entries they are damaged.
-  require(most < 16 * std::ssize(entries) + 65536, what, ": has ", entries.size(),
-          " entries and an id of ", most);
-  std::vector<std::string> out(static_cast<size_t>(most) + 1);
-  std::vector<bool> there(out.size());
-  for (auto& [piece, id] : entries) {
-    require(id >= 0 && !there[static_cast<size_t>(id)], what, ": id ", id, " of '", piece,
-            "' is negative, or comes twice");
-    there[static_cast<size_t>(id)] = true;
-    out[static_cast<size_t>(id)] = std::move(piece);
-  }
-  return out;
+  return placed_by_id(std::move(entries), what);
 }
 
 }  // namespace heed

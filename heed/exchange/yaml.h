@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace heed {
@@ -19,5 +20,10 @@ YamlConfig parse_yaml_config(std::string_view text, const std::string& what);
 // Entries by their ids, which may have gaps: these are empty. Throws Error for a line that is no
 // entry, for ids that come twice, and for gaps that no vocabulary has.
 std::vector<std::string> parse_yaml_vocabulary(std::string_view text, const std::string& what);
+
+// Pieces by their ids; empty ones where ids have gaps. Throws Error for ids that come twice or lie
+// far beyond the entries.
+std::vector<std::string> placed_by_id(std::vector<std::pair<std::string, int64_t>> entries,
+                                      const std::string& what);
 
 }  // namespace heed
