@@ -186,18 +186,14 @@ TEST(ServeDocuments, WhatIsNoTextStays) {
     return out;
   };
   EXPECT_EQ(translate_document(".txt", "a\r\nb", upper), "A\r\nB");
-  const auto marked = [&](const Texts& texts, TextOptions::Format format) {
-    for (const std::string& text : texts) EXPECT_FALSE(text.starts_with("\xEF\xBB\xBF"));
-    return upper(texts, format);
+  const std::string mark = "\xEF\xBB\xBF";
+  const TranslateTexts marked = [&](const std::vector<std::string>& texts, TextOptions::Format f) {
+    for (const std::string& text : texts) EXPECT_FALSE(text.starts_with(mark));
+    return upper(texts, f);
   };
-  EXPECT_EQ(translate_document(".txt",
-                               "\xEF\xBB\xBF"
-                               "a",
-                               marked),
-            "\xEF\xBB\xBF"
-            "A");
-  EXPECT_EQ(translate_document(".po", "\xEF\xBB\xBFmsgid \"a\"\nmsgstr \"\"\n", marked),
-            "\xEF\xBB\xBF#, fuzzy\nmsgid \"a\"\nmsgstr \"A\"\n");
+  EXPECT_EQ(translate_document(".txt", mark + "a", marked), mark + "A");
+  EXPECT_EQ(translate_document(".po", mark + "msgid \"a\"\nmsgstr \"\"\n", marked),
+            mark + "#, fuzzy\nmsgid \"a\"\nmsgstr \"A\"\n");
   EXPECT_EQ(translate_document(".srt",
                                "1\n00:00:01,000 --> 00:00:02,000\none two\nthree four\n\n\n2\n"
                                "00:00:03,000 --> 00:00:04,000\nlast",

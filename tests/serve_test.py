@@ -483,6 +483,9 @@ def main():
     same([server.json("/v1/translate", {**ask, **more})["translations"][0]["text"] for more in ({}, {"model": 0}, {"model": 1})],
          [wanted[0], wanted[0], other[0]], "by number")
     check("model wants the number" in server.json("/v1/translate", {**ask, "model": 2}, 400)["error"], "a number that is not there")
+    server.json("/v1/translate", {**ask, "target": ask["source"], "model": {}}, 400)
+    schema = json.loads(server.get("/spec"))["paths"]["/v1/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    same(schema["properties"]["model"]["maximum"], 1, "the numbers of models in /spec")
     same([(m["family"], m["score"]) for m in json.loads(server.get("/v1/models"))["models"]], [("rnn", "additive")] * 2, "what models are made of")
     check(b'{model="en-fr:2"}' in server.get("/metrics"), "the second has a name of its own in /metrics")
     server.end()

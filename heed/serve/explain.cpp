@@ -391,6 +391,11 @@ std::optional<Response> explain(Call& call) {
   const std::string source = wanted_text(fields, "source"), target = wanted_text(fields, "target");
   check_texts(call, q.texts, limits);
   const Languages languages = languages_of(call, source, target, q.texts);
+  const std::vector<LanguagePair>& pairs = call.shared.models.pairs();
+  const auto asked = field<int64_t>(fields, "model");
+  if (asked && (*asked < 0 || std::cmp_greater_equal(*asked, pairs.size())))
+    throw Refusal(400, "Invalid request: model wants the number of one of /v1/models, given " +
+                           std::to_string(*asked));
   json out{{"source", languages.source}, {"target", languages.target}};
   if (languages.confidence) out["confidence"] = *languages.confidence;
   if (languages.way.empty()) {  // the same language: as it is
@@ -411,13 +416,11 @@ std::optional<Response> explain(Call& call) {
                     {"text", q.list ? pivot : pivot[0]}};
   }
   size_t model = languages.way.back();
-  if (const auto asked = field<int64_t>(fields, "model")) {
-    const std::vector<LanguagePair>& all = call.shared.models.pairs();
-    if (*asked < 0 || std::cmp_greater_equal(*asked, all.size()) ||
-        all[static_cast<size_t>(*asked)].source != all[model].source ||
-        all[static_cast<size_t>(*asked)].target != all[model].target)
-      throw Refusal(400, "Invalid request: model wants the number of one of /v1/models from " +
-                             all[model].source + " to " + all[model].target + ", given " +
+  if (asked) {
+    const LanguagePair& own = pairs[static_cast<size_t>(*asked)];
+    if (own.source != pairs[model].source || own.target != pairs[model].target)
+      throw Refusal(409, "Invalid request: model wants the number of one of /v1/models from " +
+                             pairs[model].source + " to " + pairs[model].target + ", given " +
                              std::to_string(*asked));
     model = static_cast<size_t>(*asked);
   }

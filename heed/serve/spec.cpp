@@ -61,6 +61,7 @@ std::string spec_of(const Models& models, const ServiceOptions& o) {
         if (fields.contains(text)) limit_texts(fields[text], o);
       if (fields.contains("alternatives") && o.alternatives_limit >= 0)
         fields["alternatives"]["maximum"] = o.alternatives_limit;
+      if (fields.contains("model")) fields["model"]["maximum"] = std::ssize(models.pairs()) - 1;
       for (const char* width : {"beam", "best"})
         if (fields.contains(width))
           fields[width]["maximum"] = std::max(o.translate.search.beam, o.beam_limit);
