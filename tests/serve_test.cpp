@@ -405,9 +405,9 @@ TEST_F(ServeRoutes, ShowHowATransformerReadsItself) {
 }
 
 TEST_F(ServeRoutes, CountCharactersInTheWholeText) {
-  const json body{{"text", "ä b. ç d\n\nE f! g"}, {"source", "en"}, {"target", "fr"}};
+  const json body{{"text", "ä b? Ç d\n\nE f! G g"}, {"source", "en"}, {"target", "fr"}};
   const json got = ask({}, "/v1/translate", body)["translations"][0];
-  const std::u32string source = U"ä b. ç d\n\nE f! g";
+  const std::u32string source = U"ä b? Ç d\n\nE f! G g";
   const std::u32string target = decode_utf8(got["text"].get<std::string>());
   ASSERT_GE(got["sentences"].size(), 3U);
   int64_t last = 0;
