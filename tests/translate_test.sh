@@ -270,11 +270,13 @@ for flags in [], ["--interactive"]:
     p.stdin.close()
     assert p.wait() == 0
 # A line of several sentences is a text.
+both = texts[0] + " " + texts[1] + "\n"
+wanted = subprocess.run([heed, "translate", "--model", "m", "--text"], input=both, capture_output=True, text=True, check=True).stdout
 p = subprocess.Popen([heed, "translate", "--model", "m", "--text", "--interactive"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-p.stdin.write(texts[0] + " " + texts[1] + "\n")
+p.stdin.write(both)
 p.stdin.flush()
 got = p.stdout.readline()
-assert got == plain[0] + " " + plain[1] + "\n", (got, plain[:2])
+assert got == wanted, (got, wanted)
 p.stdin.close()
 assert p.wait() == 0
 END
