@@ -76,8 +76,8 @@ Engine::Engine(const Model& model, Options o)
   try {
     for (; started < lanes_.size(); ++started)
       lanes_[started]->thread = std::thread([this, lane = lanes_[started].get()] { drive(*lane); });
-  } catch (
-      const std::system_error&) {  // the system starts no more (ulimit -u): these do, or callers
+  } catch (const std::system_error&) {
+    // The system starts no more (ulimit -u): these take the steps or, if there are none, callers.
     lanes_.resize(std::max<size_t>(1, started));
   }
   driver_ = lanes_[0]->thread.get_id();
@@ -332,7 +332,8 @@ Engine::Shares Engine::shares() const {
   return out;
 }
 
-// With mutex_ held: how many of those that wait the lane may take. As long as some wait, one may.
+// With mutex_ held: how many of those that wait the lane may take. As long as some wait, some lane
+// may take one.
 int64_t Engine::room(const Lane& lane) const {
   const Shares s = shares();
   if (lane.live == 0 && s.busy >= s.lanes) return 0;

@@ -1,5 +1,5 @@
 // The decoding engine: the one loop that takes a model step by step. Sentences of any number of
-// callers run in one batch (search/slots.h); each joins at the next step and leaves when it is
+// callers run together (search/slots.h); each joins at the next step and leaves when it is
 // done, and its result has the same bytes as alone.
 //
 //   Engine engine(model);
