@@ -2,7 +2,7 @@
 // word thick together, since its weights sum to one; where a word is read by many, they narrow
 // towards it. Several heads lie side by side, each in its colour.
 
-import { colors, head_color, shade } from "./palette.js";
+import { colors, shade } from "./palette.js";
 import { element, still } from "./dom.js";
 import { draw_line, extents, fit } from "./lines.js";
 import { raster } from "./raster.js";
