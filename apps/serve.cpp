@@ -156,7 +156,7 @@ void add_limits(CLI::App& command, Options& o) {
       ->group("Limits");
   command
       .add_option("--workers", o.server.workers,
-                  "requests that are translated at a time; their sentences run in one batch")
+                  "requests that are translated at a time; their sentences share batches")
       ->check(CLI::Range(1, 10000))
       ->group("Limits");
   command.add_option("--queue", o.server.queue, "requests that may wait for that")

@@ -3,12 +3,12 @@
 #include <memory>
 
 #include "bench/bench.h"
+#include "bench/cases/ops.h"
 #include "heed/nn/module.h"
 #include "heed/ops/into.h"
 #include "heed/tensor/context.h"
 #include "heed/tensor/dispatch.h"
 #include "heed/training/optimizer.h"
-#include "bench/cases/ops.h"
 
 namespace heed::bench {
 namespace {

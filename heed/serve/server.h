@@ -1,6 +1,6 @@
 // A translation server: sockets (http.h), routes (service.h), and between them the threads that
-// translate. Each of those waits for its own request; the sentences of all of them run in one batch
-// (search/engine.h).
+// translate. Each of those waits for its own request; the sentences of all of them share the
+// batches of one engine a model (search/engine.h).
 //
 // Threads: stop() and reload() may be called from any; run() by one.
 #pragma once

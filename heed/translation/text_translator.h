@@ -6,7 +6,7 @@
 //   std::cout << translator.translate({"Hello. How are you?\n"})[0].text;
 //
 // All functions may be called from any number of threads at once, as those of Translator: sentences
-// of all callers run in one batch. The result of a text depends neither on the other texts nor on
+// of all callers share its batches. The result of a text depends neither on the other texts nor on
 // other callers. A copy shares the model.
 #pragma once
 

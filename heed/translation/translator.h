@@ -3,8 +3,8 @@
 //   const Translator translator("model");
 //   std::cout << translator.translate({"the cat sleeps ."})[0].best().text;
 //
-// All functions may be called from any number of threads at once: their sentences run in one batch,
-// and each result has the same bytes as alone. A copy shares the model.
+// All functions may be called from any number of threads at once: their sentences share the
+// batches of one engine, and each result has the same bytes as alone. A copy shares the model.
 #pragma once
 
 #include <functional>

@@ -306,19 +306,20 @@ struct Interrupted {};  // thrown through score(); who runs it interruptibly nev
 
 // ---- the module's functions
 
-Translator opened(const std::string& path, const std::string& device, const std::string& compute,
-                  int threads) {
+TextTranslator opened(const std::string& path, const std::string& device,
+                      const std::string& compute, int threads) {
   const Compute numbers = compute_named(compute);
   require(threads >= 0, "threads wants a number of at least 0 (0: all cores), given ", threads);
   const ChosenDevice chosen = device_named(device);
   const py::gil_scoped_release free;
-  return Translator(LoadedModel::open(
+  return TextTranslator(Translator(LoadedModel::open(
       path,
-      {.device = chosen.device, .index = chosen.index, .threads = threads, .compute = numbers}));
+      {.device = chosen.device, .index = chosen.index, .threads = threads, .compute = numbers})));
 }
 
-Results translate(const Translator& translator, const std::vector<std::string>& lines,
+Results translate(const TextTranslator& texts, const std::vector<std::string>& lines,
                   const std::vector<std::string>& prefixes, const py::dict& given) {
+  const Translator& translator = texts.translator();
   TranslateOptions o = options_of(given);
   Results out;
   run_interruptibly([&](const std::atomic<bool>& stop) {
@@ -331,8 +332,9 @@ Results translate(const Translator& translator, const std::vector<std::string>& 
   return out;
 }
 
-Results score(const Translator& translator, const std::vector<std::string>& sources,
+Results score(const TextTranslator& texts, const std::vector<std::string>& sources,
               const std::vector<std::string>& targets, const py::dict& given) {
+  const Translator& translator = texts.translator();
   TranslateOptions o = options_of(given);
   Results out;
   run_interruptibly([&](const std::atomic<bool>& stop) {
@@ -345,7 +347,7 @@ Results score(const Translator& translator, const std::vector<std::string>& sour
   return out;
 }
 
-std::vector<TranslatedText> translate_texts(const Translator& translator,
+std::vector<TranslatedText> translate_texts(const TextTranslator& translator,
                                             const std::vector<std::string>& texts,
                                             const py::dict& given) {
   TextOptions o{.translate = options_of(given)};
@@ -360,7 +362,7 @@ std::vector<TranslatedText> translate_texts(const Translator& translator,
   std::vector<TranslatedText> out;
   run_interruptibly([&](const std::atomic<bool>& stop) {
     o.translate.wanted = [&] { return !stop; };
-    out = TextTranslator(translator).translate(texts, o);
+    out = translator.translate(texts, o);
   });
   return out;
 }
@@ -438,14 +440,17 @@ void add_translation(py::module_& m) {
         return out;
       });
 
-  py::class_<Translator>(m, "Translator")
+  // A translator of texts, which has one of lines: what it knows of a vocabulary is made once.
+  py::class_<TextTranslator>(m, "Translator")
       .def(py::init(&opened), py::arg("path"), py::arg("device"), py::arg("compute"),
            py::arg("threads"))
-      .def_property_readonly("device",
-                             [](const Translator& t) { return name(t.loaded().device()); })
-      .def_property_readonly("attends",
-                             [](const Translator& t) { return has_attention(t.model().config); })
-      .def("batch", [](const Translator& t, const py::dict& o) { return t.batch(options_of(o)); })
+      .def_property_readonly(
+          "device", [](const TextTranslator& t) { return name(t.translator().loaded().device()); })
+      .def_property_readonly(
+          "attends",
+          [](const TextTranslator& t) { return has_attention(t.translator().model().config); })
+      .def("batch", [](const TextTranslator& t,
+                       const py::dict& o) { return t.translator().batch(options_of(o)); })
       .def("translate", &translate, py::arg("lines"), py::arg("prefixes"), py::arg("options"))
       .def("score", &score, py::arg("sources"), py::arg("targets"), py::arg("options"))
       .def("translate_texts", &translate_texts, py::arg("texts"), py::arg("options"));
