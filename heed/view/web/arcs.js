@@ -2,10 +2,10 @@
 // weights. What looks back goes above the line (beside it, to the right), what looks ahead below.
 
 import { colors, head_color, shade } from "./palette.js";
-import { element } from "./dom.js";
+import { element, put_style } from "./dom.js";
 import { draw_line, extents, fit } from "./lines.js";
 import { paint, prepare } from "./scene.js";
-import { strongest } from "./ribbons.js";
+import { bound_of } from "./ribbons.js";
 
 const weakest = 0.02, most_of_row = 8;
 
@@ -21,10 +21,10 @@ export function arc_shapes(heads, places, { middle, reach, down, past, look, dim
   const out = [];
   const longest = Math.max(1, ...places.map(([a, b]) => (a + b) / 2)) - Math.min(...places.map(([a, b]) => (a + b) / 2));
   heads.forEach(({ weights, whole }, h) => weights.forEach((row, i) => {
-    const kept = row.map((w, j) => [Math.min(1, (w ?? 0) / whole[i]), j]).filter(([w]) => w > weakest);
+    const shares = row.map((w) => Math.min(1, (w ?? 0) / whole[i])), bound = Math.max(weakest, bound_of(shares.filter((w) => w > weakest), most_of_row));
     const some = look.row >= 0 || look.column >= 0;
-    for (const [w, j] of strongest(kept, most_of_row)) {
-      if (!places[i] || !places[j]) continue;
+    shares.forEach((w, j) => {
+      if (w <= bound || !places[i] || !places[j]) return;
       const from = (places[i][0] + places[i][1]) / 2, to = (places[j][0] + places[j][1]) / 2;
       const lit = some && (look.row < 0 || look.row === i) && (look.column < 0 || look.column === j);
       const side = j > i && !past ? 1 : -1; // pieces of one word may read each other
@@ -41,7 +41,7 @@ export function arc_shapes(heads, places, { middle, reach, down, past, look, dim
         path, lit, stroke: heads.length > 1 ? head_color(h) : lit ? colors().lit : colors().ink, width: 0.5 + 7 * w,
         alpha: i > dim ? 0.04 : some && !lit ? 0.06 + 0.1 * strong : 0.15 + 0.7 * strong,
       });
-    }
+    });
   }));
   return out.sort((a, b) => a.lit - b.lit || a.alpha - b.alpha);
 }
@@ -53,7 +53,7 @@ export function draw_arcs(figure, { width, matrices, look, dim, names, past }) {
   const { down, size } = fit([columns], width);
   figure.classList.toggle("down", down);
   figure.classList.toggle("past", past && !down);
-  figure.style.setProperty("--size", `${size}px`);
+  put_style(figure, "--size", `${size}px`);
   draw_line(line, { labels: columns, axis: "row", name: names.columns });
   const box = over.getBoundingClientRect(), words = line.getBoundingClientRect();
   const places = extents(line, over, down);

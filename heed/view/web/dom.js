@@ -15,6 +15,10 @@ export function element(name, properties = {}, children = []) {
   return made;
 }
 
+// What stays as it is must not be set again: a browser would lay out the page anew.
+export const put_attribute = (item, name, value) => item.getAttribute(name) === value || item.setAttribute(name, value);
+export const put_style = (item, name, value) => item.style.getPropertyValue(name) === value || item.style.setProperty(name, value);
+
 // What steers is a dot: control characters, line breaks, directional overrides.
 const steering = /[\p{Cc}\u061C\u200E\u200F\u2028\u2029\u202A-\u202E\u2066-\u2069]/gu;
 export const label_of = (text) => `${text}`.replace(steering, "·");
@@ -41,8 +45,9 @@ export function offer(select, choices, chosen) {
   const before = [...select.options].map((o) => `${o.value}\n${o.text}`).join("\n");
   if (before !== choices.map(([value, text]) => `${value}\n${text}`).join("\n"))
     select.replaceChildren(...choices.map(([value, text]) => new Option(text, value)));
-  select.value = `${chosen}`;
-  select.closest("label").hidden = choices.length < 2;
+  if (select.value !== `${chosen}`) select.value = `${chosen}`;
+  const label = select.closest("label"), hide = choices.length < 2;
+  if (label.hidden !== hide) label.hidden = hide;
 }
 
 // One of several elements in a row can be reached by Tab, the others by arrows.

@@ -1,7 +1,7 @@
 // Every head of every layer, small: a press makes one large, a tick lays it over the others in a
 // colour of its own.
 
-import { $, direction, element } from "./dom.js";
+import { $, direction, element, put_attribute, put_style } from "./dom.js";
 import { choose, state } from "./state.js";
 import { kind_names, layers_of, matrix_of, shown_head } from "./reading.js";
 import { colors, head_color, shade, shade_color, shade_pixel } from "./palette.js";
@@ -76,8 +76,8 @@ export function draw_heads(reading, theme) {
   const chosen = shown_head(reading, side), over = overlaid(reading, side).map((h) => `${h.layer}.${h.head}`);
   for (const press of $("all-heads").querySelectorAll("button")) {
     const name = press.dataset.head, at = over.indexOf(name);
-    press.setAttribute("aria-pressed", over.length ? at >= 0 : name === `${chosen.layer}.${chosen.head}`);
-    press.parentElement.style.setProperty("--color", at >= 0 ? head_color(at) : "");
+    put_attribute(press, "aria-pressed", `${over.length ? at >= 0 : name === `${chosen.layer}.${chosen.head}`}`);
+    put_style(press.parentElement, "--color", at >= 0 ? head_color(at) : "");
     press.parentElement.classList.toggle("over", at >= 0);
     press.nextSibling.firstChild.checked = at >= 0;
   }

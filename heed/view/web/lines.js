@@ -1,7 +1,7 @@
 // A sentence as a line of words that can be pointed at: a row of buttons or, where that would not
 // fit, a column of them.
 
-import { direction, element, label_of, roving, word } from "./dom.js";
+import { direction, element, label_of, put_attribute, roving, word } from "./dom.js";
 import { hover, pin, state } from "./state.js";
 import { text_width } from "./scene.js";
 
@@ -24,14 +24,13 @@ export function draw_line(line, { labels, axis, name, forced = -1, grey = Infini
   const same = line.childElementCount === labels.length && labels.every((l, i) => line.children[i].dataset.label === label_of(l));
   if (!same)
     line.replaceChildren(...labels.map((l) => element("button", { type: "button", className: "token", data: { label: label_of(l) } }, [word(l)])));
-  line.dir = direction(labels);
-  line.setAttribute("aria-label", name);
+  if (!same) line.dir = direction(labels);
+  put_attribute(line, "aria-label", name);
   const items = [...line.children];
   items.forEach((item, i) => {
     item.classList.toggle("forced", i < forced);
     item.classList.toggle("ahead", i > grey);
-    const pressed = `${state[axis] === i}`;
-    if (item.getAttribute("aria-pressed") !== pressed) item.setAttribute("aria-pressed", pressed);
+    put_attribute(item, "aria-pressed", `${state[axis] === i}`);
   });
   if (!same || !items.some((item) => item.tabIndex === 0)) roving(line, items, 0);
   const at = (event) => items.indexOf(event.target.closest(".token"));

@@ -157,12 +157,26 @@ function draw() {
   if ($("views").classList.toggle("tall", tall) !== was_tall) (was_tall = tall), redraw(); // in its new place
   const settled = !readings[0].waiting;
   document.body.classList.toggle("waiting", !settled);
-  draw_legend(readings[0]);
-  draw_tree(readings[0], live);
-  draw_steps(readings[0], matrices[0], live);
-  if (!settled) return;
-  draw_heads(readings[0], theme);
-  draw_why(readings[0], matrices[0], world);
+  draw_next(() => {
+    if (settled) draw_heads(readings[0], theme);
+    draw_legend(readings[0]);
+    draw_tree(readings[0], live);
+    draw_steps(readings[0], matrices[0], live);
+    if (settled) draw_why(readings[0], matrices[0], world);
+  });
+}
+
+// What stands around the two lines is drawn between frames, so that ribbons that move are in time.
+const between_frames = window.requestIdleCallback ?? ((job) => setTimeout(job));
+let next = null;
+function draw_next(views) {
+  if (!next)
+    between_frames(() => {
+      const now = next;
+      next = null;
+      now();
+    }, { timeout: 50 });
+  next = views;
 }
 
 function changed() {

@@ -29,9 +29,10 @@ const channels = (color) => {
 // are two numbers a pixel. Depths are counted in small whole units.
 const half = 2 ** 26, unit = 1024;
 const spans_in_time = 120000; // of a frame
+const together = 8; // lines that are put at once: where they stand upright, a row of pixels is written in one go
 
 // What lines of a picture share, kept from frame to frame.
-let sums = new Float64Array(0), spans = new Float64Array(0), line = new Uint32Array(0);
+let sums = new Float64Array(0), spans = new Float64Array(0), colored = new Uint32Array(0);
 const at_least = (kept, size) => (kept.length < size ? new kept.constructor(size) : kept);
 
 // The spans of a line, as differences along it. `spans` has seven numbers of each ribbon: where it
@@ -62,23 +63,40 @@ const share_of = Float64Array.from({ length: deepest / coarser + 1 }, (_, i) => 
   return (1 - Math.exp(-depth)) / depth / unit;
 });
 
-// The sums of a line as colours; and they are empty again.
-function add_up(sums, line, count, [r0, g0, b0]) {
+// The sums of a line as colours, from number `begin` on; and they are empty again.
+function add_up(sums, colors, begin, count, [r0, g0, b0]) {
   const empty = 0xff000000 | (b0 << 16) | (g0 << 8) | r0;
   let depth_red = 0, green_blue = 0;
   for (let x = 0, at = 0; x < count; ++x, at += 2) {
     depth_red += sums[at], green_blue += sums[at + 1];
     sums[at] = sums[at + 1] = 0;
     if (depth_red < 2) {
-      line[x] = empty;
+      colors[begin + x] = empty;
       continue;
     }
     const r = Math.floor(depth_red / half), depth = depth_red - r * half;
     const b = Math.floor(green_blue / half), g = green_blue - b * half;
     const share = share_of[(depth < deepest ? depth / coarser : deepest / coarser) | 0], left = 1 - share * depth; // of the paper
-    line[x] = 0xff000000 | ((b0 * left + b * share) << 16) | ((g0 * left + g * share) << 8) | (r0 * left + r * share);
+    colors[begin + x] = 0xff000000 | ((b0 * left + b * share) << 16) | ((g0 * left + g * share) << 8) | (r0 * left + r * share);
   }
   sums.fill(0, count * 2, count * 2 + 4);
+}
+
+// Colours of lines as pixels, each line so many times.
+function put_level(pixels, colored, { from, to, each, across, wide }) {
+  for (let y = from; y < to; ++y) {
+    const k = Math.floor((y - from) / each) * across;
+    pixels.set(colored.subarray(k, k + across), y * wide);
+  }
+}
+function put_upright(pixels, colored, { from, to, each, across, wide }) {
+  for (let x = 0; x < across; ++x) {
+    const end = x * wide + to;
+    for (let at = x * wide + from, k = x; at < end; k += across) {
+      const color = colored[k];
+      for (const last = Math.min(end, at + each); at < last; ++at) pixels[at] = color;
+    }
+  }
 }
 
 // Ribbons as ribbons.js has them: `at` with five numbers of each, its weight, its ends at the source and
@@ -97,7 +115,7 @@ export function raster(canvas, { at, alpha, fill }, { width, height, down, paper
   const picture = (canvas.picture ??= context.createImageData(w, h)), pixels = new Uint32Array(picture.data.buffer);
   const lines = down ? h : w, across = down ? w : h; // how many lines, how long each is
   if (curve.length !== lines + 1) curve = progress(lines);
-  sums = at_least(sums, (across + 2) * 2), line = at_least(line, across), spans = at_least(spans, alpha.length * 7);
+  sums = at_least(sums, (across + 2) * 2), colored = at_least(colored, across * together), spans = at_least(spans, alpha.length * 7);
   const clip = (x) => Math.min(across, Math.max(0, x * density)), rgb = fills.map(channels);
   for (let n = 0, o = 0, k = 0; n < alpha.length; ++n, o += 7, k += 5) {
     const a = clip(at[k + 1]), d = clip(at[k + 3]), wide = clip(at[k + 2]) - a, [red, green, blue] = rgb[fill[n]];
@@ -106,12 +124,13 @@ export function raster(canvas, { at, alpha, fill }, { width, height, down, paper
   }
   const each = coarse ? Math.max(Math.round(3 * density), Math.ceil((lines * alpha.length) / spans_in_time)) : 1, ground = channels(paper);
   const [begin, end] = part.map((share) => Math.round(share * lines));
-  for (let y = begin; y < end; y += each) {
-    const alike = Math.min(each, lines - y);
-    add_spans(sums, spans, alpha.length, curve[y], curve[y + alike]);
-    add_up(sums, line, across, ground);
-    if (down) for (let k = 0; k < alike; ++k) pixels.set(line.subarray(0, w), (y + k) * w);
-    else for (let x = 0, to = y; x < h; ++x, to += w) for (let k = 0; k < alike; ++k) pixels[to + k] = line[x];
+  for (let y = begin; y < end; y += each * together) {
+    const last = Math.min(end, y + each * together);
+    for (let at_line = y, k = 0; at_line < last; at_line += each, k += across) {
+      add_spans(sums, spans, alpha.length, curve[at_line], curve[Math.min(lines, at_line + each)]);
+      add_up(sums, colored, k, across, ground);
+    }
+    (down ? put_level : put_upright)(pixels, colored, { from: y, to: last, each, across, wide: w });
   }
   context.putImageData(picture, 0, 0, down ? 0 : begin, down ? begin : 0, down ? w : end - begin, down ? end - begin : h);
 }

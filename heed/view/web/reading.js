@@ -84,7 +84,14 @@ export function sides_of(reading, side, { words, ends }) {
 // The matrix that is drawn: labels, weights row by row (null: none), and what a row's darkest is.
 // A word that joins pieces adds up columns and has the mean of rows. shift: rows are those of so
 // many steps later; the last ones, which have none, stay.
+const made = new WeakMap(); // of a reading: its matrices, which all views share
 export function matrix_of(reading, side, options, head = shown_head(reading, side)) {
+  if (!made.has(reading)) made.set(reading, new Map());
+  const known = made.get(reading), key = JSON.stringify([side.kind, side.shift, head, options]);
+  if (!known.has(key)) known.set(key, new_matrix(reading, side, options, head));
+  return known.get(key);
+}
+function new_matrix(reading, side, options, head) {
   const { rows, columns } = sides_of(reading, side, options);
   const given = rows_of(reading, side, head);
   const out = {

@@ -3,7 +3,7 @@
 // towards it. Several heads lie side by side, each in its colour.
 
 import { colors, shade } from "./palette.js";
-import { element, still } from "./dom.js";
+import { element, put_style, still } from "./dom.js";
 import { draw_line, extents, fit } from "./lines.js";
 import { raster } from "./raster.js";
 
@@ -21,12 +21,12 @@ export const make_ribbons = () => {
   return figure;
 };
 
-// At most so many of [weight, ...], none of equals left out while another is drawn; all, if all are
-// equal.
-export function strongest(list, most) {
-  if (list.length <= most) return list;
-  const least = Float64Array.from(list, ([w]) => w).sort()[list.length - 1 - most], kept = list.filter(([w]) => w > least);
-  return kept.length > 0 ? kept : list;
+// The weight above which at most so many of these lie, none of equals left out while another is drawn;
+// none (-1) where all are drawn or all are equal.
+export function bound_of(weights, most) {
+  if (weights.length <= most) return -1;
+  const sorted = Float64Array.from(weights).sort(), bound = sorted[weights.length - 1 - most];
+  return bound < sorted[weights.length - 1] ? bound : -1;
 }
 
 // Ribbons as numbers, so that a frame makes no objects. `names` tells head, row and column of each and
@@ -42,9 +42,8 @@ function names_of(heads, most) {
   const names = [], rows = heads[0]?.weights.length ?? 0;
   const each = Math.max(1, Math.min(most_of_row, Math.floor(most / (rows * heads.length))));
   heads.forEach(({ weights, whole }, h) => weights.forEach((row, i) => {
-    const kept = [];
-    for (let j = 0; j < row.length; ++j) if (row[j] > weakest * whole[i]) kept.push([row[j], j]);
-    for (const [, j] of strongest(kept, each)) names.push(name_of(h, i, j));
+    const least = weakest * whole[i], bound = Math.max(least, bound_of(row.filter((w) => w > least), each));
+    for (let j = 0; j < row.length; ++j) if (row[j] > bound) names.push(name_of(h, i, j));
   }));
   return names;
 }
@@ -146,7 +145,7 @@ export function draw_ribbons(figure, { width, matrices, key, look, dim, forced, 
   const room = waiting ? [...rows, ...columns.slice(rows.length)] : rows;
   const { down, size } = fit([columns, room], width);
   figure.classList.toggle("down", down);
-  figure.style.setProperty("--size", `${size}px`);
+  put_style(figure, "--size", `${size}px`);
   draw_line(source, { labels: columns, axis: "column", name: names.columns });
   draw_line(target, { labels: rows, axis: "row", name: names.rows, grey: dim, forced, on_press: on_row });
   const box = frame.getBoundingClientRect(), length = down ? box.width : box.height;
