@@ -21,6 +21,11 @@
 #include <thread>
 #include <vector>
 
+#ifdef __linux__
+#include <linux/filter.h>
+#include <sys/socket.h>
+#endif
+
 #include "heed/base/check.h"
 
 namespace heed::serve {
@@ -35,6 +40,7 @@ namespace {
 constexpr size_t kWriteBytes = 64 << 10;
 constexpr std::chrono::milliseconds kLinger{2000};  // for a client to read why it is refused
 constexpr std::chrono::milliseconds kLastWords{500};
+constexpr std::chrono::milliseconds kHandshake{50};  // of clients that connect while it ends
 // A client that has closed its side may still want its answer, or have gone: for so long it is
 // thought to want it.
 constexpr std::chrono::milliseconds kHalfClosed{5000};
@@ -60,6 +66,19 @@ std::string head_of(const Response& r, bool keep_alive, const std::string& frami
 
 Response refusal(int status, const std::string& words) {
   return {.status = status, .body = "{\"error\":\"" + words + "\"}\n"};
+}
+
+// The system takes no new connection from now on, but still completes those that have begun: one
+// that came between the last accept() and close() would be reset, and its request lost.
+void refuse_new([[maybe_unused]] int listener) {
+#ifdef __linux__
+  sock_filter drop_syn[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 13),  // the flags of TCP's header
+                            BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 0x02, 0, 1),
+                            BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, 0xffffffff)};
+  const sock_fprog filter{.len = std::size(drop_syn), .filter = drop_syn};
+  // Where it cannot be had, that moment is short.
+  (void)setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter);
+#endif
 }
 
 }  // namespace
@@ -112,6 +131,7 @@ class HttpServer::State : public std::enable_shared_from_this<State> {
 
  private:
   void begin_stop();
+  void accept_last();
   void cut_all();
   bool make_room();
   using Clock = std::chrono::steady_clock;
@@ -547,23 +567,29 @@ void HttpServer::State::stop() {
 }
 
 void HttpServer::State::cut_all() {
+  error_code ignored;
+  acceptor_.close(ignored);
   const std::lock_guard lock(mutex_);
   for (const auto& [connection, rest] : open_) connection->cut();
 }
 
 void HttpServer::State::begin_stop() {
-  // Those that the system has accepted already are clients as well.
-  for (;;) {
-    error_code failed;
-    tcp::socket socket(asio::make_strand(io));
-    acceptor_.accept(socket, failed);
-    if (failed) break;
-    admit(std::move(socket));
-  }
-  error_code ignored;
-  acceptor_.close(ignored);
+  refuse_new(acceptor_.native_handle());
+  const auto later = std::make_shared<asio::steady_timer>(acceptor_.get_executor(), kHandshake);
+  later->async_wait([self = shared_from_this(), later](error_code) { self->accept_last(); });
   const std::lock_guard lock(mutex_);
   for (const auto& [connection, rest] : open_) connection->last_words();
+}
+
+// Those that the system has accepted already are clients as well.
+void HttpServer::State::accept_last() {
+  error_code failed;
+  while (!failed) {
+    tcp::socket socket(asio::make_strand(io));
+    acceptor_.accept(socket, failed);
+    if (!failed) admit(std::move(socket));
+  }
+  acceptor_.close(failed);
 }
 
 HttpServer::HttpServer(const HttpOptions& options, Handler handler, Refused refused)
