@@ -11,6 +11,7 @@
 #include "heed/base/check.h"
 #include "heed/base/parallel.h"
 #include "heed/base/random.h"
+#include "heed/base/stop.h"
 
 namespace heed {
 namespace {
@@ -127,6 +128,28 @@ TEST(Parallel, ABodyThatThrowsIsOverBeforeTheCallerGoesOn) {
                  Error);
     ASSERT_EQ(inside, 0);
   }
+}
+
+TEST(Parallel, EndsBetweenChunksOnceItIsNotWantedAnyMore) {
+  std::atomic<bool> stop = false;
+  std::atomic<int> done = 0;
+  {
+    const StopWhen not_wanted(stop);
+    parallel_for(100, 1, [&](int64_t, int64_t) { ++done; });
+    EXPECT_EQ(done, 100);
+    EXPECT_THROW(parallel_for(1000, 1,
+                              [&](int64_t, int64_t) {
+                                if (++done == 110) stop = true;
+                              }),
+                 Error);
+    EXPECT_LT(done, 110 + threads());
+    EXPECT_THROW(parallel_for(1, 1, [&](int64_t, int64_t) { FAIL(); }), Error);
+    EXPECT_THROW(stop_if_asked(), Error);
+  }
+  stop_if_asked();
+  done = 0;
+  parallel_for(100, 1, [&](int64_t, int64_t) { ++done; });
+  EXPECT_EQ(done, 100);
 }
 
 TEST(Parallel, RefusesANumberOfThreadsThatMakesNoSense) {

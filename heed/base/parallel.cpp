@@ -21,6 +21,7 @@
 
 #include "heed/base/check.h"
 #include "heed/base/limits.h"
+#include "heed/base/stop.h"
 
 namespace heed {
 namespace {
@@ -83,6 +84,8 @@ struct SeatOfThread : Seat {
   ~SeatOfThread() { leave(); }
 };
 thread_local SeatOfThread seat;
+thread_local const std::atomic<bool>* stop_asked = nullptr;
+[[noreturn]] void end_as_asked() { fail("stopped, as was asked"); }
 
 }  // namespace
 
@@ -234,7 +237,12 @@ void ThreadPool::set_threads(int count) { inside_->set_limit(checked(count)); }
 
 void ThreadPool::run(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
   if (n <= 0) return;
-  inside_->run(n, std::max<int64_t>(1, grain), body);
+  grain = std::max<int64_t>(1, grain);
+  if (!stop_asked) return inside_->run(n, grain, body);
+  inside_->run(n, grain, [&, asked = stop_asked](int64_t begin, int64_t end) {
+    if (*asked) end_as_asked();
+    body(begin, end);
+  });
 }
 
 int64_t ThreadPool::workspace_bytes() const {
@@ -263,6 +271,12 @@ UsePool::~UsePool() {
 
 OnThisThread::OnThisThread() : before_(std::exchange(seat.inside, true)) {}
 OnThisThread::~OnThisThread() { seat.inside = before_; }
+
+StopWhen::StopWhen(const std::atomic<bool>& asked) : before_(std::exchange(stop_asked, &asked)) {}
+StopWhen::~StopWhen() { stop_asked = before_; }
+void stop_if_asked() {
+  if (stop_asked && *stop_asked) end_as_asked();
+}
 
 Workspace& workspace() {
   if (!seat.workspace) {

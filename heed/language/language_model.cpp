@@ -56,8 +56,7 @@ std::vector<double> LanguageModel::log_probabilities(const std::vector<Row>& row
   }
   const int64_t B = static_cast<int64_t>(rows.size()), T = static_cast<int64_t>(longest);
   const TeacherForced forced = model().model->forward(no_source(B), ids(in, {B, T}), false);
-  const Tensor all = to(
-      contiguous(log_softmax(model().model->logits(forced.hidden))), Device::cpu);
+  const Tensor all = to(contiguous(log_softmax(model().model->logits(forced.hidden))), Device::cpu);
   const float* at = all.data<float>();
   std::vector<double> out;
   for (const Row& r : rows) {
@@ -215,8 +214,7 @@ ReadText LanguageModel::read(const std::string& text, bool want_weights, int64_t
     const LoadedModel::Turn turn(*model_);
     TeacherForced forced = model().model->forward(no_source(1), ids(r.in, {1, T}), want_weights);
     const Tensor all =
-        to(contiguous(log_softmax(model().model->logits(forced.hidden))),
-           Device::cpu);
+        to(contiguous(log_softmax(model().model->logits(forced.hidden))), Device::cpu);
     for (int64_t t = 0; t < T; ++t)
       r.log_probability.push_back(
           double(all.data<float>()[t * all.size(2) + r.out[static_cast<size_t>(t)]]));
@@ -272,16 +270,21 @@ std::vector<Generated> LanguageModel::generate(const std::string& prompt,
     s.seed = o.search.seed + round * 0x9E3779B97F4A7C15ull;
     s.prefixes.clear(), s.numbers.clear();
     std::vector<Row> pasts;
+    std::vector<Engine::Request> requests;
     for (const Text& t : going) {
-      s.prefixes.emplace_back(t.ids.end() - past, t.ids.end());
-      s.numbers.push_back(t.number);
-      pasts.push_back({.out = s.prefixes.back()});
+      pasts.push_back({.out = {t.ids.end() - past, t.ids.end()}});
+      requests.push_back({.source = {},
+                          .options = s,
+                          .prefix = pasts.back().out,
+                          .number = t.number,
+                          .slots = std::max<int64_t>(32, std::ssize(going)),
+                          .wanted = o.wanted});
     }
     const std::vector<double> known =
         past > 0 ? log_probabilities(pasts) : std::vector<double>(going.size());
-    auto found = search(model_->engine(), no_source(static_cast<int64_t>(going.size())), s);
+    const std::vector<Engine::Result> found = model_->engine().decode(std::move(requests));
     for (size_t i = 0; i < going.size(); ++i)
-      for (const Hypothesis& h : found[i]) {
+      for (const Hypothesis& h : found[i].hypotheses) {
         Text t = going[i];
         t.over = static_cast<int64_t>(h.ids.size()) < past + now;
         t.ids.insert(t.ids.end(), h.ids.begin() + past, h.ids.end());

@@ -50,9 +50,10 @@ struct ReadText {
 };
 
 struct GenerateOptions {
-  SearchOptions search = {};  // its special ids, lengths and prefixes are set by generate()
-  int64_t length = 256;       // new pieces, at most
-  int64_t count = 1;          // texts; more than one: sampling, or the best of a beam
+  SearchOptions search = {};          // its special ids, lengths and prefixes are set by generate()
+  int64_t length = 256;               // new pieces, at most
+  int64_t count = 1;                  // texts; more than one: sampling, or the best of a beam
+  std::function<bool()> wanted = {};  // as TranslateOptions has it
 };
 
 struct Generated {

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "heed/base/check.h"
+#include "heed/base/stop.h"
 #include "heed/metrics/metrics.h"
 
 namespace heed {
@@ -128,6 +129,7 @@ std::vector<double> resample(const Metric& metric, std::span<const Statistics> l
   std::vector<double> scores;
   Statistics sums(lines.front().size());
   for (int trial = 0; trial < trials; ++trial) {
+    stop_if_asked();
     std::fill(sums.begin(), sums.end(), 0);
     for (size_t i = 0; i < lines.size(); ++i)
       add_to(sums, lines[random.below(static_cast<uint32_t>(lines.size()))]);

@@ -42,11 +42,6 @@ std::shared_ptr<const void> kept(const py::handle& object) {
           }};
 }
 
-[[noreturn]] void no_such_type(const char* name, const std::string& given) {
-  throw py::type_error("attend: " + std::string(name) +
-                       " wants float32 or float64 (on a GPU also bfloat16), given " + given);
-}
-
 void want_rank(const char* name, int64_t rank) {
   require(rank >= 1 && rank <= kernels::kMaxRank, "attend: ", name, " has ", rank,
           " axes; wanted are 2 to 4");
@@ -63,10 +58,11 @@ Tensor seen_numpy(py::array array, const char* name) {
   // Not the array's own itemsize: its place in memory is another in NumPy 2, which an older
   // pybind11 does not know.
   const auto size = static_cast<py::ssize_t>(size_of(ours));
-  bool plain = true;  // strides that a tensor can have
+  // A place and strides that a tensor can have.
+  bool plain = reinterpret_cast<uintptr_t>(array.data()) % size_of(ours) == 0;
   for (py::ssize_t i = 0; i < array.ndim(); ++i)
     plain = plain && array.strides(i) >= 0 && array.strides(i) % size == 0;
-  if (!plain) array = py::module_::import("numpy").attr("ascontiguousarray")(array);
+  if (!plain) array = array.attr("copy")();
   std::vector<int64_t> shape, strides;
   for (py::ssize_t i = 0; i < array.ndim(); ++i) {
     shape.push_back(array.shape(i));
@@ -146,6 +142,11 @@ py::capsule capsule_of(const Array& array) {
 }
 
 }  // namespace
+
+void no_such_type(const char* name, const std::string& given) {
+  throw py::type_error("attend: " + std::string(name) +
+                       " wants float32 or float64 (on a GPU also bfloat16), given " + given);
+}
 
 ChosenDevice device_of(const py::handle& array, const char* name) {
   if (py::isinstance<py::array>(array)) return {};

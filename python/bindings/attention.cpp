@@ -2,10 +2,12 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "bindings.h"
 #include "heed/attention/attend.h"
 #include "heed/base/check.h"
+#include "heed/base/stop.h"
 #include "heed/ops/fused.h"
 #include "heed/ops/into.h"
 
@@ -38,6 +40,20 @@ class Where {
   std::optional<UseContext> context_;
   std::optional<UseDevice> device_;
 };
+
+// Without the interpreter's lock and, on a CPU where queries and keys are many, interruptibly: what
+// is few is done before a helper has begun.
+void compute(const Tensor& q, const Tensor& k, std::function<void()> work) {
+  constexpr double kMany = 1 << 26;
+  if (q.device() == Device::cuda || double(q.count()) * double(k.size(2)) < kMany) {
+    const py::gil_scoped_release free;
+    return work();
+  }
+  run_interruptibly([work = std::move(work)](const std::atomic<bool>& stop) {
+    const StopWhen no_longer_wanted(stop);
+    work();
+  });
+}
 
 // All on one device, which is given back.
 ChosenDevice one_device(const std::vector<std::pair<py::object, const char*>>& arrays) {
@@ -89,7 +105,9 @@ std::unique_ptr<Score> score_of(const std::string& name, const Arrays& params, c
     sizes.positions = sizes.rank ? last("W1", -2) : last("W", -1);
   }
   if (known == "location") sizes.positions = last("W", -2);
+  std::set<std::string> asked;
   const auto find = [&](const std::string& which, const Shape& shape) {
+    asked.insert(which);
     const auto found = params.find(which);
     require(found != params.end(), "attend: score '", known, "' wants a parameter ", which,
             " of shape ", shape, "; give it in params, or take score_parameters()");
@@ -105,15 +123,20 @@ std::unique_ptr<Score> score_of(const std::string& name, const Arrays& params, c
             " and ", heed::name(x.type()));
     return contiguous(x);
   };
+  const auto all_known = [&](std::unique_ptr<Score> score) {
+    for (const auto& [which, given] : params)
+      require(asked.contains(which), "attend: score '", known, "' has no parameter ", which);
+    return score;
+  };
   if (wide(q.type()) == Type::f32)
-    return make_score(known, Params([&](const std::string& which, const Shape& shape, Params::Use) {
-                        return find(which, shape);
-                      }),
-                      sizes);
+    return all_known(make_score(known,
+                                Params([&](const std::string& which, const Shape& shape,
+                                           Params::Use) { return find(which, shape); }),
+                                sizes));
   const Params own(/*seed=*/0, q.type(), Params::First::unset);  // given ones are of f32
   auto score = make_score(known, own, sizes);
   for (const Parameter& p : own.all()) copy_into(find(p.name, p.value.shape()), p.value.detached());
-  return score;
+  return all_known(std::move(score));
 }
 
 Mask mask_of(const py::dict& given) {
@@ -132,9 +155,14 @@ Mask mask_of(const py::dict& given) {
 py::tuple attend_arrays(const py::object& q, const py::object& k, const py::object& v,
                         const std::string& score, const py::dict& o) {
   const uintptr_t stream = o["stream"].cast<uintptr_t>();
-  const ChosenDevice device = one_device({{q, "q"}, {k, "k"}, {v, "v"}});
+  std::vector<std::pair<py::object, const char*>> arrays{{q, "q"}, {k, "k"}, {v, "v"}};
+  if (!o["bias"].is_none()) arrays.emplace_back(o["bias"], "the bias");
+  for (const auto& [key, value] : o["params"].cast<py::dict>())
+    arrays.emplace_back(py::reinterpret_borrow<py::object>(value), "a parameter");
+  const ChosenDevice device = one_device(arrays);
   const Where where(device, stream);
   const Tensor given_q = seen(q, "q", stream);
+  if (given_q.type() == Type::i32) no_such_type("q", "int32");
   const Tensor tq = as_heads(given_q, "q"), tk = as_heads(seen(k, "k", stream), "k"),
                tv = as_heads(seen(v, "v", stream), "v");
   require(tk.type() == tq.type() && tv.type() == tq.type(), "attend: types differ: q is ",
@@ -147,16 +175,15 @@ py::tuple attend_arrays(const py::object& q, const py::object& k, const py::obje
                                   .temperature = o["temperature"].cast<double>()},
                         .want_weights = o["weights"].cast<bool>()};
   if (!o["bias"].is_none()) options.score_bias = seen(o["bias"], "the bias", stream);
-  Attended found;
-  {
-    const py::gil_scoped_release free;
+  const auto found = std::make_shared<Attended>();
+  compute(tq, tk, [=, rank = given_q.rank()] {
     const NoTape off;
-    found = attend(*score_of(score, params, tq, tk), tq, tk, tv, options);
-    found.context = without_heads(found.context, given_q.rank());
-    if (found.weights) found.weights = without_heads(*found.weights, given_q.rank());
-  }
-  return py::make_tuple(shown(found.context),
-                        found.weights ? shown(*found.weights) : py::object(py::none()));
+    *found = attend(*score_of(score, params, tq, tk), tq, tk, tv, options);
+    found->context = without_heads(found->context, rank);
+    if (found->weights) found->weights = without_heads(*found->weights, rank);
+  });
+  return py::make_tuple(shown(found->context),
+                        found->weights ? shown(*found->weights) : py::object(py::none()));
 }
 
 // First values of a score's parameters, by heed's own initializers.
@@ -203,8 +230,7 @@ void fused_forward(const py::dict& o) {
   const Where where(device_of(o["q"], "q"), stream);
   const FusedAttention a = fused_of(o, stream);
   const FusedSaved into{seen(o["context"], "context", stream), seen(o["lse"], "lse", stream)};
-  const py::gil_scoped_release free;
-  fused_attention_into(a, into);
+  compute(a.q, a.k, [=] { fused_attention_into(a, into); });
 }
 
 void fused_backward(const py::dict& o) {
@@ -218,8 +244,7 @@ void fused_backward(const py::dict& o) {
                             .dvalue = seen(o["dvalue"], "dvalue", stream),
                             .dv = seen_or_none(o["dv"], "dv", stream),
                             .dbias = seen_or_none(o["dbias"], "dbias", stream)};
-  const py::gil_scoped_release free;
-  fused_attention_gradients_into(a, saved, dcontext, into);
+  compute(a.q, a.k, [=] { fused_attention_gradients_into(a, saved, dcontext, into); });
 }
 
 }  // namespace

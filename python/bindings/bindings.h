@@ -9,10 +9,14 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "heed/tensor/tensor.h"
+#include "heed/translation/loaded_model.h"
 
 namespace heed::python {
 
@@ -26,9 +30,27 @@ void add_training(py::module_& m);
 void add_metrics(py::module_& m);
 
 // Runs `work` without the interpreter's lock. On the main thread a helper does the work meanwhile,
-// so that Python's signal handlers run here within 50 ms: `stop` then becomes true, and what the
-// handler raised is raised when the work has ended, as it does soon where it looks at `stop`.
-void run_interruptibly(const std::function<void(const std::atomic<bool>& stop)>& work);
+// so that Python's signal handlers run here within 50 ms. What one of them raises is raised at
+// once: `stop` is true from then on, and the helper is left to itself, so `work` owns all that it
+// touches.
+using Work = std::function<void(const std::atomic<bool>& stop)>;
+void run_interruptibly(Work work);
+
+// The same of what gives something.
+template <class F>
+auto interruptibly(F work) {
+  using Made = std::invoke_result_t<F&, const std::atomic<bool>&>;
+  const auto made = std::make_shared<std::optional<Made>>();
+  run_interruptibly([made, work = std::move(work)](const std::atomic<bool>& stop) mutable {
+    made->emplace(work(stop));
+  });
+  return std::move(**made);
+}
+
+// A model's folder, opened interruptibly. In a process that was forked since, where its threads are
+// not, it is never ended.
+std::shared_ptr<const LoadedModel> opened(const std::string& path, const std::string& device,
+                                          const std::string& compute, int threads);
 
 // An array that looks at memory which `owner` keeps. Row-major; whoever writes to it writes there.
 template <class T>
@@ -52,6 +74,8 @@ ChosenDevice device_named(const std::string& name);
 // A NumPy array, or anything with __dlpack__, seen as a tensor without a copy; its memory is kept
 // as long as the tensor is. `stream`: the consumer's, where it lies on a GPU; 0: none is known.
 Tensor seen(const py::handle& array, const char* name, uintptr_t stream = 0);
+// Throws TypeError: an array has numbers of another type.
+[[noreturn]] void no_such_type(const char* name, const std::string& given);
 // Which device an array is on, by __dlpack_device__.
 ChosenDevice device_of(const py::handle& array, const char* name);
 // A tensor for others: a NumPy array on a CPU, else an object with __dlpack__. No copy.

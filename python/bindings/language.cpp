@@ -7,17 +7,6 @@
 namespace heed::python {
 namespace {
 
-std::shared_ptr<const LoadedModel> opened(const std::string& path, const std::string& device,
-                                          const std::string& compute, int threads) {
-  const Compute numbers = compute_named(compute);
-  require(threads >= 0, "threads wants a number of at least 0 (0: all cores), given ", threads);
-  const ChosenDevice chosen = device_named(device);
-  const py::gil_scoped_release free;
-  return LoadedModel::open(
-      path,
-      {.device = chosen.device, .index = chosen.index, .threads = threads, .compute = numbers});
-}
-
 struct Interrupted {};
 
 ScoreOptions stoppable(int64_t stride, const std::atomic<bool>& stop) {
@@ -26,22 +15,15 @@ ScoreOptions stoppable(int64_t stride, const std::atomic<bool>& stop) {
           }};
 }
 
-struct GenerateGiven {
-  int64_t length, count, beam, top_k;
-  bool sample;
-  double temperature, top_p;
-  uint64_t seed;
-};
+// What is under way keeps the model.
+using Held = std::shared_ptr<const LanguageModel>;
 
-std::vector<Generated> generate(const LanguageModel& model, const std::string& prompt,
-                                const GenerateGiven& g) {
-  GenerateOptions o{.length = g.length, .count = g.count};
-  o.search.beam = g.beam, o.search.sample = g.sample, o.search.temperature = g.temperature;
-  o.search.top_k = g.top_k, o.search.top_p = g.top_p, o.search.seed = g.seed;
+std::vector<Generated> generate(const Held& model, const std::string& prompt, GenerateOptions o) {
   check(o.search);
-  std::vector<Generated> out;
-  run_interruptibly([&](const std::atomic<bool>&) { out = model.generate(prompt, o); });
-  return out;
+  return interruptibly([=](const std::atomic<bool>& stop) mutable {
+    o.wanted = [&stop] { return !stop; };
+    return model->generate(prompt, o);
+  });
 }
 
 }  // namespace
@@ -56,62 +38,52 @@ void add_language(py::module_& m) {
       .def_property_readonly("perplexity_by_piece", &TextScore::perplexity_by_piece)
       .def_property_readonly("perplexity_by_word", &TextScore::perplexity_by_word);
 
-  py::class_<LanguageModel>(m, "LanguageModel")
-      .def(py::init(
-               [](const std::string& path, const std::string& device, const std::string& compute,
-                  int threads) { return LanguageModel(opened(path, device, compute, threads)); }),
+  py::class_<LanguageModel, std::shared_ptr<LanguageModel>>(m, "LanguageModel")
+      .def(py::init([](const std::string& path, const std::string& device,
+                       const std::string& compute, int threads) {
+             return std::make_shared<LanguageModel>(opened(path, device, compute, threads));
+           }),
            py::arg("path"), py::arg("device"), py::arg("compute"), py::arg("threads"))
       .def_property_readonly("of_lines", &LanguageModel::of_lines)
       .def_property_readonly("context", &LanguageModel::context)
       .def("score",
-           [](const LanguageModel& model, const std::string& text, int64_t stride) {
-             TextScore out;
-             run_interruptibly([&](const std::atomic<bool>& stop) {
-               out = model.score(text, stoppable(stride, stop));
+           [](const Held& model, const std::string& text, int64_t stride) {
+             return interruptibly([=](const std::atomic<bool>& stop) {
+               return model->score(text, stoppable(stride, stop));
              });
-             return out;
            })
       .def("score_lines",
-           [](const LanguageModel& model, const std::vector<std::string>& lines) {
-             std::vector<TextScore> out;
-             run_interruptibly([&](const std::atomic<bool>& stop) {
-               out = model.score_lines(lines, stoppable(0, stop));
+           [](const Held& model, const std::vector<std::string>& lines) {
+             return interruptibly([=](const std::atomic<bool>& stop) {
+               return model->score_lines(lines, stoppable(0, stop));
              });
-             return out;
            })
       // What was predicted, its log-probabilities, and the weights of each layer [H, T, T].
-      .def("read",
-           [](const LanguageModel& model, const std::string& text, bool weights) {
-             ReadText r;
-             {
-               const py::gil_scoped_release free;
-               r = model.read(text, weights);
-             }
-             auto kept = std::make_shared<std::vector<double>>(std::move(r.log_probability));
-             py::list layers;
-             for (const Weights& w : r.weights) {
-               const Shape& s = w.values.shape();
-               const auto values = std::make_shared<Tensor>(w.values);
-               layers.append(view_of(values->data<float>(), {s[1], s[2], s[3]}, values));
-             }
-             return py::make_tuple(model.tokenizer().pieces(r.in), model.tokenizer().pieces(r.out),
-                                   view_of(kept->data(), {std::ssize(*kept)}, kept), layers);
-           })
+      .def(
+          "read",
+          [](const Held& model, const std::string& text, bool weights) {
+            ReadText r =
+                interruptibly([=](const std::atomic<bool>&) { return model->read(text, weights); });
+            auto kept = std::make_shared<std::vector<double>>(std::move(r.log_probability));
+            py::list layers;
+            for (const Weights& w : r.weights) {
+              const Shape& s = w.values.shape();
+              const auto values = std::make_shared<Tensor>(w.values);
+              layers.append(view_of(values->data<float>(), {s[1], s[2], s[3]}, values));
+            }
+            return py::make_tuple(model->tokenizer().pieces(r.in), model->tokenizer().pieces(r.out),
+                                  view_of(kept->data(), {std::ssize(*kept)}, kept), layers);
+          })
       .def(
           "generate",
-          [](const LanguageModel& model, const std::string& prompt, int64_t length, int64_t count,
+          [](const Held& model, const std::string& prompt, int64_t length, int64_t count,
              int64_t beam, bool sample, double temperature, int64_t top_k, double top_p,
              uint64_t seed) {
+            GenerateOptions o{.length = length, .count = count};
+            o.search.beam = beam, o.search.sample = sample, o.search.temperature = temperature;
+            o.search.top_k = top_k, o.search.top_p = top_p, o.search.seed = seed;
             py::list out;
-            for (const Generated& g : generate(model, prompt,
-                                               {.length = length,
-                                               .count = count,
-                                               .beam = beam,
-                                               .top_k = top_k,
-                                               .sample = sample,
-                                               .temperature = temperature,
-                                               .top_p = top_p,
-                                               .seed = seed}))
+            for (const Generated& g : generate(model, prompt, o))
               out.append(py::make_tuple(g.text, g.log_probability));
             return out;
           },
@@ -119,18 +91,19 @@ void add_language(py::module_& m) {
           py::arg("sample"), py::arg("temperature"), py::arg("top_k"), py::arg("top_p"),
           py::arg("seed"));
 
-  py::class_<Embedder>(m, "Embedder")
+  py::class_<Embedder, std::shared_ptr<Embedder>>(m, "Embedder")
       .def(py::init([](const std::string& path, const std::string& device,
-                       const std::string& compute,
-                       int threads) { return Embedder(opened(path, device, compute, threads)); }),
+                       const std::string& compute, int threads) {
+             return std::make_shared<Embedder>(opened(path, device, compute, threads));
+           }),
            py::arg("path"), py::arg("device"), py::arg("compute"), py::arg("threads"))
       .def_property_readonly("layers", &Embedder::layers)
       // Words, and an array [words, size] that looks at the vectors.
-      .def("embed", [](const Embedder& embedder, const std::vector<std::string>& lines,
-                       const std::string& layer) {
-        const Layer which = layer.empty() ? embedder.usual() : layer_from(layer);
-        std::vector<WordVectors> found;
-        run_interruptibly([&](const std::atomic<bool>&) { found = embedder.embed(lines, which); });
+      .def("embed", [](const std::shared_ptr<const Embedder>& embedder,
+                       const std::vector<std::string>& lines, const std::string& layer) {
+        const Layer which = layer.empty() ? embedder->usual() : layer_from(layer);
+        std::vector<WordVectors> found =
+            interruptibly([=](const std::atomic<bool>&) { return embedder->embed(lines, which); });
         py::list out;
         for (WordVectors& v : found) {
           const auto kept = std::make_shared<WordVectors>(std::move(v));

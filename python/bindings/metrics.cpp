@@ -3,6 +3,7 @@
 
 #include "bindings.h"
 #include "heed/base/check.h"
+#include "heed/base/stop.h"
 
 namespace heed::python {
 namespace {
@@ -56,26 +57,29 @@ using Lines = std::vector<std::string>;
 // The score, its text as sacreBLEU prints it, its signature, and that of each line.
 py::tuple measured(const std::string& name, const Lines& hypotheses,
                    const std::vector<Lines>& references, int bootstrap, const py::dict& options) {
-  const std::unique_ptr<Metric> metric = metric_of(name, options);
+  const std::shared_ptr<const Metric> metric = metric_of(name, options);
   require(!references.empty(), name, ": wants at least one list of references");
   for (const Lines& lines : references)
     require(lines.size() == hypotheses.size(), name, ": ", hypotheses.size(), " hypotheses, ",
             lines.size(), " references");
   require(bootstrap >= 0, name, ": bootstrap wants a number of at least 0, given ", bootstrap);
-  ScoreReport report{.name = metric->name()};
-  std::vector<double> by_line;
-  std::string signed_as;
-  {
-    const py::gil_scoped_release free;
+  struct Found {
+    ScoreReport report;
+    std::vector<double> by_line;
+  };
+  const auto [report, by_line] = interruptibly([=](const std::atomic<bool>& stop) {
+    const StopWhen no_longer_wanted(stop);
+    Found found{.report = {.name = metric->name()}, .by_line = {}};
     const std::vector<Statistics> lines = statistics(*metric, hypotheses, references);
     const Statistics sums = sum_statistics(lines);
-    report.value = metric->score(sums);
-    report.details = metric->details(sums);
-    if (bootstrap > 0) report.confidence = confidence(resample(*metric, lines, bootstrap));
-    for (const Statistics& line : lines) by_line.push_back(metric->score(line));
-    signed_as = signature(
-        *metric, {.references = static_cast<int>(references.size()), .bootstrap = bootstrap});
-  }
+    found.report.value = metric->score(sums);
+    found.report.details = metric->details(sums);
+    if (bootstrap > 0) found.report.confidence = confidence(resample(*metric, lines, bootstrap));
+    for (const Statistics& line : lines) found.by_line.push_back(metric->score(line));
+    return found;
+  });
+  const std::string signed_as = signature(
+      *metric, {.references = static_cast<int>(references.size()), .bootstrap = bootstrap});
   return py::make_tuple(
       report.value, score_text(report, signed_as), signed_as, by_line,
       report.confidence

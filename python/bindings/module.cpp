@@ -1,8 +1,11 @@
 // The extension module heed._core: errors, signals, what the build is.
+#include <unistd.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "bindings.h"
@@ -19,49 +22,96 @@ bool on_main_thread() {
   return main.attr("ident").cast<unsigned long>() == PyThread_get_thread_ident();
 }
 
+// Helpers that were left to themselves: the interpreter ends after them.
+class HelpersLeft {
+ public:
+  void one_more() {
+    const std::lock_guard lock(mutex_);
+    ++count_;
+  }
+  void one_ended() {  // called by the helper; what is its thread's own ends before anyone is told
+    std::unique_lock lock(mutex_);
+    --count_;
+    std::notify_all_at_thread_exit(changed_, std::move(lock));
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return count_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+};
+HelpersLeft& helpers_left() {
+  static HelpersLeft* const all = new HelpersLeft;  // never ends: neither do threads at exit
+  return *all;
+}
+
 }  // namespace
 
-void run_interruptibly(const std::function<void(const std::atomic<bool>&)>& work) {
-  std::atomic<bool> stop = false;
-  if (!on_main_thread()) {
+void run_interruptibly(Work work) {
+  struct Call {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool over = false, left = false;
+    std::exception_ptr error;
+    std::atomic<bool> stop = false;
+  };
+  const auto call = std::make_shared<Call>();
+  std::thread helper;
+  if (on_main_thread()) try {
+      helper = std::thread([call, work]() mutable {
+        try {
+          work(call->stop);
+        } catch (...) {
+          call->error = std::current_exception();
+        }
+        work = nullptr;  // what it kept of Python's is let go before the end
+        const std::lock_guard lock(call->mutex);
+        call->over = true;
+        if (call->left) helpers_left().one_ended();
+        call->changed.notify_one();
+      });
+    } catch (const std::system_error&) {  // the system starts no more threads (ulimit -u)
+    }
+  if (!helper.joinable()) {
     const py::gil_scoped_release free;
-    work(stop);
+    work(call->stop);
     return;
   }
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool over = false;
-  std::exception_ptr error;
-  std::thread helper([&] {
-    try {
-      work(stop);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    const std::lock_guard lock(mutex);
-    over = true;
-    changed.notify_one();
-  });
-  bool raised = false;
   for (bool waiting = true; waiting;) {
     {
       const py::gil_scoped_release free;
-      std::unique_lock lock(mutex);
-      waiting = !changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return over; });
+      std::unique_lock lock(call->mutex);
+      waiting =
+          !call->changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return call->over; });
     }
-    if (waiting && !raised && PyErr_CheckSignals() != 0) raised = stop = true;
-    if (waiting && raised) {
-      // What was raised waits with us; nothing of Python runs before it is passed on.
-      const py::error_scope kept;
-      const py::gil_scoped_release free;
-      std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return over; });
-      waiting = false;
-    }
+    if (!waiting || PyErr_CheckSignals() == 0) continue;
+    call->stop = true;
+    const std::lock_guard lock(call->mutex);
+    if (!call->over) call->left = true, helpers_left().one_more();
+    helper.detach();
+    throw py::error_already_set();
   }
   helper.join();
-  if (raised) throw py::error_already_set();
-  if (error) std::rethrow_exception(error);
+  if (call->error) std::rethrow_exception(call->error);
+}
+
+std::shared_ptr<const LoadedModel> opened(const std::string& path, const std::string& device,
+                                          const std::string& compute, int threads) {
+  const Compute numbers = compute_named(compute);
+  require(threads >= 0, "threads wants a number of at least 0 (0: all cores), given ", threads);
+  const ChosenDevice chosen = device_named(device);
+  const auto model = interruptibly([=](const std::atomic<bool>&) {
+    return LoadedModel::open(
+        path,
+        {.device = chosen.device, .index = chosen.index, .threads = threads, .compute = numbers});
+  });
+  return {model.get(), [kept = model, opener = ::getpid()](const LoadedModel*) mutable {
+            if (::getpid() != opener) new std::shared_ptr<const LoadedModel>(std::move(kept));
+          }};
 }
 
 ChosenDevice device_named(const std::string& name) {
@@ -101,6 +151,8 @@ PYBIND11_MODULE(_core, m) {
     return std::string(heed::name(chosen.device)) +
            (chosen.index > 0 ? ":" + std::to_string(chosen.index) : "");
   });
+  py::module_::import("atexit").attr("register")(
+      py::cpp_function([] { helpers_left().wait(); }, py::call_guard<py::gil_scoped_release>()));
   add_arrays(m);
   add_translation(m);
   add_language(m);

@@ -306,49 +306,33 @@ struct Interrupted {};  // thrown through score(); who runs it interruptibly nev
 
 // ---- the module's functions
 
-TextTranslator opened(const std::string& path, const std::string& device,
-                      const std::string& compute, int threads) {
-  const Compute numbers = compute_named(compute);
-  require(threads >= 0, "threads wants a number of at least 0 (0: all cores), given ", threads);
-  const ChosenDevice chosen = device_named(device);
-  const py::gil_scoped_release free;
-  return TextTranslator(Translator(LoadedModel::open(
-      path,
-      {.device = chosen.device, .index = chosen.index, .threads = threads, .compute = numbers})));
-}
+// What is under way keeps the translator.
+using Held = std::shared_ptr<const TextTranslator>;
+using Lines = std::vector<std::string>;
 
-Results translate(const TextTranslator& texts, const std::vector<std::string>& lines,
-                  const std::vector<std::string>& prefixes, const py::dict& given) {
-  const Translator& translator = texts.translator();
-  TranslateOptions o = options_of(given);
-  Results out;
-  run_interruptibly([&](const std::atomic<bool>& stop) {
+Results translate(const Held& texts, Lines lines, Lines prefixes, const py::dict& given) {
+  return interruptibly([=, o = options_of(given)](const std::atomic<bool>& stop) mutable {
+    const Translator& translator = texts->translator();
     for (const std::string& prefix : prefixes)
       o.search.prefixes.push_back(translator.model().tokenizers.target->encode(prefix).ids);
-    o.wanted = [&] { return !stop; };
+    o.wanted = [&stop] { return !stop; };
     std::vector<Translation> found = translator.translate(lines, o);
-    out = results(translator, std::move(found), o);
+    return results(translator, std::move(found), o);
   });
-  return out;
 }
 
-Results score(const TextTranslator& texts, const std::vector<std::string>& sources,
-              const std::vector<std::string>& targets, const py::dict& given) {
-  const Translator& translator = texts.translator();
-  TranslateOptions o = options_of(given);
-  Results out;
-  run_interruptibly([&](const std::atomic<bool>& stop) {
-    o.progress = [&](int64_t) {
+Results score(const Held& texts, Lines sources, Lines targets, const py::dict& given) {
+  return interruptibly([=, o = options_of(given)](const std::atomic<bool>& stop) mutable {
+    const Translator& translator = texts->translator();
+    o.progress = [&stop](int64_t) {
       if (stop) throw Interrupted();
     };
     std::vector<Translation> found = translator.score(sources, targets, o);
-    out = results(translator, std::move(found), o);
+    return results(translator, std::move(found), o);
   });
-  return out;
 }
 
-std::vector<TranslatedText> translate_texts(const TextTranslator& translator,
-                                            const std::vector<std::string>& texts,
+std::vector<TranslatedText> translate_texts(const Held& translator, Lines texts,
                                             const py::dict& given) {
   TextOptions o{.translate = options_of(given)};
   take<int64_t>(given, "alternatives", o.alternatives);
@@ -359,12 +343,10 @@ std::vector<TranslatedText> translate_texts(const TextTranslator& translator,
   require(format == "text" || format == "html",
           "translate_text: format is 'text' or 'html', given '", format, "'");
   if (format == "html") o.format = TextOptions::Format::html;
-  std::vector<TranslatedText> out;
-  run_interruptibly([&](const std::atomic<bool>& stop) {
-    o.translate.wanted = [&] { return !stop; };
-    out = translator.translate(texts, o);
+  return interruptibly([=](const std::atomic<bool>& stop) mutable {
+    o.translate.wanted = [&stop] { return !stop; };
+    return translator->translate(texts, o);
   });
-  return out;
 }
 
 }  // namespace
@@ -441,9 +423,13 @@ void add_translation(py::module_& m) {
       });
 
   // A translator of texts, which has one of lines: what it knows of a vocabulary is made once.
-  py::class_<TextTranslator>(m, "Translator")
-      .def(py::init(&opened), py::arg("path"), py::arg("device"), py::arg("compute"),
-           py::arg("threads"))
+  py::class_<TextTranslator, std::shared_ptr<TextTranslator>>(m, "Translator")
+      .def(py::init([](const std::string& path, const std::string& device,
+                       const std::string& compute, int threads) {
+             return std::make_shared<TextTranslator>(
+                 Translator(opened(path, device, compute, threads)));
+           }),
+           py::arg("path"), py::arg("device"), py::arg("compute"), py::arg("threads"))
       .def_property_readonly(
           "device", [](const TextTranslator& t) { return name(t.translator().loaded().device()); })
       .def_property_readonly(

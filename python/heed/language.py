@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _core
-from .loading import opened, want_text
+from .loading import Opened, checked, want_iterable, want_line, want_string
 
 _CHUNK = 256  # lines that are embedded at a time
 
@@ -62,7 +62,7 @@ def _scored(core: _core.TextScore) -> TextScore:
     )
 
 
-class LanguageModel:
+class LanguageModel(Opened[_core.LanguageModel]):
     """A trained language model, as `heed lm train` makes it; safe to use from many threads.
 
     >>> lm = heed.LanguageModel(language_model)
@@ -77,7 +77,7 @@ class LanguageModel:
         compute: str = "auto",
         threads: int = 0,
     ) -> None:
-        self._core = opened(_core.LanguageModel, path, device, compute, threads)
+        super().__init__(_core.LanguageModel, path, device, compute, threads)
 
     @property
     def of_lines(self) -> bool:
@@ -100,15 +100,15 @@ class LanguageModel:
 
         `stride`: how many pieces of a stream each window adds; 0: half the context.
         """
+        checked("score", dict(stride=stride))
         if isinstance(text, str):
-            return _scored(self._core.score(text, stride))
-        return [_scored(s) for s in self._core.score_lines([want_text("score", t) for t in text])]
+            return _scored(self._core.score(want_string("score", text), stride))
+        want_iterable("score", text)
+        return [_scored(s) for s in self._core.score_lines([want_line("score", t) for t in text])]
 
     def read(self, text: str, *, attention: bool = True) -> ReadText:
         """A text that fits into the context, piece by piece."""
-        if not isinstance(text, str):
-            raise TypeError(f"read: wants a string, given {type(text).__name__}")
-        return ReadText(*self._core.read(text, attention))
+        return ReadText(*self._core.read(want_string("read", text), attention))
 
     def generate(
         self,
@@ -128,12 +128,14 @@ class LanguageModel:
         >>> lm.generate("the cat", length=5, seed=3)[0].text.startswith("the cat")
         True
         """
-        if not isinstance(prompt, str):
-            raise TypeError(f"generate: wants a string, given {type(prompt).__name__}")
-        found = self._core.generate(
-            prompt, length=length, count=count, beam=beam, sample=sample,
-            temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
+        options = checked(
+            "generate",
+            dict(
+                length=length, count=count, beam=beam, sample=sample, temperature=temperature,
+                top_k=top_k, top_p=top_p, seed=seed,
+            ),
         )
+        found = self._core.generate(want_string("generate", prompt), **options)
         return [Generated(text, log_probability) for text, log_probability in found]
 
 
@@ -146,7 +148,7 @@ class WordVectors:
     """[words, size]; a view, without a copy"""
 
 
-class Embedder:
+class Embedder(Opened[_core.Embedder]):
     """Vectors for words in their sentence: of a bidirectional language model or of a translator's
     encoder.
 
@@ -162,7 +164,7 @@ class Embedder:
         compute: str = "auto",
         threads: int = 0,
     ) -> None:
-        self._core = opened(_core.Embedder, path, device, compute, threads)
+        super().__init__(_core.Embedder, path, device, compute, threads)
 
     @property
     def layers(self) -> int:
@@ -191,10 +193,11 @@ class Embedder:
         which = "" if layer is None else str(layer)
         if isinstance(lines, str):
             return next(self._vectors(iter([lines]), which))
+        want_iterable("embed", lines)
         out = self._vectors(iter(lines), which)
         return list(out) if isinstance(lines, (list, tuple)) else out
 
     def _vectors(self, lines: Iterator[str], layer: str) -> Iterator[WordVectors]:
-        while now := [want_text("embed", line) for line in islice(lines, _CHUNK)]:
+        while now := [want_line("embed", line) for line in islice(lines, _CHUNK)]:
             for words, vectors in self._core.embed(now, layer):
                 yield WordVectors(words, vectors)

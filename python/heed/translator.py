@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Iterable, Iterator, Literal, Sequence, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _core
-from .loading import opened, want_text
+from .loading import Opened, checked, want_iterable, want_line, want_string
 from .pictures import in_frame, write_picture
 
 Span = tuple[int, int]
@@ -239,11 +239,7 @@ class TranslatedText:
         return f"TranslatedText({self.text!r})"
 
 
-def _options(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
-
-
-class Translator:
+class Translator(Opened[_core.Translator]):
     """A trained translator, loaded once; safe to use from any number of threads at once.
 
     `path` is a folder that `heed train` (or `heed.train`) made. `device`: "cpu", "cuda", "cuda:1",
@@ -262,8 +258,7 @@ class Translator:
         compute: str = "auto",
         threads: int = 0,
     ) -> None:
-        self._core = opened(_core.Translator, path, device, compute, threads)
-        self._path = os.fspath(path)
+        super().__init__(_core.Translator, path, device, compute, threads)
 
     @property
     def device(self) -> str:
@@ -275,7 +270,7 @@ class Translator:
         return self._core.attends
 
     def __repr__(self) -> str:
-        return f"Translator({self._path!r}, device={self.device!r})"
+        return f"Translator({self._given[0]!r}, device={self.device!r})"
 
     @overload
     def translate(  # type: ignore[overload-overlap]
@@ -357,23 +352,20 @@ class Translator:
         >>> ("cat", "chat") in translator.translate("the black cat sleeps .").alignment.words
         True
         """
-        options = _options(
+        options = checked(
+            "translate",
             dict(
                 beam=beam, best=best, alignment=alignment, tree=tree, patience=patience,
                 normalize=normalize, coverage=coverage, min_length=min_length, max_ratio=max_ratio,
                 no_repeat=no_repeat, replace_unk=replace_unk, sample=sample,
                 temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, layer=layer,
                 head=head, shift=shift, extract=extract, threshold=threshold,
-                max_length=max_length, batch=batch, batch_tokens=batch_tokens,
-            )
+                max_length=max_length, batch=batch, batch_tokens=batch_tokens, chunk=chunk,
+            ),
         )
-        _check_types("translate", options)
         if alignment and not self._core.attends:
-            raise _core.Error(f"{self._path}: a model without attention; it aligns nothing")
-        if chunk is None:
-            chunk = max(_CHUNK, 32 * self._core.batch(options))
-        if chunk < 1:
-            raise ValueError(f"translate: chunk wants a number above 0, given {chunk}")
+            raise _core.Error(f"{self._given[0]}: a model without attention; it aligns nothing")
+        chunk = int(options.pop("chunk", max(_CHUNK, 32 * self._core.batch(options))))
         if isinstance(lines, str):
             if prefix is not None and not isinstance(prefix, str):
                 raise TypeError("translate: the prefix of one line is a string")
@@ -383,6 +375,11 @@ class Translator:
                 "translate: wants a string, a list of strings or an iterable of strings, given "
                 f"{type(lines).__name__}"
             )
+        if prefix is not None and not isinstance(prefix, str):
+            want_iterable("translate: prefix", prefix)
+            counts = [len(x) for x in (prefix, lines) if isinstance(x, (list, tuple))]
+            if len(set(counts)) > 1:
+                raise ValueError(f"translate: {counts[0]} prefixes for {counts[1]} lines")
         out = self._results(iter(lines), prefix, options, chunk)
         return list(out) if isinstance(lines, (list, tuple)) else out
 
@@ -393,12 +390,16 @@ class Translator:
         options: dict[str, Any],
         chunk: int,
     ) -> Iterator[Result]:
-        prefixes = None if prefix is None or isinstance(prefix, str) else iter(prefix)
+        prefixes: Iterator[str] | None = None
+        if isinstance(prefix, str):
+            prefixes = repeat(prefix)
+        elif prefix is not None:
+            prefixes = iter(prefix)
         done = 0
-        while now := [want_text("translate", line) for line in islice(lines, chunk)]:
-            begun: list[str] = [prefix] * len(now) if isinstance(prefix, str) else []
+        while now := [want_line("translate", line) for line in islice(lines, chunk)]:
+            begun: list[str] = []
             if prefixes is not None:
-                begun = [want_text("translate: prefix", p) for p in islice(prefixes, len(now))]
+                begun = [want_line("translate: prefix", p) for p in islice(prefixes, len(now))]
                 if len(begun) < len(now):
                     raise ValueError(
                         f"translate: {done + len(begun)} prefixes for more lines; it wants one for "
@@ -431,20 +432,19 @@ class Translator:
         >>> given.score > translator.score(["the cat sleeps ."], ["dort ."])[0].score
         True
         """
-        for name, value in (("sources", sources), ("targets", targets)):
-            if isinstance(value, (str, bytes)):
-                raise TypeError(f"score: {name} wants a list of strings, given {type(value).__name__}")
-        options = _options(
+        want_iterable("score: sources", sources)
+        want_iterable("score: targets", targets)
+        options = checked(
+            "score",
             dict(
                 normalize=normalize, alignment=alignment, layer=layer, head=head, shift=shift,
                 extract=extract, threshold=threshold, max_length=max_length, batch=batch,
                 batch_tokens=batch_tokens,
-            )
+            ),
         )
-        _check_types("score", options)
         found = self._core.score(
-            [want_text("score", s) for s in sources],
-            [want_text("score", t) for t in targets],
+            [want_line("score", s) for s in sources],
+            [want_line("score", t) for t in targets],
             options,
         )
         return [Result(core) for core in found]
@@ -465,39 +465,14 @@ class Translator:
         >>> translator.translate_text("the cat sleeps .\\n\\nthe dog sees me .\\n").text
         'le chat dort .\\n\\nle chien me voit .\\n'
         """
-        if not isinstance(text, str):
-            raise TypeError(f"translate_text: wants a string, given {type(text).__name__}")
-        options = dict(
-            format=format, language=language, alternatives=alternatives, longest_part=longest_part,
-            beam=max(beam, alternatives + 1), best=alternatives + 1,
+        options = checked(
+            "translate_text",
+            dict(
+                format=format, language=language, alternatives=alternatives,
+                longest_part=longest_part, beam=beam,
+            ),
         )
-        _check_types("translate_text", options)
-        return TranslatedText(self._core.translate_texts([text], options)[0], text)
-
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(
-        "beam best min_length no_repeat top_k seed layer head shift max_length batch batch_tokens "
-        "alternatives longest_part".split(),
-        (int, np.integer),
-    ),
-    **dict.fromkeys(
-        "patience normalize coverage max_ratio temperature top_p threshold".split(),
-        (int, float, np.integer, np.floating),
-    ),
-    **dict.fromkeys("alignment tree replace_unk sample".split(), (bool, np.bool_)),
-    **dict.fromkeys("extract format language".split(), (str,)),
-}
-_WANTED = {int: "a whole number", bool: "True or False", str: "a string"}
-
-
-def _check_types(who: str, options: dict[str, Any]) -> None:
-    for name, value in options.items():
-        kinds = _TYPES[name]
-        wrong = isinstance(value, bool) and bool not in kinds
-        if wrong or not isinstance(value, kinds):
-            wanted = "a number" if float in kinds else _WANTED[kinds[0]]
-            raise TypeError(f"{who}: {name} wants {wanted}, given {value!r}")
-        if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-            if name not in ("layer", "head") and value < 0:
-                raise ValueError(f"{who}: {name} wants a number of at least 0, given {value}")
+        options["best"] = alternatives + 1
+        options["beam"] = max(beam, alternatives + 1)
+        found = self._core.translate_texts([want_string("translate_text", text)], options)
+        return TranslatedText(found[0], text)

@@ -37,6 +37,12 @@ class Language(unittest.TestCase):
         self.assertTrue(self.model.generate("the", sample=False, beam=2, length=4)[0].text)
         with self.assertRaisesRegex(ValueError, "length"):
             self.model.generate("the", length=0)
+        with self.assertRaisesRegex(TypeError, "length"):
+            self.model.generate("the", length=2.5)
+        with self.assertRaisesRegex(TypeError, "given int"):
+            self.model.score([3])
+        with self.assertRaisesRegex(TypeError, "given int"):
+            self.model.score(3)
         with self.assertRaises(FileNotFoundError):
             heed.LanguageModel("/nowhere")
 
@@ -55,6 +61,9 @@ class Embedding(unittest.TestCase):
         self.assertEqual(len(lazy), 3)
         with self.assertRaises(ValueError):
             embedder.embed("the cat", layer=99)
+        for wrong in (b"the cat", 3, [3]):
+            with self.assertRaisesRegex(TypeError, f"given {type(wrong).__name__}|given int"):
+                embedder.embed(wrong)
 
 
 if __name__ == "__main__":

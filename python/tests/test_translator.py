@@ -1,5 +1,6 @@
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -178,6 +179,18 @@ class Translating(unittest.TestCase):
             (lambda: self.translator.translate("a", extract="pth"), ValueError, "path"),
             (lambda: self.translator.translate("a", head=7).weights, ValueError, "head 7"),
             (lambda: self.translator.score(["a"], []), ValueError, "1 sources, 0 targets"),
+            (lambda: self.translator.score(None, []), TypeError, "sources wants a list"),
+            (lambda: self.translator.translate("a", beam=2**70), ValueError, "below 2"),
+            (lambda: self.translator.translate("a", beam=True), TypeError, "given True"),
+            (lambda: self.translator.translate("a", layer=-3), ValueError, "layer wants"),
+            (lambda: self.translator.translate("a", max_length=0), ValueError, "max_length"),
+            (lambda: self.translator.translate(["a"], chunk=2.5), TypeError, "chunk"),
+            (lambda: self.translator.translate(["a"], prefix=3), TypeError, "prefix wants"),
+            (lambda: self.translator.translate(["a"], prefix=["b", "c"]), ValueError,
+             "2 prefixes for 1 lines"),
+            (lambda: self.translator.translate("a \udc80"), ValueError, "surrogate, at 2"),
+            (lambda: self.translator.translate_text("a", beam="x"), TypeError, "beam"),
+            (lambda: self.translator.translate_text("a", beam=0), ValueError, "beam"),
         ):
             with self.subTest(said), self.assertRaisesRegex(kind, said):
                 wrong()
@@ -235,13 +248,42 @@ class Translating(unittest.TestCase):
         calls(int(os.environ.get("HEED_LEAK_CALLS", "600")))
         self.assertLess(resident() - before, 4 << 20)
 
-    def test_ctrl_c_ends_it_within_half_a_second_and_python_lives_on(self):
+    def test_processes(self):
+        # A pickled translator is opened again; in a forked process it says what to do, and that
+        # process ends.
+        again = pickle.loads(pickle.dumps(self.translator))
+        self.assertEqual(again.translate(self.lines[0]).text, self.french[0])
         code = f"""
-import os, signal, sys, threading, time
-sys.path.insert(0, {os.path.dirname(os.path.abspath(toy.__file__))!r})
+import os, sys
 import heed
 t = heed.Translator({toy.model()!r}, device="cpu")
-lines = ["the black cat sees the white dog ."] * 2_000_000
+t.translate("the cat sleeps .")
+if os.fork() == 0:
+    try:
+        t.translate("the cat sleeps .")
+    except ValueError as error:
+        print(error, flush=True)
+    print(heed.Translator({toy.model()!r}, device="cpu").translate("he sings .").text, flush=True)
+    sys.exit(3)
+print("ended", os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+        out = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True,
+                             text=True, timeout=60)
+        self.assertRegex(out.stdout, r"before the process was forked.*spawn'\nil chante \.\nended 3\n")
+
+
+class Interrupting(unittest.TestCase):
+    """Ctrl-C, on a machine that has four times as much to do as it has cores."""
+
+    def interrupted(self, prepared, call, after=""):
+        code = f"""
+import os, signal, subprocess, sys, threading, time
+sys.path.insert(0, {os.path.dirname(os.path.abspath(toy.__file__))!r})
+import numpy as np
+import heed, toy
+{prepared}
+spin = "import time; end = time.time() + 30\\nwhile time.time() < end: pass"
+busy = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(4 * os.cpu_count())]
 sent = []
 def interrupt():
     time.sleep(1)
@@ -249,18 +291,51 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 threading.Thread(target=interrupt).start()
 try:
-    t.translate(lines, beam=20)
+    {call}
     print("it was not interrupted")
 except KeyboardInterrupt:
-    took = time.time() - sent[0]
-    print(took)
-print(t.translate("the cat sleeps .").text)
+    print(time.time() - sent[0])
+finally:
+    for process in busy:
+        process.kill()
+{after}
 """
-        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                             timeout=120)
         self.assertEqual(out.returncode, 0, out.stderr)
-        took, after = out.stdout.splitlines()
+        took, *rest = out.stdout.splitlines()
         self.assertLess(float(took), 0.5)
-        self.assertEqual(after, "le chat dort .")
+        return rest
+
+    def test_translating(self):
+        rest = self.interrupted(
+            f"t = heed.Translator({toy.model()!r}, device='cpu')\n"
+            "lines = ['the black cat sees the white dog .'] * 2_000_000",
+            "t.translate(lines, beam=20)",
+            "print(t.translate('the cat sleeps .').text)",
+        )
+        self.assertEqual(rest, ["le chat dort ."])
+
+    def test_scoring(self):
+        rest = self.interrupted(
+            f"t = heed.Translator({toy.model()!r}, device='cpu')\n"
+            "lines = ['the black cat sees the white dog .'] * 1_000_000",
+            "t.score(lines, lines)",
+            "print(len(t.score(lines[:3], lines[:3])))",
+        )
+        self.assertEqual(rest, ["3"])
+
+    def test_attention_of_large_arrays(self):
+        rest = self.interrupted(
+            "q = np.ones((1, 30, 30_000, 64), np.float32)",
+            "heed.attend(q, q, q)",
+            "print(round(float(heed.attend(q[0, 0, :9], q[0, 0, :9], q[0, 0, :9])[0, 0]), 4))",
+        )
+        self.assertEqual(rest, ["1.0"])
+
+    def test_metrics(self):
+        self.interrupted("lines = ['a cat on a mat .', 'no dog .'] * 20_000",
+                         "heed.metrics.ter(lines, lines[::-1], bootstrap=1_000_000)")
 
 
 if __name__ == "__main__":
