@@ -95,7 +95,22 @@ def mask_named(mask: Mask | str | None) -> Mask:
         return Mask.causal()
     if mask == "past":
         return Mask.past()
+    if not isinstance(mask, str):
+        raise TypeError(
+            "attend: a mask is 'causal', 'past', a heed.Mask or an array of bool, given "
+            f"{type(mask).__name__}"
+        )
     raise ValueError(f"attend: unknown mask {mask!r}; have: 'causal', 'past', or a heed.Mask")
+
+
+def want_score(score: object) -> None:
+    """Throws unless it has a forward(q, k)."""
+    if isinstance(score, type) or not callable(getattr(score, "forward", None)):
+        given = f"the class {score.__name__}" if isinstance(score, type) else repr(score)
+        raise TypeError(
+            "attend: a score is a name of heed.scores() or an object with forward(q, k), given "
+            f"{given}"
+        )
 
 
 def scores() -> dict[str, str]:
@@ -133,6 +148,9 @@ def score_parameters(
     kind = np.dtype(dtype)
     if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise TypeError(f"score_parameters: dtype wants float32 or float64, given {kind}")
+    for name, value in dict(query=query, key=key, heads=heads).items():
+        if value is not None and value < 1:
+            raise ValueError(f"score_parameters: {name} wants a number above 0, given {value}")
     sizes = dict(
         query=query, key=query if key is None else key, heads=heads, key_heads=key_heads, size=size,
         rank=rank, positions=positions,
@@ -219,14 +237,23 @@ def attend(
     >>> heed.attend(q, k, v, "additive", params=additive, mask="causal").shape
     (3, 2)
     """
-    if isinstance(mask, np.ndarray):
-        if mask.dtype != np.bool_:
-            raise TypeError(f"attend: a mask that is an array wants bool, given {mask.dtype}")
-        kind = q.dtype if isinstance(q, np.ndarray) else np.float32
-        seen = np.where(mask, 0, -np.inf).astype(kind)
-        bias = seen if bias is None else seen + np.asarray(bias)
+    for name, array in (("q", q), ("k", k), ("v", v), ("mask", mask)):
+        if isinstance(array, np.ma.MaskedArray):
+            raise TypeError(f"attend: {name} is a masked array; give what is seen as mask=")
+    if params is not None and not isinstance(params, Mapping):
+        raise TypeError(f"attend: params wants a dict of arrays, given {type(params).__name__}")
+    if not isinstance(temperature, (int, float, np.integer, np.floating)):
+        raise TypeError(f"attend: temperature wants a number, given {temperature!r}")
+    if mask is not None and hasattr(mask, "dtype"):
+        seen = np.asarray(mask)
+        if seen.dtype != np.bool_:
+            raise TypeError(f"attend: a mask that is an array wants bool, given {seen.dtype}")
+        kind = np.float64 if str(getattr(q, "dtype", "")).endswith("float64") else np.float32
+        unseen = np.where(seen, 0, -np.inf).astype(kind)
+        bias = unseen if bias is None else unseen + np.asarray(bias)
         mask = None
     if not isinstance(score, str):
+        want_score(score)
         given = score.forward(q, k)
         bias = given if bias is None else given + bias
         if isinstance(q, np.ndarray):

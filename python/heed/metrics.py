@@ -8,9 +8,10 @@ BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0 = 48.89 85.7/66.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Iterable
 
 from . import _core
+from .loading import checked, want_iterable, want_string
 
 
 @dataclass(frozen=True)
@@ -34,25 +35,30 @@ class Score:
 
 def _measured(
     metric: str,
-    hypotheses: Sequence[str],
-    references: Sequence[str] | Sequence[Sequence[str]],
+    hypotheses: Iterable[str],
+    references: Iterable[str] | Iterable[Iterable[str]],
     bootstrap: int,
     options: dict[str, Any],
 ) -> Score:
-    if isinstance(hypotheses, str) or isinstance(references, str):
-        raise TypeError(f"{metric}: wants lists of lines, given a string")
-    lists: Any = references
-    if references and isinstance(references[0], str):
-        lists = [references]
+    want_iterable(f"{metric}: hypotheses", hypotheses)
+    want_iterable(f"{metric}: references", references)
+    given: list[Any] = list(references)
+    lists = [given] if given and isinstance(given[0], (str, bytes)) else given
+    for one in lists:
+        want_iterable(f"{metric}: references", one)
     score, text, signature, lines, confidence = _core.measure(
-        metric, list(hypotheses), [list(r) for r in lists], bootstrap, options
+        metric,
+        [want_string(f"{metric}: hypotheses", line) for line in hypotheses],
+        [[want_string(f"{metric}: references", line) for line in one] for one in lists],
+        checked(metric, dict(bootstrap=bootstrap))["bootstrap"],
+        checked(metric, options),
     )
     return Score(score, signature, lines, confidence, text)
 
 
 def bleu(
-    hypotheses: Sequence[str],
-    references: Sequence[str] | Sequence[Sequence[str]],
+    hypotheses: Iterable[str],
+    references: Iterable[str] | Iterable[Iterable[str]],
     *,
     tokenize: str = "13a",
     lowercase: bool = False,
@@ -74,8 +80,8 @@ def bleu(
 
 
 def chrf(
-    hypotheses: Sequence[str],
-    references: Sequence[str] | Sequence[Sequence[str]],
+    hypotheses: Iterable[str],
+    references: Iterable[str] | Iterable[Iterable[str]],
     *,
     char_order: int = 6,
     word_order: int = 0,
@@ -94,8 +100,8 @@ def chrf(
 
 
 def ter(
-    hypotheses: Sequence[str],
-    references: Sequence[str] | Sequence[Sequence[str]],
+    hypotheses: Iterable[str],
+    references: Iterable[str] | Iterable[Iterable[str]],
     *,
     normalized: bool = False,
     no_punctuation: bool = False,
@@ -111,7 +117,7 @@ def ter(
     )
 
 
-def aer(hypotheses: Sequence[str], gold: Sequence[str]) -> Score:
+def aer(hypotheses: Iterable[str], gold: Iterable[str]) -> Score:
     """Alignment error rate of links in Pharaoh's form; gold links that are merely possible have a
     "p" instead of the hyphen.
 

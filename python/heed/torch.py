@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from . import _core
-from .attention import Mask, mask_named, score_parameters
+from .attention import Mask, mask_named, score_parameters, want_score
 from .attention import Score as ScoreProtocol
 
 Score = Union[str, nn.Module, ScoreProtocol]
@@ -172,6 +172,13 @@ _attention_backward.register_autograd(_no_second)
 # ---- scores in one of the forms that the kernel knows
 
 
+_PARAMETERS: dict[str, set[str]] = {
+    "additive": {"W", "U", "v"}, "concat": {"W", "U", "v"}, "tanh": {"w1", "w2"},
+    "bilinear": {"W", "A", "B"}, "general": {"W", "A", "B"}, "dot": set(), "scaled_dot": set(),
+    "cosine": {"gain"}, "static": {"W", "W1", "W2"}, "location": {"W"}, "factorized": {"A", "B"},
+}
+
+
 class Terms(NamedTuple):
     """Queries and keys as the fused kernel compares them."""
 
@@ -200,6 +207,12 @@ def _terms(score: str, q: Tensor, k: Tensor, params: Mapping[str, Tensor]) -> Te
             )
         return params[name]
 
+    for name in params:
+        if score in _PARAMETERS and name not in _PARAMETERS[score]:
+            raise ValueError(
+                f"attend: score '{score}' has no parameter {name}; it has "
+                f"{', '.join(sorted(_PARAMETERS[score])) or 'none'}"
+            )
     if score in ("additive", "concat"):
         # Without W and U, queries and keys are projected already.
         v = want("v")
@@ -303,7 +316,24 @@ def mask_ranges(
     return torch.stack([begins, ends], -1)[:, None].to(torch.int32).contiguous()
 
 
-def _seen(ranges: Tensor, keys: int) -> Tensor:
+def _wanted_bool(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """[B or 1, H or 1, Tq, Tk] of a mask that may have no axes for batch and heads."""
+    if mask.dtype != torch.bool:
+        raise TypeError(f"attend: a mask that is a tensor wants bool, given {mask.dtype}")
+    while mask.dim() < 4:
+        mask = mask[None] if mask.dim() != 3 else mask[:, None]
+    wanted = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    if mask.shape[2:] != wanted[2:] or any(
+        n not in (1, w) for n, w in zip(mask.shape[:2], wanted[:2])
+    ):
+        raise ValueError(
+            f"attend: a mask of {tuple(mask.shape)} for scores of {wanted}; wants [Tq, Tk], "
+            "[B or 1, Tq, Tk] or [B or 1, H or 1, Tq, Tk]"
+        )
+    return mask
+
+
+def _within(ranges: Tensor, keys: int) -> Tensor:
     at = torch.arange(keys, device=ranges.device)
     return (at >= ranges[..., :1]) & (at < ranges[..., 1:])
 
@@ -356,7 +386,7 @@ def attend(
     score: Score = "scaled_dot",
     *,
     params: Optional[Mapping[str, Tensor]] = None,
-    mask: Union[Mask, str, None] = None,
+    mask: Union[Mask, str, Tensor, None] = None,
     lengths: Optional[Tensor] = None,
     bias: Optional[Tensor] = None,
     weights: bool = False,
@@ -370,7 +400,8 @@ def attend(
 
     `params`: the score's parameters, by name; "additive" without W and U compares q and k as they
     are: v^T tanh(q + k). `lengths` [B]: keys at and after them are not seen; a tensor, where
-    `heed.Mask.padding` has numbers. `bias` [B or 1, H, Tq, Tk] is added to the scores. A `score` of
+    `heed.Mask.padding` has numbers. A `mask` that is a tensor of bool, [Tq, Tk] or with the axes
+    before, is True where a key is seen. `bias` [B or 1, H, Tq, Tk] is added to the scores. A `score` of
     your own, in torch's ops or in NumPy with a `backward`, is composed of plain ops, and so is all
     where weights=True asks for the weights [B, H, Tq, Tk], too.
 
@@ -396,15 +427,27 @@ def attend(
             "attend: wants q [B, H, Tq, d], k [B, G, Tk, d], v [B, G, Tk, m]; given "
             f"{tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}"
         )
+    seen: Optional[Tensor] = None
+    if isinstance(mask, Tensor):
+        seen, mask = _wanted_bool(mask, q, k), None
     ranges = mask_ranges(mask_named(mask), q.shape[0], q.shape[2], k.shape[2], q.device, lengths)
+    if not isinstance(score, str):
+        want_score(score)
     if not isinstance(score, str) or weights:
         scores = (
             _composed_scores(_terms(score, q, k, params or {}))
             if isinstance(score, str)
             else _own_scores(score, q, k)
         )
-        return _composed(scores, v, ranges, bias, weights)
+        if ranges is not None:
+            within = _within(ranges, k.shape[2])
+            seen = within if seen is None else seen & within
+        return _composed(scores, v, seen, bias, weights)
     terms = _terms(score, q, k, params or {})
+    if seen is not None:
+        unseen = torch.zeros_like(seen, dtype=_wide(q.dtype)).masked_fill(~seen, -math.inf)
+        unseen = unseen.expand(-1, q.shape[1], -1, -1)  # the kernel's bias is each head's own
+        bias = unseen if bias is None else bias + unseen
     if bias is not None:
         bias = bias.to(_wide(terms.q.dtype))
         terms = terms._replace(bias=bias if terms.bias is None else terms.bias + bias)
@@ -433,12 +476,11 @@ def _fused(t: Terms, value: Tensor, ranges: Optional[Tensor]) -> Tensor:
 
 
 def _composed(
-    scores: Tensor, value: Tensor, ranges: Optional[Tensor], bias: Optional[Tensor], weights: bool
+    scores: Tensor, value: Tensor, seen: Optional[Tensor], bias: Optional[Tensor], weights: bool
 ) -> Any:
     if bias is not None:
         scores = scores + bias
-    if ranges is not None:
-        seen = _seen(ranges, value.shape[2])
+    if seen is not None:
         scores = scores.masked_fill(~seen, -math.inf)
         found = scores.softmax(-1).masked_fill(~seen, 0)  # who sees nothing gets zeros
     else:
@@ -488,7 +530,7 @@ class AdditiveAttention(nn.Module):
         k: Tensor,
         v: Optional[Tensor] = None,
         *,
-        mask: Union[Mask, str, None] = None,
+        mask: Union[Mask, str, Tensor, None] = None,
         lengths: Optional[Tensor] = None,
         weights: bool = False,
     ) -> Any:
@@ -543,7 +585,7 @@ class MultiHead(nn.Module):
         x: Tensor,
         memory: Optional[Tensor] = None,
         *,
-        mask: Union[Mask, str, None] = None,
+        mask: Union[Mask, str, Tensor, None] = None,
         lengths: Optional[Tensor] = None,
         weights: bool = False,
     ) -> Any:

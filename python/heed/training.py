@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Union
 
 from . import _core
-from .loading import want_text
+from .loading import want_line
 
 Lines = Union[str, "os.PathLike[str]", Iterable[str]]
 """A file's path, or strings, one a sentence."""
@@ -124,7 +124,7 @@ class _Files:
         path = os.path.join(self._folder, name)
         with open(path, "w", encoding="utf-8") as file:
             for line in lines:
-                text = want_text(f"train: {name}", line)
+                text = want_line(f"train: {name}", line)
                 if "\n" in text:
                     raise ValueError(f"train: {name} has a line with a newline in it: {text!r}")
                 file.write(text + "\n")
@@ -174,6 +174,15 @@ def train(
         kind = _OWN.get(name)
         if kind is not None and not isinstance(value, (int, float) if kind is float else kind):
             raise TypeError(f"train: {name} wants {kind.__name__}, given {value!r}")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError(f"train: {name} wants a number that 64 bits hold, given {value}")
+    if not isinstance(preset, str):
+        raise TypeError(f"train: preset wants a string, given {type(preset).__name__}")
+    for name, call in dict(
+        on_log=on_log, on_validation=on_validation, on_message=on_message
+    ).items():
+        if call is not None and not callable(call):
+            raise TypeError(f"train: {name} wants a function, given {type(call).__name__}")
     if (valid_source is None) != (valid_target is None):
         raise ValueError("train: valid_source and valid_target belong together")
     folder = os.fspath(model)

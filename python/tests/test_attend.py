@@ -143,7 +143,30 @@ class Attend(unittest.TestCase):
             (w @ self.v)[:, 0], rtol=1e-10,
         )
 
+    def test_memory_of_any_kind(self):
+        q, k, v = (x[0, 0].astype(np.float32) for x in (self.q, self.k, self.v))
+        expected = heed.attend(q, k, v)
+        odd = np.frombuffer(b"x" + q.tobytes(), np.uint8)[1:].view(np.float32).reshape(q.shape)
+        self.assertFalse(odd.flags.aligned)
+        np.testing.assert_array_equal(heed.attend(odd, k, v), expected)
+        rows = np.zeros(len(q), [("n", "i1"), ("row", "f4", 8)])
+        rows["row"] = q
+        np.testing.assert_array_equal(heed.attend(rows["row"], k, v), expected)
+        fixed = q.copy()
+        fixed.flags.writeable = False
+        np.testing.assert_array_equal(heed.attend(fixed, k, v), expected)
+        same = np.broadcast_to(q, (4, *q.shape))
+        found = heed.attend(same, np.broadcast_to(k, (4, *k.shape)), np.broadcast_to(v, (4, *v.shape)))
+        np.testing.assert_array_equal(found, np.broadcast_to(expected, found.shape))
+        for nothing in (q[:0], q):
+            self.assertEqual(heed.attend(nothing, k[:0], v[:0]).shape, (len(nothing), 4))
+        np.testing.assert_array_equal(heed.attend(q, k, v, mask=np.zeros((5, 7), bool)), 0)
+
     def test_mistakes(self):
+        class Wrong:
+            def forward(self, q, k):
+                return q
+
         for wrong, kind, said in (
             (lambda: heed.attend(self.q, self.k[..., :4], self.v), ValueError, "queries of size 8"),
             (lambda: heed.attend(self.q, self.k, self.v[:, :, :3]), ValueError, "belong together"),
@@ -157,6 +180,21 @@ class Attend(unittest.TestCase):
              "1"),
             (lambda: heed.attend(self.q, self.k, self.v, temperature=0), ValueError, "temperature"),
             (lambda: heed.Mask.padding([1]) & heed.Mask.padding([2]), ValueError, "different"),
+            (lambda: heed.attend(np.ma.array(self.q), self.k, self.v), TypeError, "masked array"),
+            (lambda: heed.attend(*[x.astype(np.int32) for x in (self.q, self.k, self.v)]),
+             TypeError, "int32"),
+            (lambda: heed.attend(self.q, self.k, self.v, mask=[[True]]), TypeError, "given list"),
+            (lambda: heed.attend(self.q, self.k, self.v, mask=np.ones((5, 7))), TypeError, "bool"),
+            (lambda: heed.attend(self.q, self.k, self.v, None), TypeError, "given None"),
+            (lambda: heed.attend(self.q, self.k, self.v, Wrong), TypeError, "the class Wrong"),
+            (lambda: heed.attend(self.q, self.k, self.v, Wrong()), ValueError, "score_bias wants"),
+            (lambda: heed.attend(self.q, self.k, self.v, "dot", params={"W": self.q}), ValueError,
+             "no parameter W"),
+            (lambda: heed.attend(self.q, self.k, self.v, params=[1]), TypeError, "dict"),
+            (lambda: heed.attend(self.q, self.k, self.v, temperature="1"), TypeError, "given '1'"),
+            (lambda: heed.attend(np.array(1.0), self.k, self.v), ValueError, "0 axes"),
+            (lambda: heed.attend(self.q[None], self.k[None], self.v[None]), ValueError, "given"),
+            (lambda: heed.score_parameters("additive", query=0), ValueError, "query"),
         ):
             with self.subTest(said), self.assertRaisesRegex(kind, said):
                 wrong()

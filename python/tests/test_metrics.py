@@ -23,6 +23,8 @@ class Metrics(unittest.TestCase):
         self.assertEqual(len(bleu.lines), 3)
         one = heed.metrics.bleu(HYPOTHESES, REFERENCES[0])
         self.assertEqual(one.score, heed.metrics.bleu(HYPOTHESES, [REFERENCES[0]]).score)
+        lazy = heed.metrics.bleu(iter(HYPOTHESES), (iter(r) for r in REFERENCES))
+        self.assertEqual(lazy, bleu)
         self.assertGreater(heed.metrics.chrf(HYPOTHESES, REFERENCES, word_order=2).score, 0)
         self.assertGreater(heed.metrics.ter(HYPOTHESES, REFERENCES).score, 0)
 
@@ -33,7 +35,13 @@ class Metrics(unittest.TestCase):
 
     def test_mistakes(self):
         for wrong, kind, said in (
-            (lambda: heed.metrics.bleu("a", ["a"]), TypeError, "lists"),
+            (lambda: heed.metrics.bleu("a", ["a"]), TypeError, "hypotheses wants a list"),
+            (lambda: heed.metrics.bleu(["a"], "a"), TypeError, "references wants a list"),
+            (lambda: heed.metrics.bleu(None, ["a"]), TypeError, "given NoneType"),
+            (lambda: heed.metrics.bleu([b"a"], ["a"]), TypeError, "given bytes"),
+            (lambda: heed.metrics.bleu(["a"], [b"a"]), TypeError, "given bytes"),
+            (lambda: heed.metrics.bleu(["a"], ["a"], bootstrap=-1), ValueError, "bootstrap"),
+            (lambda: heed.metrics.chrf(["a"], ["a"], word_order=2**40), ValueError, "word_order"),
             (lambda: heed.metrics.bleu(["a"], ["a", "b"]), ValueError, "1 hypotheses, 2"),
             (lambda: heed.metrics.bleu(["a"], ["a"], tokenize="x"), ValueError, "x"),
             (lambda: heed.metrics.bleu(["a"], ["a"], smooth="x"), ValueError, "smoothing 'x'"),

@@ -25,6 +25,25 @@ def additive(q, k, v, w):
     return scores.softmax(-1) @ v
 
 
+def plain_additive(q, k, v, w, pull):
+    """The context and the gradients in the kernel's arithmetic, by plain ops: tanh(q + k) = 1 - 2 r,
+    r = 1 / (1 + e^(2q) e^(2k)), of which four share a division (docs/decisions/python.md)."""
+    y = 1 + torch.exp(2 * q)[..., :, None, :] * torch.exp(2 * k)[..., None, :, :]
+    y = y.unflatten(-1, (4, -1))
+    y01, y23 = y[..., 0, :] * y[..., 1, :], y[..., 2, :] * y[..., 3, :]
+    one = 1 / (y01 * y23)
+    r01, r23 = one * y23, one * y01
+    r = torch.stack([r01 * y[..., 1, :], r01 * y[..., 0, :], r23 * y[..., 3, :], r23 * y[..., 2, :]],
+                    -2).flatten(-2)
+    weights = (w.sum(-1)[:, None, None] - 2 * (r * w[:, None, None, :]).sum(-1)).softmax(-1)
+    context = weights @ v
+    ds = weights * (pull @ v.mT - (pull * context).sum(-1, keepdim=True))
+    a = ds[..., None] * r
+    u = 4 * (a - a * r)
+    return (context, w[:, None] * u.sum(-2), w[:, None] * u.sum(-3), weights.mT @ pull,
+            (ds[..., None] - 2 * a).sum((0, 2, 3)))
+
+
 class Torch(unittest.TestCase):
     def test_additive_agrees_with_the_formula(self):
         for seed in range(3):
@@ -35,11 +54,28 @@ class Torch(unittest.TestCase):
             ours = heed.torch.attend(*inputs[:3], "additive", params={"v": inputs[3]})
             error = (ours - reference).abs().max()
             self.assertLessEqual(error, 2 * (additive(*inputs) - reference).abs().max())
-            # Its gradients in float32; those in float64 are checked by differences below.
-            pull = torch.randn_like(reference)
-            wanted = torch.autograd.grad(reference, exact, pull)
-            for w, g in zip(wanted, torch.autograd.grad(ours, inputs, pull.float())):
-                self.assertLessEqual((g - w).abs().max(), 1e-5 * w.abs().max())
+
+    def test_gradients_in_float32_are_as_exact_as_plain_loops_of_the_same_arithmetic(self):
+        def rms(x):
+            return x.double().square().mean().sqrt()
+
+        for seed in range(3):
+            for scale in (0.1, 1, 3):
+                torch.manual_seed(seed)
+                inputs = [x.float() for x in tensors((2, 2, 33, 32), (2, 2, 47, 32), (2, 2, 47, 8),
+                                                     (2, 32))]
+                inputs = [scale * x for x in inputs[:2]] + inputs[2:]
+                inputs = [x.detach().requires_grad_() for x in inputs]
+                exact = [x.detach().double().requires_grad_() for x in inputs]
+                reference = additive(*exact)
+                pull = torch.randn_like(reference).float()
+                wanted = reference, *torch.autograd.grad(reference, exact, pull.double())
+                ours = heed.torch.attend(*inputs[:3], "additive", params={"v": inputs[3]})
+                found = ours, *torch.autograd.grad(ours, inputs, pull)
+                plain = plain_additive(*(x.detach() for x in inputs), pull)
+                for w, f, p in zip(wanted, found, plain):
+                    self.assertLessEqual(rms(f - w), 2 * rms(p - w))
+                    self.assertLess(rms(f - w), 1e-5 * rms(w))
 
     def test_gradients_of_every_score(self):
         q, k, v = tensors((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3))
@@ -71,6 +107,17 @@ class Torch(unittest.TestCase):
                 expected = heed.attend(*(x.detach().numpy() for x in (q, k, v)), mask=mask)
                 found = heed.torch.attend(q, k, v, mask=mask)
                 np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-12)
+        seen = torch.ones(5, 7, dtype=torch.bool).tril()
+        causal, w = heed.torch.attend(q, k, v, mask="causal", weights=True)
+        for mask in (seen, seen[None], seen.expand(2, 5, 7), seen.expand(2, 2, 5, 7)):
+            torch.testing.assert_close(heed.torch.attend(q, k, v, mask=mask), causal)
+            torch.testing.assert_close(heed.torch.attend(q, k, v, mask=mask, weights=True)[1], w)
+        torch.testing.assert_close(heed.attend(*(x.detach() for x in (q, k, v)), mask=seen),
+                                   causal.detach())
+        nothing = torch.zeros(5, 7, dtype=torch.bool)
+        for weights in (False, True):  # who sees nothing gets zeros
+            found = heed.torch.attend(q, k, v, mask=nothing, weights=weights)
+            self.assertEqual((found[0] if weights else found).abs().max(), 0)
         lengths = heed.torch.attend(q, k, v, lengths=torch.tensor([7, 3]))
         torch.testing.assert_close(lengths, heed.torch.attend(q, k, v, mask=heed.Mask.padding([7, 3])))
 
@@ -99,7 +146,7 @@ class Torch(unittest.TestCase):
         compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
         found = compiled(x, mask="causal")
         torch.testing.assert_close(found, plain)
-        grads = torch.autograd.grad(found.sum(), list(module.parameters()), retain_graph=True)
+        grads = torch.autograd.grad(found.sum(), list(module.parameters()))
         wanted = torch.autograd.grad(plain.sum(), list(module.parameters()))
         for a, b in zip(grads, wanted):
             torch.testing.assert_close(a, b)
@@ -178,6 +225,10 @@ class Torch(unittest.TestCase):
             (lambda: heed.torch.attend(q, k, v, "cosin"), ValueError, "did you mean"),
             (lambda: heed.torch.attend(q, k, v, lengths=torch.tensor([1])), ValueError, "lengths"),
             (lambda: heed.torch.MultiHead(10, 3), ValueError, "given 10"),
+            (lambda: heed.torch.attend(q, k, v, mask=torch.ones(3, 5)), TypeError, "wants bool"),
+            (lambda: heed.torch.attend(q, k, v, mask=torch.ones(3, 4).bool()), ValueError, "3, 4"),
+            (lambda: heed.torch.attend(q, k, v, "dot", params={"W": q}), ValueError, "no parameter"),
+            (lambda: heed.torch.attend(q, k, v, None), TypeError, "given None"),
         ):
             with self.subTest(said), self.assertRaisesRegex(kind, said):
                 wrong()
