@@ -13,6 +13,8 @@
 #include "heed/base/unicode.h"
 #include "heed/files/lines.h"
 #include "heed/language/language_model.h"
+#include "heed/training/recipe.h"
+#include "heed/training/run_corpora.h"
 
 namespace heed::apps {
 namespace {
@@ -78,7 +80,7 @@ void check_usage(const TrainOptions& o, const ModelConfig& config, const TrainCo
 ModelFolder model_for(const TrainOptions& o, const ModelConfig& config, const TrainConfig& training,
                       const Parts& parts) {
   if (o.resume) {
-    ModelFolder model = resumed_model(o.folder);
+    ModelFolder model = resumed_model(o.folder, "--resume");
     require(is_language_model(model.config), o.folder,
             ": a translator, not a language model; 'heed train --resume' goes on with it");
     return model;
@@ -114,7 +116,7 @@ ModelFolder model_for(const TrainOptions& o, const ModelConfig& config, const Tr
 Validation validate(const TrainOptions& o, const ModelFolder& model,
                     const std::vector<Batch>& batches) {
   Validation out;
-  out.loss = loss_of(*model.model, batches);
+  out.loss = loss_of(*model.model, batches, *ranks());
   if (o.sample_length > 0 && ranks()->first()) {
     const Generated g = LanguageModel(model).generate(
         "", {.search = {.sample = true}, .length = o.sample_length})[0];
@@ -149,7 +151,7 @@ void train(TrainOptions o, const Flags<ModelConfig>& model_flags,
   const Parts parts = parts_of(o);
   std::optional<FolderLock> lock;
   if (first) lock.emplace(o.folder);
-  if (!o.resume && first) want_new_folder(o.folder, {o.log, o.tensorboard});
+  if (!o.resume && first) want_new_folder(o.folder, {o.log, o.tensorboard}, "--resume");
   TrainingLog log(first ? o.log : "", first ? o.tensorboard : "");
   ModelFolder model = model_for(o, config, training, parts);
   if (first) lock->clean();

@@ -16,6 +16,7 @@
 #include "heed/files/lines.h"
 #include "heed/metrics/metrics.h"
 #include "heed/training/recipe.h"
+#include "heed/training/run_corpora.h"
 #include "heed/translation/translator.h"
 #include "heed/view/heatmap.h"
 
@@ -55,40 +56,8 @@ TokenizerPair learn_tokenizers(const Options& o) {
   return {learn(Side::source, o.source_tokenizer), learn(Side::target, o.target_tokenizer)};
 }
 
-// The validation corpus, as ids for the loss and as text for BLEU.
-struct ValidSet {
-  std::vector<Batch> batches;
-  std::vector<std::string> sources, targets;
-};
-
-// What `corpus` is of: files of its own, or what is held out.
-ValidSet read_valid(const Options& o, Corpus& corpus) {
-  ValidSet valid;
-  const std::shared_ptr<const HeldOut>& held_out = corpus.options().held_out;
-  PairReader reader(corpus.files());
-  while (const std::optional<TextPair> pair = reader.next()) {
-    if (held_out && !held_out->chosen(pair->line)) continue;
-    if (encoding_trouble(pair->source) || encoding_trouble(pair->target)) continue;
-    valid.sources.push_back(pair->source);
-    valid.targets.push_back(pair->target);
-  }
-  valid.batches =
-      batches_once(corpus, {.tokens = std::max<int64_t>(4096, o.cleaning.max_length + 1)});
-  return valid;
-}
-
 // Says what speaks against the corpora; throws Error if it is grave, unless it is wanted so.
-void tell_doubts(const Options& o, const Corpus& corpus, const CleaningReport& found,
-                 const Corpus* valid) {
-  std::vector<CorpusDoubt> all = doubts_of(corpus, found);
-  if (valid) {
-    // The wrong way round, all its words are unknown: that is no doubt of its own.
-    std::vector<CorpusDoubt> more = swapped_sides(corpus, *valid);
-    if (more.empty()) more = doubts_of(*valid, valid->report());
-    all.insert(all.end(), more.begin(), more.end());
-    more = known_pairs(corpus, *valid);
-    all.insert(all.end(), more.begin(), more.end());
-  }
+void tell_doubts(const Options& o, const std::vector<CorpusDoubt>& all) {
   const CorpusDoubt* grave = nullptr;
   for (const CorpusDoubt& doubt : all) {
     if (doubt.grave && !o.anyway && !o.resume && !grave)
@@ -97,20 +66,6 @@ void tell_doubts(const Options& o, const Corpus& corpus, const CleaningReport& f
       std::fprintf(stderr, "heed: warning: %s\n", doubt.told.c_str());
   }
   if (grave) fail(grave->told, ". Nothing was trained; --anyway trains all the same");
-}
-
-// A token that is searched for costs as much as some that are learnt from: on a GPU, which is far
-// from busy with one token a sentence, as much as many.
-double cost_of(const ValidSet& valid) {
-  double tokens = 0;
-  for (const Batch& batch : valid.batches) tokens += double(batch.target_tokens());
-  return tokens * (current_arena().device() == Device::cuda ? 100 : 3);
-}
-
-double bleu_of(const std::vector<std::string>& lines, const std::vector<std::string>& references,
-               const std::string& tokenizer) {
-  const auto metric = make_bleu({.tokenizer = tokenizer});
-  return metric->score(sum_statistics(statistics(*metric, lines, {references})));
 }
 
 void show_sample(const ModelFolder& model, const Translation& t, const std::string& reference) {
@@ -127,35 +82,25 @@ void show_sample(const ModelFolder& model, const Translation& t, const std::stri
                draw_terminal(map, stderr_is_terminal() ? Ink::color : Ink::plain).c_str());
 }
 
-Validation validate(const Options& o, const Translator& translator, const ValidSet& valid,
-                    int round) {
-  const ModelFolder& model = translator.model();
-  Validation out;
-  out.loss = loss_of(*model.model, valid.batches);
+std::optional<Validation> look_at(const Options& o, const Translator& translator,
+                                  const ValidSet& valid, int round) {
   StatusLine status;
-  TranslateOptions translate{.search = {.beam = 1}};
-  translate.progress = [&](int64_t done) {
+  ValidateOptions options{.tokenize = o.tokenize};
+  options.progress = [&](int64_t done) {
     status.show("  validating: " + std::to_string(done) + " of " +
                 std::to_string(valid.sources.size()) + " sentences");
   };
-  // Every rank translates some of them.
-  const auto n = static_cast<size_t>(ranks()->count()), own = static_cast<size_t>(ranks()->rank());
-  std::vector<std::string> sources;
-  for (size_t i = own; i < valid.sources.size(); i += n) sources.push_back(valid.sources[i]);
-  std::vector<std::string> mine, found;
-  for (const Translation& t : translator.translate(sources, translate))
-    mine.push_back(t.best().text);
-  const auto all = ranks()->gather("the validation's translations", mine);
-  for (size_t i = 0; i < valid.sources.size(); ++i) found.push_back(all[i % n][i / n]);
-  out.bleu = bleu_of(found, valid.targets, o.tokenize);
+  // Several ranks have to agree first that they end.
+  if (ranks()->count() == 1) options.wanted = [] { return stop_signal() == 0; };
+  const std::optional<Validation> out = validate(translator, valid, *ranks(), options);
   status.clear();
-  if (valid.sources.empty() || !ranks()->first()) return out;
+  if (!out || valid.sources.empty() || !ranks()->first()) return out;
   for (int64_t i = 0; i < o.samples; ++i) {
     const size_t at = static_cast<size_t>(round * o.samples + i) % valid.sources.size();
-    const bool attends = has_attention(model.config);
+    const bool attends = has_attention(translator.model().config);
     const auto one =
         translator.translate({valid.sources[at]}, {.search = {.beam = 1, .want_weights = attends}});
-    show_sample(model, one[0], valid.targets[at]);
+    show_sample(translator.model(), one[0], valid.targets[at]);
   }
   return out;
 }
@@ -179,7 +124,7 @@ void want_text(const CorpusFiles& files) {
 // Made by the first rank, and opened by the others once it is there.
 ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainConfig& training) {
   if (o.resume) {
-    ModelFolder model = resumed_model(o.folder);
+    ModelFolder model = resumed_model(o.folder, "--resume");
     require(!is_language_model(model.config), o.folder,
             ": a language model, not a translator; 'heed lm train --resume' goes on with it");
     return model;
@@ -316,19 +261,6 @@ void check_usage(const Options& o, const ModelConfig& config, const TrainConfig&
   if (!o.resume) want_draws(config, training);
 }
 
-// The family that flags ask for, if they do.
-std::string family_of(const Flags<ModelConfig>& flags) {
-  ModelConfig config;
-  flags.apply(config);
-  const std::set<std::string> given = flags.given();
-  if (given.contains("family")) return config.family;
-  bool recurrent = given.contains("score") && !has_attention(config);
-  fields(config, [&](const char* name, const auto&, const std::string& what) {
-    recurrent = recurrent || (given.contains(name) && what.starts_with("rnn"));
-  });
-  return recurrent ? "rnn" : "";
-}
-
 // What flags change: a preset, or what is chosen for a corpus, where they say nothing of it.
 Recipe ground_of(Options& o, const CorpusFacts& facts, const std::string& family,
                  const TrainConfig& given) {
@@ -364,7 +296,9 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   TrainConfig training;
   train_flags.apply(training);
   const auto ground = [&, given = training](const CorpusFacts& facts) {
-    return ground_of(o, facts, family_of(model_flags), given);
+    ModelConfig asked;
+    model_flags.apply(asked);
+    return ground_of(o, facts, family_asked(asked, model_flags.given()), given);
   };
   std::optional<ModelConfig> continued;
   if (!o.from.empty()) {
@@ -395,7 +329,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
               o.source_tokenizer, o.target_tokenizer});
   std::optional<FolderLock> lock;
   if (first) lock.emplace(o.folder);
-  if (!o.resume && first) want_new_folder(o.folder, {o.log, o.tensorboard});
+  if (!o.resume && first) want_new_folder(o.folder, {o.log, o.tensorboard}, "--resume");
   TrainingLog log(first ? o.log : "", first ? o.tensorboard : "");
   if (o.cut) o.cleaning.surplus = CorpusOptions::Surplus::cut;
   if (!o.resume && first) {
@@ -453,34 +387,22 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     o.corpus.alignment = ranks()->gather("the alignment", first ? learnt_links->path() : "")[0];
   }
   CorpusOptions cleaning = o.cleaning;
-  cleaning.sampling = training.sampling, cleaning.seed = training.seed;
   cleaning.held_out = held_out;
-  auto corpus = std::make_shared<Corpus>(o.corpus, model.tokenizers, cleaning);
-  const CleaningReport found = corpus->look();
-  std::fprintf(stderr, "%s", found.text().c_str());
-  std::optional<Corpus> valid_corpus;
-  std::optional<ValidSet> valid;
-  const bool own = !o.valid.source.empty();
-  if (own || cleaning.held_out) {
-    CorpusFiles files = own ? o.valid : o.corpus;
-    files.alignment.clear();
-    CorpusOptions plain = o.cleaning;
-    if (!own) plain.held_out = cleaning.held_out, plain.part = CorpusOptions::Part::held_out;
-    valid_corpus.emplace(files, model.tokenizers, plain);
-    valid = read_valid(o, *valid_corpus);
-    std::fprintf(stderr, "%s", valid_corpus->report().text().c_str());
-  }
-  tell_doubts(o, *corpus, found, own ? &*valid_corpus : nullptr);
+  const RunCorpora corpora = read_corpora(o.corpus, o.valid, model.tokenizers, cleaning, training);
+  std::fprintf(stderr, "%s", corpora.found.text().c_str());
+  const bool validates = corpora.valid_corpus != nullptr;
+  if (validates) std::fprintf(stderr, "%s", corpora.valid_corpus->report().text().c_str());
+  tell_doubts(o, corpora.doubts);
   std::fprintf(stderr, "%s with %s attention: %.1f million parameters; vocabularies of %d and %d\n",
                model.config.family.c_str(), model.config.score.c_str(),
                double(model.params.count()) / 1e6, model.tokenizers.source->size(),
                model.tokenizers.target->size());
-  Trainer trainer(*model.model, model.params, corpus, training, model.path);
+  Trainer trainer(*model.model, model.params, corpora.corpus, training, model.path);
   if (o.resume) trainer.resume();
   int round = 0;
-  std::function<Validation()> look;
+  std::function<std::optional<Validation>()> look;
   const Translator translator(model);
-  if (valid) look = [&] { return validate(o, translator, *valid, round++); };
+  if (validates) look = [&] { return look_at(o, translator, corpora.valid, round++); };
   const auto begun = [&] {
     if (!o.resume || !first) return;
     keep_training(o.folder, training);
@@ -489,15 +411,16 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     if (training.guided > 0 && model.alignment == none && taught != none)
       keep_alignment(o.folder, taught);
   };
-  run_training(trainer,
-               {.folder = o.folder,
-                .log = log,
-                .deadline = o.deadline,
-                .validate = look,
-                .validation_set = valid ? valid_corpus->identity() + ", " + o.tokenize : "",
-                .begun = begun,
-                .validation_cost = valid ? cost_of(*valid) : 0,
-                .since = began});
+  run_training(
+      trainer,
+      {.folder = o.folder,
+       .log = log,
+       .deadline = o.deadline,
+       .validate = look,
+       .validation_set = validates ? corpora.valid_corpus->identity() + ", " + o.tokenize : "",
+       .begun = begun,
+       .validation_cost = validation_cost(corpora.valid, current_arena().device()),
+       .since = began});
 }
 
 }  // namespace

@@ -1,14 +1,8 @@
 #include "apps/training.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "apps/flags.h"
@@ -26,18 +20,6 @@ void ask_to_stop(int signal) {
   stop_asked = signal;
   std::signal(signal, SIG_DFL);  // who asks twice does not want to wait
 }
-
-bool has_checkpoint(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / "checkpoint" / "last.safetensors");
-}
-
-bool has_model(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / "model.safetensors");
-}
-// Of a run that was killed while it wrote its first checkpoint, or whose checkpoint was removed.
-constexpr const char* kNoWayOn =
-    ": there is a model in it, but no checkpoint to go on from; choose another folder, or remove "
-    "its model.safetensors";
 
 // The line that can be trusted.
 std::string line(const Progress& p) {
@@ -155,34 +137,6 @@ void add_deadline_flag(CLI::App& command, double& seconds) {
       ->check(above_zero());
 }
 
-double loss_of(const Model& model, const std::vector<Batch>& batches) {
-  const auto n = static_cast<size_t>(ranks()->count()), own = static_cast<size_t>(ranks()->rank());
-  std::string mine;  // of every n-th
-  double tokens = 0;
-  for (size_t i = 0; i < batches.size(); ++i) {
-    tokens += double(batches[i].target_tokens());
-    if (i % n != own) continue;
-    const double loss = negative_log_likelihood(model, batches[i]);
-    mine.append(reinterpret_cast<const char*>(&loss), sizeof loss);
-  }
-  const std::vector<std::string> all = ranks()->gather("the validation's loss", mine);
-  double sum = 0, loss = 0;
-  for (size_t i = 0; i < batches.size(); ++i) {
-    std::memcpy(&loss, all[i % n].data() + i / n * sizeof loss, sizeof loss);
-    sum += loss;
-  }
-  return sum / std::max(tokens, 1.0);
-}
-
-void end_by_itself(TrainConfig& training, bool validates) {
-  if (training.steps > 0 || training.epochs > 0 || training.minutes > 0 || training.patience > 0)
-    return;
-  if (validates)
-    training.patience = 5;
-  else
-    training.epochs = 20;
-}
-
 void want_of_family(const ModelConfig& config, const std::set<std::string>& given) {
   const std::string other = config.family == "rnn" ? "transformer" : "rnn";
   fields(config, [&](const char* name, const auto& value, const std::string& what) {
@@ -201,10 +155,6 @@ void want_of_family(const ModelConfig& config, const std::set<std::string>& give
        "--rank is for --score " + with_rank + "; this model's is " + config.score);
 }
 
-bool has_dropout(const ModelConfig& config) {
-  return config.dropout > 0 || config.attention_dropout > 0 || config.inner_dropout > 0;
-}
-
 void want_draws(const ModelConfig& config, const TrainConfig& training) {
   want(training.rdrop == 0 || has_dropout(config),
        "--rdrop compares two draws of dropout, and this model drops nothing; give --dropout 0.1, "
@@ -218,37 +168,7 @@ ModelConfig chosen_preset(const std::string& name, ModelKind kind) {
   return preset(name);
 }
 
-FolderLock::FolderLock(const std::string& folder) : folder_(folder) {
-  std::error_code error;
-  made_ = std::filesystem::create_directories(folder, error);
-  require(!error, folder, ": the model's folder cannot be made: ", error.message());
-  file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  require(file_ >= 0, folder, ": cannot be opened: ", std::strerror(errno));
-  held_ = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
-  // A file system without locks is no reason not to train.
-  if (held_ || errno != EWOULDBLOCK) return;
-  ::close(file_);
-  fail(folder, ": another training writes into it; wait for its end, or choose another folder");
-}
-
-FolderLock::~FolderLock() {
-  std::error_code error;
-  if (made_) std::filesystem::remove(folder_, error);  // only if it is empty
-  ::close(file_);
-}
-
-void FolderLock::clean() const {
-  if (held_) remove_temporaries(folder_);
-}
-
 ModelFolder model_of_first_rank(const std::string& folder) {
-  return open_model(folder, Parameters::leave);
-}
-
-ModelFolder resumed_model(const std::string& folder) {
-  require(has_checkpoint(folder) || !has_model(folder), folder, kNoWayOn);
-  require(has_checkpoint(folder), folder,
-          ": nothing to resume: no checkpoint in it; leave --resume out to begin");
   return open_model(folder, Parameters::leave);
 }
 
@@ -297,26 +217,6 @@ void tell_learning(const TokenizerOptions& tokenizer, int64_t lines) {
     from = " from " + grouped(tokenizer.sentences) + " of " + grouped(lines) + " lines";
   std::fprintf(stderr, "learning the vocabulary (%s)%s ...\n", tokenizer.kind.c_str(),
                from.c_str());
-}
-
-void want_new_folder(const std::string& folder, const std::vector<std::string>& logs) {
-  std::vector<std::string> foreign = foreign_files(folder);
-  for (const std::string& log : logs) {
-    std::error_code error;
-    const auto inside = std::filesystem::weakly_canonical(log, error)
-                            .lexically_relative(std::filesystem::canonical(folder, error));
-    if (error || inside.empty()) continue;
-    std::erase_if(foreign, [&](const std::string& name) {
-      return inside == "." ? name.starts_with(kEventFile) : *inside.begin() == name;
-    });
-  }
-  std::string names;
-  for (const std::string& name : foreign) names += (names.empty() ? "" : ", ") + name;
-  require(foreign.empty(), folder, ": has what is not of a model of heed's (", names,
-          "); choose a folder that is empty, or not there yet");
-  require(!has_checkpoint(folder), folder,
-          ": there is a model in it already; --resume goes on with it, or choose another folder");
-  require(!has_model(folder), folder, kNoWayOn);
 }
 
 void want_files(const std::vector<std::string>& paths) {

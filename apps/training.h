@@ -29,12 +29,6 @@ void share_updates(TrainConfig& training, bool given);
 // A flag for how long a rank that hangs is waited for.
 void add_deadline_flag(CLI::App& command, double& seconds);
 
-// The mean loss of a token of these batches, over all ranks: each computes some, and they are added
-// in order.
-double loss_of(const Model& model, const std::vector<Batch>& batches);
-
-// Where nothing says when a run ends, it ends by itself.
-void end_by_itself(TrainConfig& training, bool validates);
 // The groups of flags, for --help.
 inline constexpr const char* kModelGroup =
     "Model (what is not given is the preset's, or chosen: see --list)";
@@ -48,31 +42,9 @@ void want_of_family(const ModelConfig& config, const std::set<std::string>& give
 
 // Throws what is told as a mistake in the arguments if R-Drop has no dropout to draw.
 void want_draws(const ModelConfig& config, const TrainConfig& training);
-// Whether training drops anything.
-bool has_dropout(const ModelConfig& config);
-
-// One run at a time writes into a folder. It is made where it is not there, and taken away again if
-// nothing came into it.
-class FolderLock {
- public:
-  explicit FolderLock(const std::string& folder);  // throws Error if another run has it
-  ~FolderLock();
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
-  // Removes what killed runs left half written, unless the file system has no locks.
-  void clean() const;
-
- private:
-  std::string folder_;
-  bool made_ = false, held_ = false;
-  int file_ = -1;
-};
 
 // What the first rank has made, as the others find it.
 ModelFolder model_of_first_rank(const std::string& folder);
-// The model of a run that is to go on.
-ModelFolder resumed_model(const std::string& folder);
 // What the flags of a run that is resumed ask for.
 struct Asked {
   std::string preset;  // if one was given
@@ -90,10 +62,6 @@ struct Asked {
 void check_resumed(const ModelFolder& model, const Asked& asked);
 // Says that a vocabulary is learnt now, and from how much where that is not all `lines`.
 void tell_learning(const TokenizerOptions& tokenizer, int64_t lines);
-// Throws Error if there is a model in the folder already, or anything that heed did not write, but
-// for what this run itself writes there, if it does: `logs`.
-void want_new_folder(const std::string& folder, const std::vector<std::string>& logs);
-
 // Throws Error unless all these files can be read, more than once; "" is none.
 void want_files(const std::vector<std::string>& paths);
 
@@ -113,11 +81,11 @@ class TrainingLog {
 struct TrainingRun {
   std::string folder;
   TrainingLog& log;
-  double deadline = 0;                        // seconds
-  std::function<Validation()> validate = {};  // may be empty
-  std::string validation_set = {};            // what it looks at, as Trainer::Hooks has it
-  std::function<void()> begun = {};           // called where nothing speaks against the run
-  double validation_cost = 0;                 // as Trainer::Hooks has it
+  double deadline = 0;                                       // seconds
+  std::function<std::optional<Validation>()> validate = {};  // may be empty
+  std::string validation_set = {};   // what it looks at, as Trainer::Hooks has it
+  std::function<void()> begun = {};  // called where nothing speaks against the run
+  double validation_cost = 0;        // as Trainer::Hooks has it
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();  // of the command
 };
 

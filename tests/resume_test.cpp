@@ -72,6 +72,35 @@ void expect_the_same_bytes_when_stopped(const ModelConfig& model, const TrainCon
   }
 }
 
+// Who asks to stop while a model is validated does not wait for that.
+TEST(Trainer, AValidationThatIsGivenUpIsMadeAnewByWhatIsResumed) {
+  for (const int64_t average_last : {0, 3}) {
+    const Folder data, whole, folder;
+    const auto corpus = toy_corpus(data, {.sentences = 60});
+    const ModelConfig model = with_dropout(toy_rnn());
+    const ToyRun never = begin(corpus, model, eventful(average_last), whole.path());
+    never.trainer->run(eventful_hooks(never));
+    std::set<int64_t> given_up;
+    for (int parts = 0;; ++parts) {
+      ASSERT_LT(parts, 5);
+      const ToyRun run = begin(corpus, model, eventful(average_last), folder.path());
+      EXPECT_EQ(run.trainer->resume(), parts > 0);
+      Trainer::Hooks hooks = eventful_hooks(run);
+      hooks.validate = [&, whole_one = hooks.validate]() -> std::optional<Validation> {
+        const int64_t step = run.trainer->steps();
+        if ((step == 7 || step == 28 || step == 41) && given_up.insert(step).second) return {};
+        return whole_one();
+      };
+      const int64_t before = run.trainer->steps();
+      if (run.trainer->run(hooks) == Trainer::End::limit) break;
+      EXPECT_TRUE(given_up.contains(run.trainer->steps())) << before;
+    }
+    EXPECT_EQ(given_up, (std::set<int64_t>{7, 28, 41}));
+    for (const char* file : {"model.safetensors", "checkpoint/last.safetensors"})
+      EXPECT_TRUE(read(folder / file) == read(whole / file)) << file << ", " << average_last;
+  }
+}
+
 TEST(Trainer, TwoEqualRunsHaveEqualCheckpoints) {
   const Folder data, first, second;
   const auto corpus = toy_corpus(data, {.sentences = 60});

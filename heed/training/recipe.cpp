@@ -132,6 +132,28 @@ CorpusFacts corpus_facts(const CorpusFiles& files) {
   return facts;
 }
 
+std::string family_asked(const ModelConfig& config, const std::set<std::string>& given) {
+  if (given.contains("family")) return config.family;
+  bool recurrent = given.contains("score") && !has_attention(config);
+  fields(config, [&](const char* name, const auto&, const std::string& what) {
+    recurrent = recurrent || (given.contains(name) && what.starts_with("rnn"));
+  });
+  return recurrent ? "rnn" : "";
+}
+
+bool has_dropout(const ModelConfig& config) {
+  return config.dropout > 0 || config.attention_dropout > 0 || config.inner_dropout > 0;
+}
+
+void end_by_itself(TrainConfig& training, bool validates) {
+  if (training.steps > 0 || training.epochs > 0 || training.minutes > 0 || training.patience > 0)
+    return;
+  if (validates)
+    training.patience = 5;
+  else
+    training.epochs = 20;
+}
+
 int64_t hold_out_of(int64_t pairs) {
   return pairs >= 2000 ? std::max<int64_t>(40, pairs / 1000) : 0;
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,13 @@ struct Recipe {
 // `family` is that of the model, if it is given; else a Transformer.
 Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::string& family = "",
                   const GivenVocabulary& given = {});
+
+// The family that the settings of a model ask for, if they do; `given`: which of its fields were.
+std::string family_asked(const ModelConfig& config, const std::set<std::string>& given);
+// Whether training drops anything: R-Drop compares two draws of it.
+bool has_dropout(const ModelConfig& config);
+// Where nothing says when a run ends, it ends by itself.
+void end_by_itself(TrainConfig& training, bool validates);
 
 // Where there are no files to validate on, one of so many lines is held out; 0: too few for it.
 int64_t hold_out_of(int64_t pairs);

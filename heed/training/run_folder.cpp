@@ -1,12 +1,19 @@
 #include "heed/training/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "heed/base/check.h"
 #include "heed/base/limits.h"
 #include "heed/files/atomic_file.h"
 #include "heed/files/checksum.h"
+#include "heed/files/events.h"
 #include "heed/models/tensor_file.h"
 #include "heed/translation/config_file.h"
 
@@ -164,6 +171,72 @@ ModelFolder continue_model(const std::filesystem::path& path, const std::filesys
   model.search = opened.search;
   write_config(path, std::move(json));
   return model;
+}
+
+FolderLock::FolderLock(const std::string& folder) : folder_(folder) {
+  std::error_code error;
+  made_ = std::filesystem::create_directories(folder, error);
+  require(!error, folder, ": the model's folder cannot be made: ", error.message());
+  file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  require(file_ >= 0, folder, ": cannot be opened: ", std::strerror(errno));
+  held_ = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
+  // A file system without locks is no reason not to train.
+  if (held_ || errno != EWOULDBLOCK) return;
+  ::close(file_);
+  fail(folder, ": another training writes into it; wait for its end, or choose another folder");
+}
+
+FolderLock::~FolderLock() {
+  std::error_code error;
+  if (made_) std::filesystem::remove(folder_, error);  // only if it is empty
+  ::close(file_);
+}
+
+void FolderLock::clean() const {
+  if (held_) remove_temporaries(folder_);
+}
+
+namespace {
+
+bool has_checkpoint(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / kCheckpoint / "last.safetensors");
+}
+
+// Of a run that was killed while it wrote its first checkpoint, or whose checkpoint was removed.
+void want_way_on(const std::filesystem::path& folder) {
+  require(!std::filesystem::exists(folder / "model.safetensors"), folder.string(),
+          ": there is a model in it, but no checkpoint to go on from; choose another folder, or ",
+          "remove its model.safetensors");
+}
+
+}  // namespace
+
+void want_new_folder(const std::string& folder, const std::vector<std::string>& logs,
+                     const std::string& resume) {
+  std::vector<std::string> foreign = foreign_files(folder);
+  for (const std::string& log : logs) {
+    std::error_code error;
+    const auto inside = std::filesystem::weakly_canonical(log, error)
+                            .lexically_relative(std::filesystem::canonical(folder, error));
+    if (error || inside.empty()) continue;
+    std::erase_if(foreign, [&](const std::string& name) {
+      return inside == "." ? name.starts_with(kEventFile) : *inside.begin() == name;
+    });
+  }
+  std::string names;
+  for (const std::string& name : foreign) names += (names.empty() ? "" : ", ") + name;
+  require(foreign.empty(), folder, ": has what is not of a model of heed's (", names,
+          "); choose a folder that is empty, or not there yet");
+  require(!has_checkpoint(folder), folder, ": there is a model in it already; ", resume,
+          " goes on with it, or choose another folder");
+  want_way_on(folder);
+}
+
+ModelFolder resumed_model(const std::string& folder, const std::string& resume) {
+  if (!has_checkpoint(folder)) want_way_on(folder);
+  require(has_checkpoint(folder), folder, ": nothing to resume: no checkpoint in it; leave ",
+          resume, " out to begin");
+  return open_model(folder, Parameters::leave);
 }
 
 TrainConfig training_of(const std::filesystem::path& path) {

@@ -31,6 +31,31 @@ std::vector<std::string> foreign_files(const std::filesystem::path& path);
 // named as those of files/atomic_file.h are. For who knows that nobody writes there now.
 void remove_temporaries(const std::filesystem::path& path);
 
+// One run at a time writes into a folder. It is made where it is not there, and taken away again if
+// nothing came into it.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder);  // throws Error if another run has it
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+  // Removes what killed runs left half written, unless the file system has no locks.
+  void clean() const;
+
+ private:
+  std::string folder_;
+  bool made_ = false, held_ = false;
+  int file_ = -1;
+};
+
+// Throws Error if there is a model in the folder already, or anything that heed did not write, but
+// for what this run itself writes there, if it does: `logs`. `resume`: how a run is told to go on.
+void want_new_folder(const std::string& folder, const std::vector<std::string>& logs,
+                     const std::string& resume);
+// The model of a run that is to go on.
+ModelFolder resumed_model(const std::string& folder, const std::string& resume);
+
 // How the model in `path` was trained, or is.
 TrainConfig training_of(const std::filesystem::path& path);
 

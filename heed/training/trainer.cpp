@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "heed/base/check.h"
@@ -526,8 +527,9 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     count_time();
     const double before = state_.seconds;
     Progress p = progress(window);
-    validate(hooks, p);
+    const bool whole = validate(hooks, p);
     count_time();
+    if (!whole) return false;
     p.seconds = state_.seconds;
     tell(p);
     unsaved = true;
@@ -537,43 +539,58 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     // Beside a model that was kept lies the checkpoint to go on from.
     if (p.best || ((means || save_is_due()) && !watch_.doubtful())) save_now();
     window.since = last;  // nor does validation
+    return true;
   };
+  const auto stopped = [&] {
+    flush_report(window);
+    // What was saved before a loss that is in doubt is what to go on from.
+    if (!watch_.doubtful() || !std::filesystem::exists(checkpoint_path())) save_now();
+    return End::stopped;
+  };
+  // Without sentences to validate on there is something to do only for a mean.
+  const auto look_is_due = [&] {
+    return wants_plan(hooks) || (validation_is_due() && looks(hooks));
+  };
+  // One that was given up when the run was stopped.
+  if (state_.step > 0 && state_.validated != state_.step && look_is_due() && !look())
+    return stopped();
   while (!reached_limit() && !out_of_patience()) {
     update(batches, window);
     unsaved = true;
     ++updates_.step;
     const Moment moment = agreed(hooks.stop && hooks.stop());
+    bool stop = moment.stop;
     updates_.seconds += count_time_until(moment.now);
     if (state_.plan.steps == 0 && std::has_single_bit(uint64_t(updates_.step)))
       earlier_ = std::exchange(later_, updates_);
     shorten_plan(hooks);
-    // Without sentences to validate on there is something to do only for a mean.
-    if (wants_plan(hooks) || (validation_is_due() && looks(hooks)))
-      look();
+    if (look_is_due())
+      stop = !look() || stop;
     else if (save_is_due() && (flush_report(window), !watch_.doubtful()))
       save_now();  // else what was saved before may be the last that is good
     if (seconds_between(window.since, last) >= kSecondsALine)
       flush_report(window), tell(progress(window));
-    if (moment.stop) {
-      flush_report(window);
-      // What was saved before a loss that is in doubt is what to go on from.
-      if (!watch_.doubtful() || !std::filesystem::exists(checkpoint_path())) save_now();
-      return End::stopped;
-    }
+    if (stop) return stopped();
   }
   // Also where a run that was stopped right here is resumed.
-  if (state_.validated != state_.step) look();
+  if (state_.validated != state_.step && !look()) return stopped();
   if (unsaved) save_now();
   return out_of_patience() ? End::patience : End::limit;
 }
 
-void Trainer::validate(const Hooks& hooks, Progress& p) {
+// Whether it came to its end.
+bool Trainer::validate(const Hooks& hooks, Progress& p) {
+  const auto before = std::pair(state_.validated, state_.recent);
   state_.validated = state_.step;
   take_recent_mean();
-  if (!hooks.validate) return;  // the model is the last one: saved with a checkpoint
+  if (!hooks.validate) return true;  // the model is the last one: saved with a checkpoint
   {
     const UseAverage averaged(params_, average_);
     p.validation = hooks.validate();
+  }
+  if (!p.validation) {
+    std::tie(state_.validated, state_.recent) = before;
+    return false;
   }
   const double score =
       config_.stop_on == "bleu" && p.validation->bleu ? *p.validation->bleu : -p.validation->loss;
@@ -587,6 +604,7 @@ void Trainer::validate(const Hooks& hooks, Progress& p) {
     ++state_.since_best;
     if (config_.schedule == "plateau") state_.rate_factor *= 0.5;
   }
+  return true;
 }
 
 }  // namespace heed

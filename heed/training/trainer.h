@@ -141,7 +141,9 @@ class Trainer {
   struct Hooks {
     // Who trains together: every one of them runs a trainer with the same settings. Null: alone.
     std::shared_ptr<Ranks> ranks = {};
-    std::function<Validation()> validate;  // the same on all ranks
+    // The same on all ranks. Nothing: it was given up, since somebody asks to stop; what is resumed
+    // begins with it.
+    std::function<std::optional<Validation>()> validate;
     // What `validate` looks at, told apart by these words. Where the best of a checkpoint is of
     // other sentences, or by another measure, or its model is gone, it begins anew, and why is
     // told.
@@ -233,7 +235,7 @@ class Trainer {
   void take_recent_mean();
   void forget_old() const;
   void keep_or_forget_best(const Hooks& hooks);
-  void validate(const Hooks& hooks, Progress& progress);
+  bool validate(const Hooks& hooks, Progress& progress);
   TensorsByName checkpoint_tensors() const;
   void save() const;
   void read_seconds();

@@ -5,9 +5,9 @@
 
 #include "bindings.h"
 #include "heed/base/check.h"
-#include "heed/data/corpus_check.h"
 #include "heed/metrics/metrics.h"
 #include "heed/training/recipe.h"
+#include "heed/training/run_corpora.h"
 #include "heed/training/run_folder.h"
 #include "heed/translation/translator.h"
 
@@ -15,6 +15,7 @@ namespace heed::python {
 namespace {
 
 constexpr const char* kAuto = "auto";
+constexpr const char* kResume = "resume=True";
 
 // What is given of a configuration, by its fields' names.
 template <class Config>
@@ -64,18 +65,6 @@ struct Call {
   std::function<void(TrainConfig&)> set_training;
 };
 
-// The family that settings ask for, if they do: as 'heed train' finds it.
-std::string family_of(const py::dict& given) {
-  ModelConfig config;
-  const std::set<std::string> names = apply(given, config);
-  if (names.contains("family")) return config.family;
-  bool recurrent = names.contains("score") && !has_attention(config);
-  fields(config, [&](const char* name, const auto&, const std::string& what) {
-    recurrent = recurrent || (names.contains(name) && what.starts_with("rnn"));
-  });
-  return recurrent ? "rnn" : "";
-}
-
 Call call_of(const Settings& s) {
   Call c;
   c.corpus = {s.text("source"), s.text("target"), s.text("alignment")};
@@ -98,7 +87,8 @@ Call call_of(const Settings& s) {
   TrainConfig training;
   const auto model_given = apply(s.given, model);
   const auto training_given = apply(s.given, training);
-  c.family = family_of(s.given);
+  ModelConfig asked;
+  c.family = family_asked(asked, apply(s.given, asked));
   // Copies the fields that were given, one by one.
   const auto copy = [](const auto& from, const std::set<std::string>& names, auto& into) {
     std::map<std::string, std::function<void(void*)>> set;
@@ -122,23 +112,6 @@ Call call_of(const Settings& s) {
     fail(unknown_name("preset", c.preset, presets));
   make_bleu({.tokenizer = c.tokenize});
   return c;
-}
-
-bool has_file(const std::string& folder, const char* name) {
-  return std::filesystem::exists(std::filesystem::path(folder) / name);
-}
-
-void want_new_folder(const std::string& folder) {
-  std::string names;
-  if (std::filesystem::exists(folder))
-    for (const std::string& name : foreign_files(folder))
-      names += (names.empty() ? "" : ", ") + name;
-  require(names.empty(), folder, ": has what is not of a model of heed's (", names,
-          "); choose a folder that is empty, or not there yet");
-  require(
-      !has_file(folder, "model.safetensors") && !has_file(folder, "checkpoint/last.safetensors"),
-      folder,
-      ": there is a model in it already; resume=True goes on with it, or choose another folder");
 }
 
 // Python's signal handlers, looked at ten times a second. What one of them, or a callback, raises
@@ -193,40 +166,12 @@ struct Callbacks {
   }
 };
 
-struct ValidSet {
-  std::vector<Batch> batches;
-  std::vector<std::string> sources, targets;
-};
-
-ValidSet read_valid(const Call& c, Corpus& corpus) {
-  ValidSet valid;
-  const std::shared_ptr<const HeldOut>& held_out = corpus.options().held_out;
-  PairReader reader(corpus.files());
-  while (const std::optional<TextPair> pair = reader.next()) {
-    if (held_out && !held_out->chosen(pair->line)) continue;
-    if (encoding_trouble(pair->source) || encoding_trouble(pair->target)) continue;
-    valid.sources.push_back(pair->source);
-    valid.targets.push_back(pair->target);
-  }
-  valid.batches =
-      batches_once(corpus, {.tokens = std::max<int64_t>(4096, c.cleaning.max_length + 1)});
-  return valid;
-}
-
-Validation validate(const Call& c, const Translator& translator, const ValidSet& valid) {
-  Validation out;
-  double tokens = 0;
-  for (const Batch& batch : valid.batches) {
-    out.loss += negative_log_likelihood(*translator.model().model, batch);
-    tokens += double(batch.target_tokens());
-  }
-  out.loss /= std::max(tokens, 1.0);
-  std::vector<std::string> lines;
-  for (const Translation& t : translator.translate(valid.sources, {.search = {.beam = 1}}))
-    lines.push_back(t.best().text);
-  const auto metric = make_bleu({.tokenizer = c.tokenize});
-  out.bleu = metric->score(sum_statistics(statistics(*metric, lines, {valid.targets})));
-  return out;
+// Without the interpreter's lock, but for the signals that may come meanwhile. Nothing is kept of
+// what is given up: `work` owns what it reads.
+template <class F>
+auto prepared(F work) {
+  const py::gil_scoped_acquire lock;
+  return interruptibly([work = std::move(work)](const std::atomic<bool>&) { return work(); });
 }
 
 struct Configured {
@@ -242,7 +187,7 @@ Configured configured(Call& c, const Callbacks& python) {
   if (c.preset != kAuto) {
     r.model = preset(c.preset);
   } else {
-    r = recipe_for(corpus_facts(c.corpus),
+    r = recipe_for(prepared([files = c.corpus] { return corpus_facts(files); }),
                    {.device = c.device.device,
                     .threads = threads(),
                     .minutes = given.minutes,
@@ -254,17 +199,11 @@ Configured configured(Call& c, const Callbacks& python) {
   }
   Configured out{r.model, r.training};
   c.set_model(out.model);
-  const ModelConfig& m = out.model;
-  if (m.dropout == 0 && m.attention_dropout == 0 && m.inner_dropout == 0) out.training.rdrop = 0;
+  if (!has_dropout(out.model)) out.training.rdrop = 0;
   c.set_training(out.training);
   if (!c.valid.source.empty()) out.training.hold_out = 0;
   TrainConfig& t = out.training;
-  if (t.steps == 0 && t.epochs == 0 && t.minutes == 0 && t.patience == 0) {
-    if (!c.valid.source.empty() || t.hold_out > 0)
-      t.patience = 5;
-    else
-      t.epochs = 20;
-  }
+  end_by_itself(t, !c.valid.source.empty() || t.hold_out > 0);
   check(out.model);
   check(out.training);
   require(
@@ -290,18 +229,26 @@ struct Ended {
   int64_t steps = 0;
 };
 
+std::shared_ptr<const HeldOut> held_out_of(const Call& c, const TrainConfig& training) {
+  if (training.hold_out == 0) return nullptr;
+  return prepared([files = c.corpus, one_of = training.hold_out] {
+    return std::make_shared<const HeldOut>(files, one_of);
+  });
+}
+
 Ended run(Call c, const Callbacks& python) {
   const auto began = std::chrono::steady_clock::now();
   const auto context =
       Context::make({.device = c.device.device, .index = c.device.index, .threads = c.threads});
   const UseContext here(*context);
   const UseDevice device(c.device.device);
+  const FolderLock lock(c.folder);
   TrainConfig training;
+  CorpusOptions cleaning = c.cleaning;
   ModelFolder model = [&] {
     if (c.resume) {
-      require(has_file(c.folder, "checkpoint/last.safetensors"), c.folder,
-              ": nothing to resume: no checkpoint in it; leave resume out to begin");
-      ModelFolder m = open_model(c.folder, Parameters::leave);
+      ModelFolder m = resumed_model(c.folder, kResume);
+      require(!is_language_model(m.config), c.folder, ": a language model, not a translator");
       ModelConfig asked = m.config;
       c.set_model(asked);
       require(
@@ -310,58 +257,48 @@ Ended run(Call c, const Callbacks& python) {
       training = training_of(c.folder);
       c.set_training(training);
       check(training);
+      cleaning.held_out = held_out_of(c, training);
       return m;
     }
-    want_new_folder(c.folder);
+    want_new_folder(c.folder, {}, kResume);
     for (const CorpusFiles& files : {c.corpus, c.valid})
-      if (!files.source.empty()) compare_lengths(files, c.cleaning.surplus);
+      if (!files.source.empty())
+        prepared([files, how = cleaning.surplus] { return compare_lengths(files, how); });
     const Configured made = configured(c, python);
     training = made.training;
+    cleaning.held_out = held_out_of(c, training);
     python.tell("learning the vocabulary (" + c.tokenizer.kind + ") ...");
-    return create_model(c.folder, made.model, training, learnt(c));
+    const TokenizerPair tokenizers = prepared([c] { return learnt(c); });
+    return create_model(c.folder, made.model, training, tokenizers);
   }();
-  require(!is_language_model(model.config), c.folder, ": a language model, not a translator");
+  lock.clean();
   if (const std::optional<int64_t> most = longest_sentence(model.config))
-    c.cleaning.max_length = std::min(c.cleaning.max_length, *most);
-  CorpusOptions cleaning = c.cleaning;
-  cleaning.sampling = training.sampling, cleaning.seed = training.seed;
-  if (training.hold_out > 0)
-    cleaning.held_out = std::make_shared<HeldOut>(c.corpus, training.hold_out);
-  const auto corpus = std::make_shared<Corpus>(c.corpus, model.tokenizers, cleaning);
-  const CleaningReport found = corpus->look();
-  python.tell(found.text());
-  const bool own = !c.valid.source.empty();
-  std::optional<Corpus> valid_corpus;
-  std::optional<ValidSet> valid;
-  if (own || cleaning.held_out) {
-    CorpusFiles files = own ? c.valid : c.corpus;
-    files.alignment.clear();
-    CorpusOptions plain = c.cleaning;
-    if (!own) plain.held_out = cleaning.held_out, plain.part = CorpusOptions::Part::held_out;
-    valid_corpus.emplace(files, model.tokenizers, plain);
-    valid = read_valid(c, *valid_corpus);
-  }
-  std::vector<CorpusDoubt> doubts = doubts_of(*corpus, found);
-  if (own)
-    for (CorpusDoubt& doubt : known_pairs(*corpus, *valid_corpus)) doubts.push_back(doubt);
-  for (const CorpusDoubt& doubt : doubts) {
+    cleaning.max_length = std::min(cleaning.max_length, *most);
+  const RunCorpora corpora =
+      prepared([files = c.corpus, valid = c.valid, tokenizers = model.tokenizers, cleaning,
+                training] { return read_corpora(files, valid, tokenizers, cleaning, training); });
+  python.tell(corpora.found.text());
+  for (const CorpusDoubt& doubt : corpora.doubts) {
     require(!doubt.grave || c.anyway || c.resume, doubt.told,
             ". Nothing was trained; anyway=True trains all the same");
     python.tell(doubt.told, /*warning=*/true);
   }
-  Trainer trainer(*model.model, model.params, corpus, training, model.path);
+  Trainer trainer(*model.model, model.params, corpora.corpus, training, model.path);
   if (c.resume) trainer.resume();
   const Translator translator(model);
+  const auto stops = [&] { return python.signals.raised(); };
+  const std::shared_ptr<Ranks> ranks = alone();
   Trainer::Hooks hooks;
-  if (valid) {
-    hooks.validate = [&] { return validate(c, translator, *valid); };
-    hooks.validation_set = valid_corpus->identity() + ", " + c.tokenize;
-    double tokens = 0;
-    for (const Batch& batch : valid->batches) tokens += double(batch.target_tokens());
-    hooks.validation_cost = tokens * (c.device.device == Device::cuda ? 100 : 3);
+  if (corpora.valid_corpus) {
+    hooks.validate = [&] {
+      return validate(translator, corpora.valid, *ranks,
+                      {.tokenize = c.tokenize, .wanted = [&] { return !stops(); }});
+    };
+    hooks.validation_set = corpora.valid_corpus->identity() + ", " + c.tokenize;
+    hooks.validation_cost = validation_cost(corpora.valid, c.device.device);
   }
   hooks.log = [&](const Progress& p) { python.progress(p); };
-  hooks.stop = [&] { return python.signals.raised(); };
+  hooks.stop = stops;
   hooks.begun = [&] {
     if (c.resume) keep_training(c.folder, training);
   };

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import fcntl
 import os
 import shutil
 import tempfile
 import warnings
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Iterator, Union
+from typing import Any, Callable, Iterable, Union
 
 from . import _core
 from .loading import want_line
@@ -80,27 +78,6 @@ _OWN = {
 }
 
 
-@contextlib.contextmanager
-def _alone(folder: str) -> Iterator[None]:
-    """One training at a time writes into a folder, by the lock that `heed train` takes."""
-    made = not os.path.isdir(folder)
-    os.makedirs(folder, exist_ok=True)
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise _core.Error(
-                f"{folder}: another training writes into it; wait for its end, or choose another "
-                "folder"
-            ) from None
-        yield
-    finally:
-        os.close(file)
-        if made and not os.listdir(folder):
-            os.rmdir(folder)
-
-
 class _Files:
     """Corpora as files: those that are files, and iterables, which are written into a folder that
     is gone at the end."""
@@ -129,6 +106,10 @@ class _Files:
                     raise ValueError(f"train: {name} has a line with a newline in it: {text!r}")
                 file.write(text + "\n")
         return path
+
+    def told(self, text: str) -> str:
+        """What is said of a file that was an iterable: its name alone."""
+        return text if self._folder is None else text.replace(self._folder + os.sep, "")
 
     def remove(self) -> None:
         if self._folder is not None:
@@ -197,9 +178,9 @@ def train(
 
     def told(text: str, warning: bool) -> None:
         if warning:
-            warnings.warn(text, CorpusWarning, stacklevel=3)
+            warnings.warn(files.told(text), CorpusWarning, stacklevel=3)
         elif on_message is not None:
-            on_message(text.rstrip("\n"))
+            on_message(files.told(text).rstrip("\n"))
 
     try:
         given: dict[str, Any] = {
@@ -213,8 +194,9 @@ def train(
         if valid_source is not None and valid_target is not None:
             given["valid_source"] = files.path("valid_source", valid_source)
             given["valid_target"] = files.path("valid_target", valid_target)
-        with _alone(folder):
-            steps, end = _core.train(given, log, told)
+        steps, end = _core.train(given, log, told)
+    except _core.Error as error:
+        raise _core.Error(files.told(str(error))) from None
     finally:
         files.remove()
     return Trained(folder, steps, end)

@@ -1,6 +1,7 @@
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 import warnings
@@ -82,6 +83,45 @@ class Training(unittest.TestCase):
         self.assertEqual(done.steps, 60)
         self.assertEqual(self.parameters(self.model), self.parameters(whole))
 
+    def test_ctrl_c_ends_a_validation_and_the_reading_of_a_corpus(self):
+        def interrupted(code, after):
+            """Seconds from the signal, `after` seconds from the beginning of the call, to its end."""
+            out = subprocess.run([sys.executable, "-c", f"""
+import os, signal, sys, threading, time
+sys.path.insert(0, {os.path.dirname(os.path.abspath(toy.__file__))!r})
+import heed, toy
+english, french = (list(side) * 200 for side in zip(*toy.pairs()))
+sent = []
+def interrupt():
+    time.sleep({after})
+    sent.append(time.time())
+    os.kill(os.getpid(), signal.SIGINT)
+def begin():
+    threading.Thread(target=interrupt).start()
+try:
+    {code}
+    print("it was not interrupted")
+except KeyboardInterrupt:
+    print(time.time() - sent[0])
+"""], capture_output=True, text=True, timeout=120)
+            self.assertEqual(out.returncode, 0, out.stderr)
+            return float(out.stdout)
+
+        settings = (f"{self.model!r}, **{SMALL!r}, steps=5, validate_every=5, "
+                    "valid_source=english, valid_target=french")
+        # The 5 steps take some hundredths of a second, the validation half a minute.
+        code = (f"heed.train(english[:200], french[:200], {settings}, "
+                "on_message=lambda text: 'read' in text and begin())")
+        self.assertLess(interrupted(code, after=2), 0.5)
+        self.assertTrue(os.path.exists(os.path.join(self.model, "checkpoint", "last.safetensors")))
+        # A corpus of which a vocabulary is learnt: nothing was made yet.
+        self.model = os.path.join(self.folder, "other")
+        code = (f"heed.train(english * 20, french * 20, {self.model!r}, tokens='unigram', "
+                "vocabulary=300, anyway=True, device='cpu', preset='rnn-small', epochs=1, "
+                "on_message=lambda text: 'vocabulary' in text and begin())")
+        self.assertLess(interrupted(code, after=0.3), 0.5)
+        self.assertFalse(os.path.exists(self.model))
+
     def test_what_a_callback_raises_ends_it(self):
         class Enough(Exception):
             pass
@@ -100,6 +140,10 @@ class Training(unittest.TestCase):
             (lambda: train(sise=3), TypeError, "did you mean 'size'"),
             (lambda: train(size="big"), TypeError, "size wants a whole number"),
             (lambda: train(tokens=3), TypeError, "tokens"),
+            (lambda: train(preset=3), TypeError, "preset wants a string"),
+            (lambda: train(on_log=3), TypeError, "on_log wants a function"),
+            (lambda: train(vocabulary=2**70), ValueError, "64 bits"),
+            (lambda: train(source=[]), ValueError, "^target has 200 lines and source 0"),
             (lambda: train(preset="rn"), ValueError, "unknown preset 'rn'"),
             (lambda: train(score="aditive"), ValueError, "additive"),
             (lambda: train(source="/nowhere"), FileNotFoundError, "/nowhere"),
