@@ -202,6 +202,8 @@ TEST(Kept, PlaceholdersOfAllKinds) {
 
 TEST(Kept, WhatPeopleWriteBesidesWords) {
   using V = std::vector<std::string>;
+  EXPECT_EQ(kept("%'d of 5's, &lt;b&gt;x&lt;/b&gt; 1 &lt; 2 &gt; 1, [a](b.html \"c d\") [e](f g)"),
+            (V{"%'d", "&lt;b&gt;", "&lt;/b&gt;", "&lt;", "&gt;", "](b.html \"c d\")"}));
   EXPECT_EQ(kept("[X12X] a [3] [::1]:8080 [[w]] [sic] [X]"),
             (V{"[X12X]", "[3]", "[::1]:8080", "[[w]]"}));
   EXPECT_EQ(kept("192.168.0.1, 10.0.0.0/8 2001:db8::ff00:42:8329 at 12:30:45 on 12.03.2020."),
@@ -603,6 +605,30 @@ TEST(Html, DeepNestsAndLongTextsAreRead) {
   for (int i = 0; i < 4000; ++i) flat += "The {x} cat sleeps.\n";
   EXPECT_EQ(translated(flat, false, {}),
             replaced(replaced(flat, "The", "Le"), "cat sleeps", "chat dort"));
+}
+
+// What opens and closes in plain text is an element, too; what does not is a word.
+TEST(Plain, HasElements) {
+  const auto tags_of = [](const std::string& text) {
+    std::string out;
+    for (const TextSegment& s : read_plain(text))
+      for (const InlineTag& tag : s.tags)
+        out +=
+            text.substr(tag.source.begin, tag.source.size()) + "@" + std::to_string(tag.at) + " ";
+    return out;
+  };
+  EXPECT_EQ(tags_of("a <b>b <i>c</b> d</i> <br> <x/> </p>"), "<b>@2 </b>@8 ");
+  EXPECT_EQ(tags_of("<b>a\nb</b> **c** d ** e 2**3 4**5"), "**@6 **@7 ");
+  EXPECT_EQ(tags_of("[a [b] c](d.html) ![e](f.png) `[g](h)` ](i)"),
+            "[@0 ](d.html)@7 ![@8 ](f.png)@9 ");
+  std::string deep = "the cat";
+  for (int i = 0; i < 3000; ++i) deep = "<b>" + deep + "</b>";
+  EXPECT_EQ(translated(deep, false, {}), replaced(deep, "the cat", "le chat"));
+  for (const std::string unit : {"](x) ", "**a ", "<a></b>", "[[a](b) ", "<b>", "</b>"}) {
+    std::string text;
+    while (text.size() < 200'000) text += unit;
+    EXPECT_EQ(read_plain(text).size(), 1u) << unit;  // and soon
+  }
 }
 
 TEST(Html, EveryByteIsInATextATagOrBetween) {

@@ -24,24 +24,25 @@ constexpr Row kRows[] = {
     {.language = "",
      .always =
          "dr drs prof mr mrs ms mme mlle mgr mt phil cf vs viz e.g i.e approx ca resp incl inkl "
-         "excl tel fax esq gen p.s p.p.s n.b ibid op",
+         "excl tel esq gen p.s p.p.s n.b ibid op",
      .before_number =
-         "no nos nr fig figs vol vols p pp pg ch chap sec sect eq ref art par cap tab ed",
+         "no nos nr fax fig figs vol vols p pp pg ch chap sec sect eq ref art par cap tab ed",
      .maybe = "inc ltd co corp cos pty al jr sr bros dept st ste u.s u.k e.u u.n d.c ph.d b.a m.a "
               "b.sc m.sc a.m p.m",
      .before_small = "etc"},
     {.language = "en",
      .always =
          "messrs rev hon sen sens rep reps gov govs lt col sgt capt cpt cmdr adm maj brig pvt "
-         "cpl supt pres sra fr bp ven det insp exh * v asst assoc mgr univ temp gen",
+         "ps cpl supt pres sra fr bp ven det insp exh * v asst assoc mgr univ temp gen",
      .before_number = "jan feb mar apr jun jul aug sep sept oct nov dec app fn ll art arts para "
-                      "paras cl ex rte a.d "
+                      "paras cl ex ext rte a.d "
                       "no nos",
      .maybe =
          "ave blvd rd hwy st ft tbsp tsp oz lbs lb min hrs hr sq est dist intl mfg a.s.a.p misc "
          "max avg deg wed thurs tues calif conn fla ga ky md mich minn mo mont neb nev okla penn "
          "tenn tex vt wis wyo ala ariz colo dec jan feb aug sept oct nov approx",
      .before_small = "b.c b.c.e c.e",
+     .units = "lbs lb oz tbsp tsp min hrs hr ft",
      .labels =
          "plan section part vitamin letter grade strand strands type class group appendix annex "
          "figure exhibit hepatitis point category level option item room gate objective schedule "
@@ -80,16 +81,17 @@ constexpr Row kRows[] = {
          "rd dgl entspr i.s.d i.s.v o.ä gem lt lat griech engl frz dt tägl tgl vorm nachm zb "
          "univ med jur iur rer nat habil präs bzgl hinsichtl einschl ausschl bspw betr exkl gegr "
          "kgl lfd mtl röm südl nördl östl westl verh verw zus zzt österr staatl städt techn "
-         "theol ugs z.t m.e u.u z.hd i.br o.d.t a.a.o d.gr dr.-ing a.d a.m i.a i.v o.g ebd * s v "
+         "theol ugs z.t m.e u.u z.hd i.br o.d.t a.a.o d.gr dr.-ing a.d i.a i.v o.g ebd mult inh * "
+         "s v "
          "n u d o chr abb jan feb mär apr jun jul aug sep sept okt nov dez str pfr st",
      .before_number = "abs nr bd bde kap aufl ziff § anm jg lfg rn rdn tz vers art",
      .maybe =
          "u.a uvm u.v.m min std sek mio mrd tsd stk f ff mwst jh jhd hd kl gr abt evtl s.o s.u u.ä "
-         "max e.v ",
+         "max e.v e.k a.m",
      .before_small = "usw etc v.chr n.chr u.a.m",
      .labels =
          "plan teil abschnitt vitamin buchstabe note typ klasse gruppe anhang anlage abbildung "
-         "punkt kategorie stufe option ausrichtung phase zone block haus",
+         "punkt kategorie stufe option ausrichtung phase zone block haus saal raum tor bahnsteig",
      .after_ordinal =
          "januar jänner februar feber märz april mai juni juli august september oktober november "
          "dezember jahrhundert jahrhunderts jahrtausend jahrtausends",
@@ -116,12 +118,12 @@ constexpr Row kRows[] = {
          "rééd m mm mmes mlles mrs dr pr drs stes av apr env c.-à-d p.ex gén cdt cne sgt édit trad "
          "réf arr dép tél fém masc svp s.v.p n.d.l.r op.cit * me bd bld boul pl t l th ph ch "
          "janv févr avr juil sept oct nov déc",
-     .before_number = "art n° no nos num fol chap vol tom liv t pp p § al v r n",
+     .before_number = "art n° no nos num fol chap tabl vol tom liv t pp p § al v r n",
      .maybe = "cie ets ex éd col lt s.a s.a.r.l sté max hab",
      .before_small = "etc j.-c",
      .units = "m h min s km cm mm kg g l cl t ha hab",
      .labels = "plan partie section vitamine lettre note type classe groupe annexe figure point "
-               "catégorie volet phase zone",
+               "catégorie volet phase zone bloc bâtiment salle porte option niveau",
      .starters =
          "le la les l un une des il elle ils elles on nous vous je j tu ce c cet cette ces cela "
          "ça son sa ses leur leurs mon ma mes notre nos votre vos puis alors mais et ou donc or "
@@ -146,7 +148,7 @@ constexpr Row kRows[] = {
      .units = "m h min s km cm mm kg g l cl t ha",
      .labels =
          "plan parte sección vitamina letra nota tipo clase grupo anexo figura punto categoría "
-         "fase zona bloque",
+         "fase zona bloque edificio sala puerta opción nivel",
      .starters =
          "el la los las lo un una unos unas él ella ellos ellas yo tú usted ustedes nosotros "
          "nosotras se me te nos le les su sus mi mis tu tus nuestro nuestra este esta estos "
@@ -162,7 +164,7 @@ constexpr Row kRows[] = {
      .always =
          "sig sigg sig.ra dott dottssa dott.ssa prof profssa prof.ssa ing avv arch geom rag on "
          "sen gen col cap sac mons ss p.es ecc.mo egr spett gent tel v vs cfr pagg * s d on es",
-     .before_number = "n art artt pag pagg cap vol num nn fig tav p pp",
+     .before_number = "n art artt pag pagg vol num nn fig tav p pp",
      .before_small = "ecc etc s.p.a s.r.l s.n.c a.c d.c",
      .starters =
          "il lo la i gli le un uno una l egli ella esso essi lei lui noi voi loro io tu questo "
@@ -173,8 +175,8 @@ constexpr Row kRows[] = {
     {.language = "pt",
      .always =
          "sr sra srs sras srta dr dra drs dras d dona exmo exma ilmo prof profa eng engª arq gen "
-         "cel cap ten sto sta av r p.ex ex tel aprox máx mín v vs depto dpto",
-     .before_number = "n nº n.º núm pág págs p pp art arts cap vol fig",
+         "cel cap ten sto sta av r p.ex ex tel aprox máx mín séc v vs depto dpto",
+     .before_number = "n nº n.º núm pág págs p pp art arts vol fig",
      .maybe = "cia",
      .before_small = "etc ltda s.a a.c d.c",
      .starters =
@@ -188,7 +190,7 @@ constexpr Row kRows[] = {
          "dhr mevr mw mej drs ir ing mr prof ds st gebr nl bijv bv d.w.z m.a.w o.a m.b.t i.v.m "
          "t.a.v t.o.v zgn evt ong incl excl resp vgl jl a.s tel jan feb mrt apr aug sept okt nov "
          "dec",
-     .before_number = "nr nrs art blz p pp hfdst afb fig bd dl",
+     .before_number = "nr nrs art blz p pp hfdst afb fig bd dl op",
      .maybe = "m.n min max",
      .before_small = "enz etc e.d n.v b.v",
      .starters =
@@ -200,8 +202,8 @@ constexpr Row kRows[] = {
     {.language = "ru",
      .always =
          "г гг ул пр пл пер д кв корп стр им проф акад доц см ср т.е т.к т.н т.о напр тел обл "
-         "р-н св о ст чл-корр ген полк кап инж гр тов г-н г-жа",
-     .before_number = "рис табл гл с стр п пп ст т тт №",
+         "р-н св о ст чл-корр ген полк кап инж гр тов г-н г-жа ок букв гл с стр п пп т тт",
+     .before_number = "рис табл ст род №",
      .maybe = "т.ч мин ч сек",
      .before_small = "др пр т.д т.п н.э",
      .units = "г гг в вв руб коп тыс млн млрд м км кг ч мин сек",
@@ -231,7 +233,13 @@ constexpr Row kRows[] = {
      .before_number = "σελ αρ αρθ παρ εικ",
      .maybe = "μ.μ π.μ",
      .before_small = "κ.λπ κλπ κ.ά κτλ κ.τ.λ μ.χ π.χρ"},
-    {.language = "ar", .always = "د أ م ا", .before_number = "ص ج", .before_small = "إلخ الخ"},
+    {.language = "ar",
+     .always = "د أ م ا هـ",
+     .before_number = "ص ج",
+     .before_small = "إلخ الخ",
+     .reports =
+         "قال قالت سأل سألت صرخ صرخت أجاب أجابت رد ردت هتف هتفت صاح صاحت أضاف أضافت همس همست "
+         "تساءل تساءلت"},
     {.language = "hi",
      .always = "डॉ श्री प्रो पं सु कु श्रीमती",
      .before_number = "पृ सं",

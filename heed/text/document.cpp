@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "heed/base/unicode.h"
@@ -79,15 +80,32 @@ class Document::Planner {
       const bool sign = document_.text_[tag.source.begin] == '&';
       (sign ? signs : kept_).push_back({{tag.at, tag.end}});
     }
-    const auto add = [&](Kept found) {
-      const bool torn = std::any_of(segment_.tags.begin(), segment_.tags.end(), [&](const auto& t) {
-        return t.kind != InlineTag::Kind::kept && t.at > found.span.begin && t.at < found.span.end;
+    const auto tag_within = [&](const TextSpan& span) -> std::optional<size_t> {
+      const auto tag = std::find_if(segment_.tags.begin(), segment_.tags.end(), [&](const auto& t) {
+        return t.kind != InlineTag::Kind::kept && t.at > span.begin && t.at < span.end;
       });
+      return tag == segment_.tags.end() ? std::nullopt : std::optional(tag->at);
+    };
+    const auto add = [&](Kept found) {
       const bool taken = std::any_of(kept_.begin(), kept_.end(),
                                      [&](const Kept& k) { return overlaps(k.span, found.span); });
-      if (!torn && !taken) kept_.push_back(found);
+      if (!tag_within(found.span) && !taken) kept_.push_back(found);
     };
-    for (const KeptSpan& found : find_kept(text_)) add({found.span, found.emoji});
+    // What a tag tears is looked for in its pieces: 😀<b>😀</b>.
+    std::vector<TextSpan> stretches{{0, text_.size()}};
+    for (size_t n = 0; n < stretches.size(); ++n) {
+      const TextSpan stretch = stretches[n];
+      for (KeptSpan found :
+           find_kept(std::string_view(text_).substr(stretch.begin, stretch.size()))) {
+        found.span = {stretch.begin + found.span.begin, stretch.begin + found.span.end};
+        if (const auto at = tag_within(found.span)) {
+          stretches.push_back({found.span.begin, *at});
+          stretches.push_back({*at, found.span.end});
+        } else {
+          add({found.span, found.emoji});
+        }
+      }
+    }
     for (const TextSpan& mark : footnotes()) add({mark});
     for (const Kept& sign : signs) add(sign);
     if (options_.knows)

@@ -10,6 +10,7 @@
 #include "heed/base/words.h"
 #include "heed/text/characters.h"
 #include "heed/text/entities.h"
+#include "heed/text/spans.h"
 
 namespace heed {
 namespace {
@@ -264,14 +265,118 @@ class Reader {
 
 std::vector<TextSegment> read_html(std::string_view html) { return Reader(html).run(); }
 
+namespace {
+
+bool is_alphanumeric(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+// What may open or close an element of plain text.
+struct Mark {
+  TextSpan span;
+  std::string_view name;
+  bool opens = false, closes = false;
+};
+
+// Where the bracket is opened that closes at `close`, with the ! of a picture; `close` if nowhere.
+size_t link_begin(std::string_view line, size_t close) {
+  constexpr size_t kLongest = 1000;
+  int64_t depth = 1;
+  for (size_t at = close; at > 0 && close - at < kLongest; --at) {
+    depth += line[at - 1] == ']' ? 1 : line[at - 1] == '[' ? -1 : 0;
+    if (depth == 0) return at - 1 - (at > 1 && line[at - 2] == '!');
+  }
+  return close;
+}
+
+// <b>, </b>, and Markdown's [ ](address) and **, in order.
+std::vector<Mark> marks_of(std::string_view line) {
+  std::vector<Mark> out;
+  size_t done = 0;
+  const auto bold = [&](size_t end) {
+    for (size_t at = done; (at = line.find("**", at)) < end; at += 2) {
+      const char before = at > 0 ? line[at - 1] : ' ';
+      const char after = at + 2 < line.size() ? line[at + 2] : ' ';
+      const bool opens = !is_space(after) && after != '*' && !is_alphanumeric(before);
+      const bool closes = !is_space(before) && !is_alphanumeric(after);
+      out.push_back({{at, at + 2}, "**", opens, closes});
+    }
+  };
+  for (const KeptSpan& kept : find_kept(line)) {
+    bold(kept.span.begin);
+    done = kept.span.end;
+    const std::string_view text = line.substr(kept.span.begin, kept.span.size());
+    if (text.starts_with("](")) {
+      const size_t begin = link_begin(line, kept.span.begin);
+      const size_t inner = line[begin] == '!' ? begin + 2 : begin + 1;
+      if (begin == kept.span.begin) continue;
+      out.push_back({{begin, inner}, "[", true, false});
+      out.push_back({kept.span, "[", false, true});
+    } else if (text.starts_with('<') && !text.ends_with("/>")) {
+      const bool closes = text.starts_with("</");
+      const std::string_view inner = text.substr(1 + closes);
+      out.push_back({kept.span, inner.substr(0, inner.find_first_of(" \t/>")), !closes, closes});
+    }
+  }
+  bold(line.size());
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Mark& x, const Mark& y) { return x.span.begin < y.span.begin; });
+  return out;
+}
+
+// Tags of plain text that open and close an element on one line, in order.
+std::vector<InlineTag> pairs_of(std::string_view line) {
+  std::vector<InlineTag> out;
+  std::vector<std::pair<std::string_view, size_t>> open;  // names, and numbers of their tags
+  for (const Mark& mark : marks_of(line)) {
+    constexpr ptrdiff_t kDeepest = 100;
+    const auto deepest = open.rbegin() + std::min(kDeepest, std::ssize(open));
+    const auto opened = std::find_if(
+        open.rbegin(), deepest, [&](const auto& o) { return mark.closes && o.first == mark.name; });
+    const bool closes = opened != deepest;
+    if (!closes && !mark.opens) continue;
+    const size_t partner = closes ? opened->second : 0;
+    if (closes) {
+      out[partner].partner = out.size();
+      open.erase(std::prev(opened.base()), open.end());
+    } else {
+      open.emplace_back(mark.name, out.size());
+    }
+    out.push_back({.kind = closes ? InlineTag::Kind::close : InlineTag::Kind::open,
+                   .source = mark.span,
+                   .partner = partner});
+  }
+  // Those that nothing closes are words to a model, as other placeholders are.
+  std::vector<InlineTag> paired;
+  std::vector<size_t> number(out.size(), 0);
+  for (size_t n = 0; n < out.size(); ++n) {
+    if (out[n].kind == InlineTag::Kind::open && out[n].partner == 0) continue;
+    number[n] = paired.size();
+    paired.push_back(out[n]);
+  }
+  for (InlineTag& tag : paired) tag.partner = number[tag.partner];
+  return paired;
+}
+
+}  // namespace
+
 std::vector<TextSegment> read_plain(std::string_view text) {
   std::vector<TextSegment> out;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     TextSegment& line = out.emplace_back();
-    line.text = text.substr(begin, end - begin);
+    line.tags = pairs_of(text.substr(begin, end - begin));
+    size_t next = 0;
     for (size_t at = begin; at < end;) {
+      if (next < line.tags.size() && line.tags[next].source.begin + begin == at) {
+        InlineTag& tag = line.tags[next++];
+        tag.at = tag.end = line.text.size();
+        tag.source = {at, at + tag.source.size()};
+        at = tag.source.end;
+        continue;
+      }
       const size_t bytes = std::max<size_t>(character_bytes(text.substr(at)), 1);
+      line.text += text.substr(at, bytes);
       line.source.insert(line.source.end(), bytes, TextSpan{at, at + bytes});
       at += bytes;
     }

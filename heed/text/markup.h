@@ -40,7 +40,7 @@ struct TextSegment {
 // Those that have text, in order.
 std::vector<TextSegment> read_html(std::string_view html);
 
-// Plain text: a segment without tags for each line.
+// Plain text: a segment for each line. Its tags are those that open and close an element there.
 std::vector<TextSegment> read_plain(std::string_view text);
 
 // With entities for & < and >.

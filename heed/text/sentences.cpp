@@ -6,6 +6,7 @@
 #include "heed/base/unicode.h"
 #include "heed/text/abbreviations.h"
 #include "heed/text/characters.h"
+#include "heed/text/signs.h"
 
 namespace heed {
 namespace {
@@ -17,22 +18,16 @@ bool is_line_break(char32_t c) {
 bool is_digit(char32_t c) { return c >= '0' && c <= '9'; }
 bool is_dash(char32_t c) { return c == '-' || c == 0x2013 || c == 0x2014 || c == 0x2015; }
 bool is_opening_mark(char32_t c) { return c == U'¿' || c == U'¡'; }
+// Of a script without capitals: Arabic, Hebrew, Devanagari.
+bool is_caseless(char32_t c) {
+  return is_letter(c) && !is_upper(c) && !is_lower(c) && !is_written_unspaced(c);
+}
 bool is_superscript(char32_t c) {
   return c == U'¹' || c == U'²' || c == U'³' || c == 0x2070 || (c >= 0x2074 && c <= 0x2079);
 }
-// Quotes and brackets that can stand before a sentence.
-bool may_open(char32_t c) { return may_close(c) && c != ')' && c != ']' && c != '}'; }
 // Those that stand before something only. “ closes in German.
 bool opens_only(char32_t c) {
   return std::u32string_view(U"([{‚„「『（《〈【〔［｛").find(c) != std::u32string_view::npos;
-}
-
-// Of lists: "ii. Second", "B. Methods".
-bool is_list_letter(std::u32string_view word) {
-  static constexpr std::u32string_view kRoman[] = {U"ii",   U"iii", U"iv", U"vi", U"vii",
-                                                   U"viii", U"ix",  U"xi", U"xii"};
-  if (word.size() == 1) return is_letter(word[0]);
-  return std::find(std::begin(kRoman), std::end(kRoman), lower_case(word)) != std::end(kRoman);
 }
 
 // One line of a text, from left to right.
@@ -46,7 +41,7 @@ class Line {
     for (size_t at = 0; at < text_.size();) {
       note_quote(at);
       if (!is_full_stop(text_[at]) && !is_strong(text_[at])) {
-        ++at;
+        at = std::max(at + 1, title_end(text_, at));
         continue;
       }
       const Mark mark = read_mark(at);
@@ -82,7 +77,6 @@ class Line {
     while (i < text_.size() && is_white_space(text_[i])) ++i;
     return i;
   }
-
   void note_quote(size_t i) {
     if (text_[i] == U'«') ++open_quotes_;
     if (text_[i] == U'»') --open_quotes_;  // below 0: German has them the other way round
@@ -124,9 +118,14 @@ class Line {
       m.closed = true;
       m.close += length;
     }
+    // Marks of ASCII, too, between letters of scripts without spaces; "(laughs)" after them.
+    m.unspaced = m.unspaced || (!m.dots && i > begin_ && is_written_unspaced(text_[i - 1]) &&
+                                is_written_unspaced(at(m.close)));
+    if (m.unspaced) m.close += aside_at(text_, m.close);
     // An emoji after the mark is its author's face, not the next sentence's.
     for (size_t next = skip_spaces(m.close);;) {
-      const size_t length = std::max(emoji_at(text_, next), next > m.close ? face_at(next) : 0);
+      const size_t length =
+          std::max(emoji_at(text_, next), next > m.close ? face_at(text_, next) : 0);
       if (length == 0) break;
       m.close = next + length;
       next = skip_spaces(m.close);
@@ -134,17 +133,6 @@ class Line {
     const bool spaced_before = i > begin_ && is_white_space(text_[i - 1]);
     m.set_off = spaced_before && !m.closed && m.end < text_.size() && is_white_space(text_[m.end]);
     return m;
-  }
-
-  // The length of one made of signs, ":-)", that stands by itself; 0 if there is none.
-  size_t face_at(size_t i) const {
-    const auto is = [&](size_t k, std::u32string_view any) {
-      return k < text_.size() && any.find(text_[k]) != std::u32string_view::npos;
-    };
-    if (!is(i, U":;=")) return 0;
-    const size_t mouth = i + 1 + is(i + 1, U"-'");
-    if (!is(mouth, U")(DPp|/*")) return 0;
-    return mouth + 1 == text_.size() || is_white_space(at(mouth + 1)) ? mouth + 1 - i : 0;
   }
 
   // Whether “ at i begins something: it stands after another that closes, 。”“, or after 。
@@ -185,22 +173,25 @@ class Line {
 
   bool breaks_after(const Mark& m) const {
     const size_t next = skip_spaces(m.close);
-    if (next == text_.size()) return false;            // the end of the line
-    if (m.begin == begin_ && !m.strong) return false;  // "... and": nothing is before it
+    if (next == text_.size()) return false;                    // the end of the line
+    if (m.begin == begin_ && !m.strong) return false;          // "... and": nothing is before it
+    if (omission_end(text_, begin_) == m.close) return false;  // "(...) And"
     if (is_stray_stop(m, next)) return true;
     const bool spaced = next > m.close;
-    if (!spaced)
-      return m.unspaced && !goes_on(at(next)) &&
-             (!m.closed || may_open(at(next)) || !tells_who_spoke(next));
-    if (goes_on(at(next)) && !is_dash(at(next))) return false;
+    if (!spaced) return m.unspaced && !goes_on(at(next)) && unspaced_breaks(m, next);
+    if (goes_on(at(next)) && !is_dash(at(next)) && !is_low_quote(text_, next)) return false;
     if (is_dash(at(next))) {  // dialogue: "No lo sé. —Yo tampoco."
-      size_t after = skip_spaces(next + 1);
-      while (may_open(at(after))) ++after;
-      return is_upper(at(after)) || is_opening_mark(at(after));
+      size_t after = next;
+      while (is_dash(at(after))) ++after;
+      after = skip_opening(text_, skip_spaces(after));
+      if (is_opening_mark(at(after))) return true;
+      const char32_t first = at(after);
+      return (is_upper(first) || is_caseless(first) || is_digit(first)) &&
+             (m.strong || m.dots || m.set_off || full_stop_breaks(m, after));
     }
     if (m.strong) return strong_breaks(m, next);
     if (m.set_off && !m.dots && !is_full_stop(at(next))) return true;
-    if (!may_begin(next)) return false;
+    if (!may_begin(next)) return small_letter_breaks(m, next);
     return m.dots || full_stop_breaks(m, next);
   }
 
@@ -221,6 +212,18 @@ class Line {
     return !m.closed && !begins_with_capital(m.begin) && !names_itself(m);
   }
 
+  // Before a small letter, after a word: an abbreviation that is not known is short, and text
+  // without capitals begins without one: "i am going. call me."
+  bool small_letter_breaks(const Mark& m, size_t next) const {
+    const size_t begin = word_begin(m.begin);
+    const std::u32string_view word = text_.substr(begin, m.begin - begin);
+    const bool sure = !begins_with_capital(m.begin) && !word_before(begin).empty();
+    return !m.dots && !m.closed && is_lower(at(next)) && word.size() >= (sure ? 2 : 5) &&
+           std::all_of(word.begin(), word.end(),
+                       [](char32_t c) { return is_lower(c) || c == '-'; }) &&
+           kind(word) == Abbreviation::none;
+  }
+
   // The sentence up to `end`.
   bool begins_with_capital(size_t end) const {
     letter_ = std::max(letter_, begin_);
@@ -239,7 +242,8 @@ class Line {
     for (int words = 0; words < 4; ++words) {
       const std::u32string_view word = word_after(next);
       if (word.empty()) return false;
-      if (words > 0 && words_.reports(encode_utf8(word))) return true;
+      // Where there are capitals a verb that comes first has none.
+      if ((words > 0 || !is_upper(word[0])) && words_.reports(encode_utf8(word))) return true;
       next += word.size() + (at(next + word.size()) == '.');
       if (!is_white_space(at(next))) return false;
       next = skip_spaces(next);
@@ -247,21 +251,32 @@ class Line {
     return false;
   }
 
-  // The same where no spaces are: 「行く。」と言った, “去吗？”他问。
-  bool tells_who_spoke(size_t next) const {
-    static constexpr std::u32string_view kParticles = U"とっなをがに",
-                                         kVerbs = U"说說问問道喊答叫想讲講";
-    if (kParticles.find(at(next)) != std::u32string_view::npos) return true;
+  // Where no spaces are: 「行く。」と言った, “去吗？”他问。
+  bool unspaced_breaks(const Mark& m, size_t next) const {
+    if (may_open(at(next))) return true;
+    if (!m.closed) return !is_particle(text_, next);
+    static constexpr std::u32string_view kParticles = U"とっなをがに的等之";
+    if (kParticles.find(at(next)) != std::u32string_view::npos) return false;
+    // Who spoke was said before it: 他说：“…”
+    const size_t open = quotation_begin(text_, begin_, m.close);
+    const char32_t before = open > begin_ ? text_[open - 1] : U'\0';
+    if (before == U'：' || before == ':' || before == U'，' || before == ',' || says(before))
+      return true;
     for (size_t i = next; i < next + 8 && is_letter(at(i)); ++i)
-      if (kVerbs.find(at(i)) != std::u32string_view::npos) return true;
-    return false;
+      if (says(at(i))) return false;
+    return true;
+  }
+  static bool says(char32_t c) {
+    return std::u32string_view(U"说說问問道喊答叫想讲講").find(c) != std::u32string_view::npos;
   }
 
   // Whether a sentence can begin there: with a capital, a number, a letter without case, or a quote
   // or bracket before them.
   bool may_begin(size_t i) const {
-    size_t k = i;
-    while (may_open(at(k)) || (k > i && is_white_space(at(k)))) ++k;
+    if (const size_t after = omission_end(text_, i); after > i)
+      return may_begin(skip_spaces(after));
+    size_t k = skip_opening(text_, i);
+    while (k > i && (may_open(at(k)) || is_white_space(at(k)))) ++k;
     const char32_t c = at(k);
     if (c == 0) return k > i;
     if (is_lower(c)) {
@@ -273,12 +288,15 @@ class Line {
     return is_upper(c) || is_digit(c) || is_letter(c) || is_opening_mark(c) || is_number(c) ||
            is_symbol(c) || (k > i && at(i) != '(' && at(i) != '[') || is_placeholder(c);
   }
-  // "b) Second", "ii. Second".
+  // "b) Second", "ii. Second"; "b. Second" where the sentence begins with "a. ".
   bool is_list_item(size_t i) const {
     size_t end = i;
     while (is_lower(at(end))) ++end;
     const std::u32string_view word = text_.substr(i, end - i);
-    const bool marked = at(end) == ')' || (is_full_stop(at(end)) && word.size() > 1);
+    const bool next_letter = word.size() == 1 && at(begin_) + 1 == word[0] &&
+                             is_full_stop(at(begin_ + 1)) && is_white_space(at(begin_ + 2));
+    const bool marked =
+        at(end) == ')' || (is_full_stop(at(end)) && (word.size() > 1 || next_letter));
     return is_list_letter(word) && marked && is_white_space(at(end + 1)) &&
            is_upper(at(skip_spaces(end + 1)));
   }
@@ -286,7 +304,7 @@ class Line {
 
   // The word that begins at i, after quotes; and the one that ends before i, with stops inside.
   std::u32string_view word_after(size_t i) const {
-    while (i < text_.size() && may_open(text_[i])) ++i;
+    i = std::min(skip_opening(text_, i), text_.size());
     size_t end = i;
     while (end < text_.size() && (is_letter(text_[end]) || joins_before(text_[end]))) ++end;
     return text_.substr(i, end - i);
@@ -315,28 +333,6 @@ class Line {
     const std::u32string word =
         lower_case(text_.substr(word_begin(m.begin), m.begin - word_begin(m.begin)));
     return at(m.begin) == '!' && (word == U"yahoo" || word == U"jeopardy" || word == U"joomla");
-  }
-
-  // A single letter is more often a word ("I"), an initial or what an apostrophe follows ("C'est").
-  static bool is_roman(std::u32string_view word) {
-    return (word.size() > 1 || word == U"V" || word == U"X") &&
-           std::all_of(word.begin(), word.end(), [](char32_t c) {
-             return std::u32string_view(U"IVXLCDM").find(c) != std::u32string_view::npos;
-           });
-  }
-
-  // Letters with stops between them, few in each part: "U.S", "J.-C", "p.m".
-  static bool is_lettered(std::u32string_view word) {
-    size_t part = 0, parts = 1;
-    for (const char32_t c : word) {
-      if (c == '.' || c == '-') {
-        if (part == 0 && c == '.') return false;
-        parts += c == '.', part = 0;
-      } else if (!is_letter(c) || ++part > 2) {
-        return false;
-      }
-    }
-    return parts > 1;
   }
 
   // Whether the token before the word at `begin` is a letter with a stop: "z. B.", "a. m.".
@@ -400,7 +396,8 @@ class Line {
   bool is_ordinal(size_t begin, size_t next) const {
     if (words_.follows_ordinal(encode_utf8(word_after(next)))) return true;
     const std::u32string_view before = word_before(begin);
-    return before.empty() || is_lower(before[0]) || words_.begins_sentence(encode_utf8(before));
+    return before.empty() || is_lower(before[0]) || before.back() == ',' ||
+           words_.begins_sentence(encode_utf8(before));
   }
 
   // "plan B", "strands B and C": no initial.
@@ -424,15 +421,20 @@ class Line {
   // After one full stop, where a sentence could begin.
   bool full_stop_breaks(const Mark& m, size_t next) const {
     const size_t begin = word_begin(m.begin);
-    const std::u32string_view word = text_.substr(begin, m.begin - begin);
+    std::u32string_view word = text_.substr(begin, m.begin - begin);
+    if (word.empty()) return true;
+    if (const size_t mark = word.find_first_of(U"'’"); mark < word.size() && is_upper(word.back()))
+      word.remove_prefix(mark + 1);  // "L'A.C. Milan"
     if (word.empty()) return true;
     const size_t number = next + (at(next) == '(');  // "eq. (3)"
     const bool number_next = is_digit(at(number)) || is_roman(word_after(next));
+    if (is_digit(at(next)) && numbers_what_follows(word, begin, next)) return false;
     if (is_number_word(word)) {
       if (begin == begin_) return false;                        // "1. Open the door."
       const size_t digits = word.size() - word.rfind('.') - 1;  // npos + 1 is 0
       if (!words_.has_ordinals() || digits > 3) return true;
       if (is_digit(at(next))) return !goes_on_as_date(word, begin, next);
+      if (word.find('.') < word.size()) return true;  // "am 12.5."
       return begins_sentence(next) || m.closed || !is_ordinal(begin, next);
     }
     if (m.closed && is_reported(next)) return false;
@@ -450,6 +452,7 @@ class Line {
           return !before_lettered(next) && (begins_sentence(next) || is_labelled(begin));
         if (before_lettered(next)) return false;
         if (after_lettered(begin)) return begins_sentence(next);
+        if (is_caseless(word[0])) return false;  // an initial
       }
       if (words_.has_ordinals() && is_roman(word)) return begins_sentence(next);
       if (is_lettered(word) && words_.kind(encode_utf8(word)) == Abbreviation::none)
@@ -461,7 +464,7 @@ class Line {
       case Abbreviation::before_number: return !number_next && !before_lettered(next);
       case Abbreviation::maybe:
         return m.closed || (is_hour(word, begin) ? hour_ends(next) : begins_sentence(next));
-      case Abbreviation::before_small: return true;
+      case Abbreviation::before_small: return begin > begin_;  // "J.-C. Dupont"
       case Abbreviation::none: break;
     }
     if (word.size() <= 2 && is_letter(word.back()) && after_lettered(begin))
@@ -469,10 +472,28 @@ class Line {
     return true;
   }
 
-  // "5 p.m", "5 p. m".
+  // A short word before a number is an abbreviation in any language if it is a small letter, "l.
+  // 633", alone with it in brackets, "(pop. 256,000)", a month's between day and year, or if a
+  // comma is before it and nothing comes with the number: "555-0100, ext. 7."
+  bool numbers_what_follows(std::u32string_view word, size_t begin, size_t next) const {
+    if (word.size() > 4 || !std::all_of(word.begin(), word.end(), is_lower)) return false;
+    if (word.size() == 1 || (begin > begin_ && text_[begin - 1] == '(')) return true;
+    const std::u32string_view before = word_before(begin);
+    size_t end = next;
+    while (is_digit(at(end))) ++end;
+    if (before.empty()) return false;
+    if (before.size() < 3 && is_number_word(before) && end - next == 4) return true;
+    return before.back() == ',' &&
+           (end == text_.size() || is_full_stop(at(end)) || goes_on(at(end)));
+  }
+
+  // "5 p.m", "5 p. m", but "Frankfurt a. M."
   bool is_hour(std::u32string_view word, size_t begin) const {
     const std::u32string low = lower_case(word);
-    return low == U"a.m" || low == U"p.m" || (low == U"m" && word_before(begin).size() == 2);
+    const bool apart = low == U"m" && word_before(begin).size() == 2;
+    if (apart) begin = static_cast<size_t>(word_before(begin).data() - text_.data());
+    const std::u32string_view hour = word_before(begin);
+    return (apart || low == U"a.m" || low == U"p.m") && !hour.empty() && is_digit(hour.back());
   }
 
   // Of the word, or of its last part: "Dipl.-Ing", "l'art", "Goethestr".
@@ -482,6 +503,7 @@ class Line {
     const size_t part = word.find_last_of(U".-'’(");
     if (part != std::u32string_view::npos && part + 2 < word.size() && word[part] != '.')
       return words_.kind(encode_utf8(word.substr(part + 1)));
+    if (word.size() > 1 && word[0] == U'و') return words_.kind(encode_utf8(word.substr(1)));  // and
     if (words_.has_ordinals() && word.size() > 4 && word.ends_with(U"str"))
       return Abbreviation::before_number;
     return Abbreviation::none;

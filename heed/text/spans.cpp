@@ -110,7 +110,7 @@ class Reader {
     const size_t digits = k;
     while (is_digit(get(k))) ++k;
     if (k > digits && get(k) == '$') ++k;
-    while (is_one_of(get(k), "-+#0")) ++k;
+    while (is_one_of(get(k), "-+#0'")) ++k;
     while (is_digit(get(k)) || get(k) == '*') ++k;
     if (get(k) == '.' && (is_digit(get(k + 1)) || get(k + 1) == '*'))
       for (++k; is_digit(get(k)) || get(k) == '*';) ++k;
@@ -192,11 +192,16 @@ class Reader {
     return get(k) == ']' ? k + 1 - i : 0;
   }
 
-  // Where a link of Markdown goes: [the cat](https://a.org).
+  // Where a link of Markdown goes: [the cat](https://a.org), with a title: (a.html "the cat").
   size_t link(size_t i) const {
     const size_t length = braces(i, '(', ')');
     const std::string_view all = text_.substr(i, length);
-    return std::none_of(all.begin(), all.end(), is_space) ? length : 0;
+    const auto space = std::find_if(all.begin(), all.end(), is_space);
+    if (space == all.end()) return length;
+    const std::string_view title(space + 1, all.end());
+    const bool quoted =
+        title.size() > 2 && is_one_of(title[0], "\"'") && title[title.size() - 2] == title[0];
+    return quoted && space - all.begin() > 1 ? length : 0;
   }
 
   // What stands for a character in code, \n \" \u00e9; a share, \\host\a.
@@ -284,6 +289,14 @@ class Reader {
   }
 
   size_t entity(size_t i) const {
+    if (starts(i, "&lt;")) {  // a tag that was escaped: &lt;b&gt;
+      const std::string_view all = line(i).substr(4, 200);
+      const size_t end = all.find("&gt;"), name = all.starts_with('/');
+      if (end < all.size() && end > name && is_alpha(all[name]) &&
+          all.substr(0, end).find_first_of("<>") == std::string_view::npos &&
+          all.substr(0, end).find("&lt;") == std::string_view::npos)
+        return 4 + end + 4;
+    }
     size_t k = i + 1 + (get(i + 1) == '#');
     const size_t name = k;
     while (is_name(get(k)) && k - name < 32) ++k;
