@@ -1,5 +1,5 @@
 """heed serve as its clients see it. Arguments: the program, the grammar that writes a corpus, its words."""
-import concurrent.futures, http.client, json, math, os, re, shlex, signal, socket, struct, subprocess, sys, tempfile, threading, time
+import concurrent.futures, gzip, http.client, json, math, os, re, shlex, signal, socket, struct, subprocess, sys, tempfile, threading, time
 import urllib.parse
 
 HEED, GRAMMAR, WORDS = map(os.path.abspath, sys.argv[1:4])
@@ -268,6 +268,14 @@ def wire(server, texts, wanted):
     same(got.count(answer), 1, "chunked")
     got = server.raw(head + b"Expect: 100-continue\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     check(got.startswith(b"HTTP/1.1 100 ") and answer in got, "Expect:", got[:80])
+    # Empty lines before a request, and after a body, are no part of either.
+    got = server.raw(b"\r\n\r\n" + plain + b"\r\n" + plain + b"\r\n\r\n" + last)
+    same((got.count(b"HTTP/1.1 200 OK"), got.count(answer)), (3, 3), "empty lines")
+    # A body that is compressed is not taken for JSON.
+    packed = gzip.compress(body)
+    status, text, _ = server.ask("POST", "/translate", packed, {"Content-Type": "application/json", "Content-Encoding": "gzip"})
+    check(status == 415 and "gzip" in json.loads(text)["error"], "a compressed body", status, text)
+    same(server.ask("POST", "/translate", body, {"Content-Type": "application/json", "Content-Encoding": "identity"})[0], 200, "identity")
     # HTTP/1.0 is closed after the answer.
     got = server.raw(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
     check(got.endswith(b'{"status":"ok"}\n') and b"Connection: close" in got, "HTTP/1.0", got)
@@ -484,6 +492,8 @@ def main():
          [wanted[0], wanted[0], other[0]], "by number")
     check("model wants the number" in server.json("/v1/translate", {**ask, "model": 2}, 400)["error"], "a number that is not there")
     server.json("/v1/translate", {**ask, "target": ask["source"], "model": {}}, 400)
+    server.json("/v1/translate", {**ask, "seed": 1e15, "beam": 2.0})  # whole numbers, for JSON Schema
+    server.json("/v1/translate", {**ask, "seed": 1e15 + 1}, 400)
     schema = json.loads(server.get("/spec"))["paths"]["/v1/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     same(schema["properties"]["model"]["maximum"], 1, "the numbers of models in /spec")
     same([(m["family"], m["score"]) for m in json.loads(server.get("/v1/models"))["models"]], [("rnn", "additive")] * 2, "what models are made of")

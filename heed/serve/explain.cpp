@@ -33,7 +33,7 @@ std::optional<T> field(const Fields& fields, const std::string& name) {
     fits = value.is_boolean();
   else if constexpr (std::is_integral_v<T>)
     // 3.0 is one, too. Not beyond what any option means.
-    fits = value.is_number() && std::abs(value.get<double>()) < 1e15 &&
+    fits = value.is_number() && std::abs(value.get<double>()) <= 1e15 &&
            std::trunc(value.get<double>()) == value.get<double>();
   else if constexpr (std::is_floating_point_v<T>)
     fits = value.is_number();

@@ -131,6 +131,10 @@ void add_form(std::string_view form, nlohmann::json& to) {
 Fields fields_of(const Request& request) {
   const std::string_view header = request.header("content-type");
   const std::string type = lower_ascii(trimmed(header.substr(0, header.find(';'))));
+  const std::string coding = lower_ascii(trimmed(request.header("content-encoding")));
+  if (!coding.empty() && coding != "identity" && !request.body.empty())
+    throw Refusal(415, "The body is compressed (Content-Encoding: " + coding +
+                           "); it is read as it is alone");
   Fields out;
   if (type == "application/json" || (type.starts_with("application/") && type.ends_with("+json"))) {
     out.json = true;

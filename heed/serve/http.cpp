@@ -48,22 +48,6 @@ constexpr std::chrono::milliseconds kSlow{2000};  // to send a request, where ot
 
 std::string text_of(boost::string_view text) { return {text.data(), text.size()}; }
 
-std::string head_of(const Response& r, bool keep_alive, const std::string& framing) {
-  std::string out = "HTTP/1.1 " + std::to_string(r.status) + " ";
-  out += reason(r.status);
-  out += "\r\n";
-  if (!r.type.empty()) out += "Content-Type: " + r.type + "\r\n";
-  for (const auto& [name, value] : r.headers) {
-    out += name + ": ";
-    // A value cannot begin a header of its own.
-    for (const char c : value) out += c == '\r' || c == '\n' || c == '\0' ? ' ' : c;
-    out += "\r\n";
-  }
-  out += framing;
-  out += keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
-  return out;
-}
-
 Response refusal(int status, const std::string& words) {
   return {.status = status, .body = "{\"error\":\"" + words + "\"}\n"};
 }
@@ -284,6 +268,7 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
     late_ = asked_ = false;
     ++watch_;
     gone_.cancel();
+    skip_empty_lines();
     idle_ = buffer_.size() == 0;
     if (!idle_) return read_header();
     state_->rests(shared_from_this(), Asks::nothing);
@@ -296,9 +281,32 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
     });
   }
 
+  // Those before a request are no part of it (RFC 9112, 2.2): some clients end a body with one.
+  void skip_empty_lines() {
+    const auto* bytes = static_cast<const char*>(buffer_.data().data());
+    const auto* end = bytes + buffer_.size();
+    buffer_.consume(static_cast<size_t>(
+        std::find_if(bytes, end, [](char c) { return c != '\r' && c != '\n'; }) - bytes));
+  }
+
   void read_header() {
     state_->rests(shared_from_this(), Asks::slowly);
     wait_at_most(state_->options.read_time, /*silent=*/false);
+    read_first();
+  }
+
+  void read_first() {
+    if (buffer_.size() > 0) return read_fields();
+    socket_.async_read_some(buffer_.prepare(4096),
+                            [self = shared_from_this()](error_code failed, size_t read) {
+                              if (failed) return self->give_up(failed);
+                              self->buffer_.commit(read);
+                              self->skip_empty_lines();
+                              self->read_first();
+                            });
+  }
+
+  void read_fields() {
     http::async_read_header(socket_, buffer_, *parser_,
                             [self = shared_from_this()](error_code failed, size_t) {
                               if (failed) return self->give_up(failed);
@@ -391,6 +399,7 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
     const bool chunked = message.version() >= 11;
     const auto reply = std::make_shared<Answer>(shared_from_this(), message.keep_alive(),
                                                 request.method == "HEAD", chunked);
+    skip_empty_lines();
     if (buffer_.size() == 0) watch();
     state_->handler(std::move(request), reply);
   }

@@ -84,4 +84,20 @@ std::string_view reason(int status) {
   }
 }
 
+std::string head_of(const Response& r, bool keep_alive, const std::string& framing) {
+  std::string out = "HTTP/1.1 " + std::to_string(r.status) + " ";
+  out += reason(r.status);
+  out += "\r\n";
+  if (!r.type.empty()) out += "Content-Type: " + r.type + "\r\n";
+  for (const auto& [name, value] : r.headers) {
+    out += name + ": ";
+    // A value cannot begin a header of its own.
+    for (const char c : value) out += c == '\r' || c == '\n' || c == '\0' ? ' ' : c;
+    out += "\r\n";
+  }
+  out += framing;
+  out += keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+  return out;
+}
+
 }  // namespace heed::serve

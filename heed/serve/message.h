@@ -58,4 +58,7 @@ class Reply {
 
 std::string_view reason(int status);  // "Not Found" of 404
 
+// The head of an answer; `framing` says how long its body is, in lines of its own.
+std::string head_of(const Response& response, bool keep_alive, const std::string& framing);
+
 }  // namespace heed::serve

@@ -71,7 +71,9 @@ Found find_route(const Shared& shared, const Request& request) {
     });
     if (!known) {
       out.refusal = error_response(
-          421, "This server is not '" + host + "'; --allow-host lets it be called so");
+          421, host.empty()
+                   ? "The request does not say what server it is for (Host)"
+                   : "This server is not '" + host + "'; --allow-host lets it be called so");
       return out;
     }
   }
