@@ -1,5 +1,5 @@
 # The short face of the build. Presets are in CMakePresets.json; each builds into build/<preset>.
-.PHONY: all demo test bench cuda mpi fuzz python python-tests format lint clean deps
+.PHONY: all install demo test bench cuda mpi fuzz python python-tests format lint clean deps
 
 # The presets compile the same files, mostly in the same way: what one has compiled the others take
 # from ccache, wherever they build it.
@@ -10,6 +10,11 @@ export CCACHE_NOHASHDIR := 1
 all: deps
 	@cmake --preset release >build/configure.log || (cat build/configure.log; false)
 	@cmake --build --preset release --target heed heed_inference heed_studies heed_program
+
+# What was built: the program, the library and find_package(heed), in /usr/local or PREFIX.
+install:
+	@cmake --install build/release $(if $(PREFIX),--prefix $(PREFIX)) >build/installed.log || \
+	 (cat build/installed.log; false)
 
 # Installs what is missing; does nothing, and needs no network, when nothing is.
 deps:
