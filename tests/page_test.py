@@ -258,8 +258,10 @@ def live(browser, server, transformer):
         page.wait_for_timeout(80)
         other = page.locator("button.choice").first
         wanted = other.locator(".candidate").inner_text()
-        other.click()
+        other.focus()
+        page.keyboard.press("Enter")
         w.settle()
+        check(w.js("document.activeElement.matches('#candidates button')"), what, "the keyboard has lost its place among the candidates")
         check(w.words()[0] == wanted or wanted == "</s>", what, "led by a candidate:", wanted, w.words())
         check(page.locator(".token.forced").count() == 1 or wanted == "</s>", what, "what was forced is not marked")
         page.click("#back")
@@ -284,10 +286,13 @@ def live(browser, server, transformer):
         # Choices.
         page.click("#back") if page.is_visible("#back") else None
         w.settle()
+        page.check("#numbers")
+        page.wait_for_timeout(60)
+        check(w.js("document.querySelector('.map').geometry.cell") >= 30, what, "no room for numbers")
         page.uncheck("#ends")
         page.wait_for_timeout(60)
         check("</s>" not in w.words(), what, "</s> is still there")
-        page.check("#scale"), page.check("#numbers"), page.check("#ends")
+        page.check("#scale"), page.check("#ends")
         page.fill("#gold", "0-0 1p1")
         page.wait_for_timeout(60)
         check(page.is_visible("#gold-key"), what, "links have no key")
@@ -309,6 +314,10 @@ def live(browser, server, transformer):
         w.settle()
         check("forced2=le+chat" in page.url, what, "a translation of one's own:", page.url)
         check(page.locator(".panel:not([hidden]) .map").count() == 2, what, "one map for two")
+        shown = [panel.inner_text() for panel in page.locator(".panel .target").all()]
+        with page.expect_download() as got:
+            page.click("#take-file")
+        compared = (pathlib.Path(got.value.path()).read_text(), shown)
         page.uncheck("#compare")
         w.settle()
         made = take(w, what, live=True)
@@ -351,7 +360,7 @@ def live(browser, server, transformer):
             check(page.is_visible(".panel:not([hidden]) .arcs"), what, "no arcs of the", kind)
             check(page.locator(".map").first.is_visible(), what, "no map of the", kind)
             check_accessible(w, f"{what} {kind}:")
-    return made
+    return made, compared
 
 
 def still_and_moving(browser, server):
@@ -463,7 +472,7 @@ def nothing_jumps(browser, server):
 # ---- the file
 
 
-def offline(browser, models, made):
+def offline(browser, models, made, compared):
     text = "the small cat sleeps .\n\nthe dog eats .\n"
     for name, model in (("rnn", models[0]), ("transformer", models[1])):
         subprocess.run([HEED, "view", "--model", model, "--html", "page.html", "--why"], input=text.encode(), check=True, stdout=subprocess.DEVNULL)
@@ -486,6 +495,13 @@ def offline(browser, models, made):
     pathlib.Path("made.html").write_text(made)
     with Window(browser, "file://" + os.path.abspath("made.html")) as w:
         check(w.words(), "the offline file of the live page shows nothing")
+        check(w.page.locator(".chain li").count() >= 4, "the offline file of the live page has no chain")
+    text, shown = compared
+    pathlib.Path("compared.html").write_text(text)
+    with Window(browser, "file://" + os.path.abspath("compared.html")) as w:
+        check([panel.inner_text() for panel in w.page.locator(".panel .target").all()] == shown, "the file of a comparison shows others:", shown)
+        readings = w.page.locator(".panel [name=translation]").first
+        check(readings.locator("option").count() == 2, "readings to choose from:", readings.inner_text())
 
 
 # ---- steering
@@ -566,7 +582,7 @@ def measure(browser, server):
         drawn = sorted(e["ts"] / 1000 for e in json.loads(browser.stop_tracing())["traceEvents"] if e["name"] == "DrawFrame")
         between = [b - a for a, b in zip(drawn, drawn[1:])]
         return (f"{1000 * len(between) / sum(between):.1f} frames a second, median {middle(between):.1f} ms, "
-                f"95 % within {sorted(between)[int(.95 * len(between))]:.1f} ms")
+                f"95 % within {sorted(between)[int(.95 * len(between))]:.1f} ms, {sum(b > 25 for b in between)} of {len(between)} late")
 
     for width in (360, 1280, 2560):
         empty = browser.new_page(viewport={"width": width, "height": 900})
@@ -600,12 +616,12 @@ with tempfile.TemporaryDirectory() as folder:
             if MEASURE:
                 measure(browser, server)
             else:
-                made = live(browser, server, models[1])
+                made, compared = live(browser, server, models[1])
                 still_and_moving(browser, server)
                 strange(browser, server)
                 nothing_jumps(browser, server)
                 grows(browser, server)
-                offline(browser, models, made)
+                offline(browser, models, made, compared)
             steering(browser, server, models[0], lines)
             browser.close()
     finally:

@@ -40,6 +40,16 @@ export const large = () => innerWidth >= 1900; // a wall, not a desk: page.css h
 const reduced = matchMedia("(prefers-reduced-motion: reduce)");
 export const still = () => reduced.matches;
 
+// New children. Whoever stood on a button stands on the one of the same name or, without one, in its place.
+export function refill(box, children) {
+  const all = () => [...box.querySelectorAll("button")], name = (b) => b.title + b.textContent;
+  const before = all(), at = before.indexOf(document.activeElement);
+  box.replaceChildren(...children);
+  if (at < 0) return;
+  const now = all(), same = now.find((b) => name(b) === name(before[at]));
+  (same ?? now[Math.min(at, now.length - 1)])?.focus({ preventScroll: true });
+}
+
 // The choices of a <select>, hidden where there is nothing to choose.
 export function offer(select, choices, chosen) {
   const before = [...select.options].map((o) => `${o.value}\n${o.text}`).join("\n");

@@ -6,7 +6,7 @@ import { direction, element, exact, large, within } from "./dom.js";
 import { hover, pin, state } from "./state.js";
 import { fitted, paint, prepare, text_width } from "./scene.js";
 
-const smallest = 11, longest_label = 150;
+const smallest = 11, of_number = 30, longest_label = 150; // px
 const largest = () => (large() ? 58 : 46), text_size = () => (large() ? 18 : 15);
 
 export const make_map = () => {
@@ -38,9 +38,9 @@ export const make_map = () => {
   return scroll;
 };
 
-export function map_geometry(matrix, width) {
+function map_geometry(matrix, { width, numbers }) {
   const label = Math.min(longest_label, width * 0.34, Math.max(30, ...matrix.rows.map((r) => text_width(r, text_size(), "serif", 700))) + 16);
-  const cell = within(Math.floor((width - label - 14) / Math.max(1, matrix.columns.length)), smallest, largest());
+  const cell = within(Math.floor((width - label - 14) / Math.max(1, matrix.columns.length)), numbers ? of_number : smallest, largest());
   const top = Math.min(longest_label, Math.max(20, ...matrix.columns.map((c) => text_width(c, text_size(), "serif", 700)))) + 14;
   const back = direction(matrix.columns) === "rtl", columns = matrix.columns.length;
   return { label, cell, top, rows: matrix.rows.length, columns, column_at: (x) => (back ? columns - 1 - x : x) };
@@ -90,7 +90,7 @@ function mark_scene(matrix, { geometry, look, links, numbers }) {
     for (let x = 0; x < columns; ++x) {
       const w = matrix.weights[i][column_at(x)], share = shade(w, matrix.whole[i]);
       if (w === null) cells.push({ path: `M${x * cell + 3} ${i * cell + 3}l${cell - 6} ${cell - 6}m0 ${6 - cell}l${6 - cell} ${cell - 6}`, stroke: c.quiet });
-      else if (numbers && cell >= 30 && w >= 0.005)
+      else if (numbers && w >= 0.005)
         cells.push({ text: w.toFixed(2).replace(/^0/, ""), x: (x + 0.5) * cell, y: (i + 0.5) * cell + 4, size: large() ? 13 : 11, face: "sans", anchor: "middle", fill: share > 0.62 ? c.on_dark : c.on_light });
     }
   for (const l of links) {
@@ -118,11 +118,14 @@ function label_scenes(matrix, { geometry, look }) {
   };
 }
 
-export function draw_map(scroll, { matrix, look, links, numbers, dim, name }) {
+export function draw_map(scroll, { matrix, look, links, numbers, dim, name, waiting }) {
   const map = scroll.firstChild, [top, left, cells] = map.children;
+  // Until weights are there, the last ones keep their room, so that nothing below moves.
+  scroll.classList.toggle("awaited", waiting && !scroll.hidden);
+  if (waiting) return;
   scroll.hidden = !matrix.weights || matrix.rows.length === 0 || matrix.columns.length === 0;
   if (scroll.hidden) return;
-  const geometry = (map.geometry = map_geometry(matrix, scroll.clientWidth));
+  const geometry = (map.geometry = map_geometry(matrix, { width: scroll.clientWidth, numbers }));
   const { cell, label, rows, columns } = geometry;
   const width = columns * cell, height = rows * cell;
   map.style.gridTemplateColumns = `${label}px ${width}px`;

@@ -2,7 +2,7 @@
 // of a server and, with the sentences inside, as one file.
 
 import { $, offer, still } from "./dom.js";
-import { choose, hovered, on_change, read_address, redraw, state } from "./state.js";
+import { address, choose, hovered, on_change, read_address, redraw, state } from "./state.js";
 import { reading_of } from "./reading.js";
 import { ask_languages, ask_models, ask_settings, ask_translation, set_key } from "./live.js";
 import { draw_panel, make_panel } from "./panel.js";
@@ -29,8 +29,10 @@ const world = {
   reading: (number = 0) => reading_at(number),
   width: (panel) => (state.compare ? panel : $("views")).clientWidth, // that a line of words may have
   ask_why: (reading) => ask_why(reading),
-  // What a file of the present sentences holds.
-  data: () => (live ? { start: {}, sentences: [0, 1].slice(0, state.compare ? 2 : 1).flatMap((i) => answers.get(key_of(JSON.parse(JSON.stringify(question(i)))))?.raw?.translations[0].sentences ?? []) } : file),
+  // Of a file: the readings of the sentence, such as those of two models, and which of them a side shows.
+  same: (number) => file_readings().flatMap((r, i) => (r.source.text === reading_at(number).source.text ? [[i, [r.model, r.target.text].filter(Boolean).join(": ")]] : [])),
+  place: (number) => file_readings().indexOf(reading_at(number)),
+  data: () => (live ? data_now() : file),
 };
 
 // ---- asking
@@ -68,7 +70,7 @@ async function ask(number) {
 }
 
 async function fetch_once(number, q) {
-  const key = key_of(JSON.parse(JSON.stringify(q)));
+  const key = key_of(q);
   if (answers.get(key)?.sentences || under_way[number]?.key === key) return;
   under_way[number]?.stop.abort();
   const stop = new AbortController();
@@ -122,8 +124,8 @@ async function ask_why(reading) {
 // there before.
 const before = [null, null];
 function reading_at(number) {
-  if (!live) return file_readings()[Math.min(state.sentence, file.sentences.length - 1)];
-  const known = answers.get(key_of(JSON.parse(JSON.stringify(question(number)))));
+  if (!live) return file_reading(number);
+  const known = answers.get(key_of(question(number)));
   const at = known?.sentences?.[Math.min(state.sentence, known.sentences.length - 1)];
   if (at) return (before[number] = at);
   const words = (text) => text.split(/\s+/).filter(Boolean);
@@ -137,6 +139,21 @@ function reading_at(number) {
 
 let from_file = null;
 const file_readings = () => (from_file ??= file.sentences.map(reading_of));
+function file_reading(number) {
+  const all = file_readings(), first = all[Math.min(state.sentence, all.length - 1)], other = all[state.sides[number].reading];
+  return other?.source.text === first.source.text ? other : first;
+}
+
+// A file of the present sentences, which begins as the page looks now.
+function data_now() {
+  const shown = [0, 1].slice(0, state.compare ? 2 : 1).map((i) => answers.get(key_of(question(i)))).filter((a) => a?.sentences);
+  const name = (i) => (state.compare && world.models.length > 1 ? { model: world.models[state.sides[i].model] } : {});
+  const sentences = shown.map((a, i) => a.raw.translations[0].sentences.map((s, n) => ({ ...s, ...name(i), why: a.sentences[n].why ?? undefined })));
+  const at = sentences.map((of) => Math.min(state.sentence, of.length - 1)), begins = new URLSearchParams(address().slice(1));
+  begins.set("sentence", at[0] ?? 0);
+  if (sentences.length > 1) begins.set("reading2", sentences[0].length + at[1]);
+  return { start: { words: 1, address: `#${begins}` }, sentences: sentences.flat() };
+}
 
 // ---- drawing
 
@@ -144,10 +161,11 @@ function draw() {
   document.documentElement.classList.toggle("still", still());
   $("compare").checked = state.compare > 0;
   for (const [id, on] of [["words", state.words], ["ends", state.ends], ["scale", state.scale], ["numbers", state.numbers]]) $(id).checked = on;
+  if ($("gold").value !== state.gold) $("gold").value = state.gold;
   $("views").classList.toggle("two", state.compare > 0);
   $("views").classList.toggle("over", state.sides[0].overlay !== ""); // the legend names heads
   const readings = [0, 1].slice(0, state.compare ? 2 : 1).map(reading_at);
-  const sentences = live ? answers.get(key_of(JSON.parse(JSON.stringify({ ...question(0), prefix: undefined, forced: undefined, text: state.text }))))?.sentences ?? [] : file_readings();
+  const sentences = live ? answers.get(key_of({ ...question(0), prefix: undefined, forced: undefined, text: state.text }))?.sentences ?? [] : file_readings();
   offer($("sentence"), sentences.map((s, i) => [i, `${s.number ?? i + 1}. ${s.source.text.slice(0, 60)}`]), state.sentence);
   $("views").hidden = !readings[0];
   panels.forEach((panel, i) => (panel.hidden = !readings[i]));
@@ -194,7 +212,6 @@ function set_up_choices() {
   });
   $("sentence").addEventListener("change", (e) => choose({ sentence: Number(e.target.value), row: -1, column: -1, step: -1 }));
   $("gold").addEventListener("input", (e) => choose({ gold: e.target.value }));
-  $("gold").value = state.gold;
   document.addEventListener("keydown", (e) => e.key === "Escape" && choose({ row: -1, column: -1, step: -1 }));
 }
 
@@ -239,6 +256,7 @@ function start() {
     shared: { words: +(file.start?.words ?? 0), scale: +(file.start?.scale_rows ?? 0), ends: +!(file.start?.hide_ends ?? false) },
     side: { layer: file.start?.layer ?? -1, head: file.start?.head ?? -1, shift: file.start?.shift ?? 0 },
   };
+  if (file?.start?.address && !location.hash) history.replaceState(null, "", file.start.address);
   read_address(begin);
   $("panels").append(...panels);
   on_change(changed);

@@ -38,7 +38,8 @@ export function make_panel(number) {
   at("shift").addEventListener("change", (e) => choose({ shift: numeric(e.target.value) }, number));
   at("translation").addEventListener("change", (e) => {
     own.hidden = e.target.value !== "own";
-    if (own.hidden) choose({ prefix: "", forced: e.target.value === "0" ? "" : e.target.selectedOptions[0].dataset.text }, number);
+    if (e.target.value.startsWith("r")) choose({ reading: Number(e.target.value.slice(1)) }, number);
+    else if (own.hidden) choose({ prefix: "", forced: e.target.value === "0" ? "" : e.target.selectedOptions[0].dataset.text }, number);
     else own.querySelector("input").focus();
   });
   own.addEventListener("submit", (e) => {
@@ -54,12 +55,12 @@ function draw_choices(panel, reading, number, world) {
   const layers = layers_of(reading, side), { layer, head } = shown_head(reading, side), over = overlaid(reading, side).length > 0;
   offer(at("model"), world.models.map((m, i) => [i, m]), side.model);
   const texts = [...new Set([...(world.base(number)?.best ?? []).map((b) => b.text), ...(side.forced ? [side.forced] : [])])];
-  const offered = world.live ? [["0", side.prefix ? "led by you" : "the best found"], ...texts.slice(side.forced ? 0 : 1).map((t, i) => [`f${i}`, t]), ["own", "another …"]] : [];
-  offer(at("translation"), offered, side.forced ? `f${texts.indexOf(side.forced)}` : "0");
+  const offered = !world.live ? world.same(number).map(([i, text]) => [`r${i}`, text]) : [["0", side.prefix ? "led by you" : "the best found"], ...texts.slice(side.forced ? 0 : 1).map((t, i) => [`f${i}`, t]), ["own", "another …"]];
+  offer(at("translation"), offered, !world.live ? `r${world.place(number)}` : side.forced ? `f${texts.indexOf(side.forced)}` : "0");
   [...at("translation").options].forEach((o) => (o.dataset.text = o.text));
   const kinds = Object.entries(reading.kinds).filter(([, all]) => all.length > 0).map(([kind]) => [kind, reading.past ? "text reads its past" : kind_names[kind]]);
   offer(at("kind"), kinds, side.kind);
-  const aligning = side.kind === "cross" && reading.chosen && (layers.length > 1 || (layers[0]?.heads.length ?? 0) > 1) ? [[-1, "that aligns"]] : [];
+  const aligning = side.kind === "cross" && reading.chosen && (layers.length > 1 || (layers[0]?.heads.length ?? 0) > 1) ? [[-1, "the one that aligns"]] : [];
   offer(at("layer"), layers.length > 1 || aligning.length ? [...aligning, ...layers.map((l, i) => [i, l.name || `${i + 1}`]), ...(over ? [["over", "laid over"]] : [])] : [], over ? "over" : layer);
   const heads = over ? 0 : layers[layer]?.heads.length ?? 0;
   offer(at("head"), heads > 1 ? [["mean", "mean of all"], ["max", "largest of all"], ...Array.from({ length: heads }, (_, h) => [h, `${h + 1}`])] : [], head);
@@ -120,7 +121,7 @@ export function draw_panel(panel, reading, number, world) {
   const gold = links_of(state.gold || reading.gold?.text || "", matrix, reading);
   const predicted = reading.gold?.predicted ? links_of(reading.gold.predicted, matrix, reading).map((l) => ({ ...l, predicted: true })) : [];
   const name = `Weights, ${reading.past ? "text reads its past" : kind_names[kind]}`;
-  draw_map(map, { matrix, look: seen, links: kind === "cross" ? [...gold, ...predicted] : [], numbers: state.numbers, dim, name });
+  draw_map(map, { matrix, look: seen, links: kind === "cross" ? [...gold, ...predicted] : [], numbers: state.numbers, dim, name, waiting: reading.waiting });
   say(said, reading, matrix, { look: seen, past: kind === "decoder", nothing: rows_of(reading, side) ? null : "This model has no attention: there are no weights." });
   panel.matrix = matrix;
   return matrix;
@@ -140,6 +141,7 @@ function say(said, reading, matrix, { look, past, nothing }) {
     parts = [`log probability ${decimals(reading.log_probability)}`];
     if (reading.score !== null) parts.push(`, score ${decimals(reading.score, 3)}`);
     if (reading.waiting) parts = ["…"];
+    else if (w) parts.push(". Point at a word to see its weights; a press keeps them.");
   } else if (reading.waiting) parts = ["…"];
   if (reading.cut) parts.push("; the text was too long, its rest was left out");
   if (nothing && !reading.waiting) parts.push(parts.length ? ". " : "", nothing);

@@ -25,6 +25,7 @@ export function reading_of(sentence) {
     ends: sentence.ends ?? true, begin: sentence.begin ?? begin_mark, end: sentence.end ?? end_mark,
     past: sentence.past ?? false, // a language model's: columns are what it has said
     waiting: sentence.waiting ?? false, note: sentence.note ?? "", cut: sentence.cut ?? false, number: sentence.number ?? null,
+    model: sentence.model ?? "",
   };
 }
 

@@ -85,8 +85,10 @@ export function paint(context, shapes) {
   context.globalAlpha = 1;
 }
 
-// A canvas of this size in CSS pixels, sharp on every screen.
-export function prepare(canvas, width, height, density = Math.min(3, devicePixelRatio || 1)) {
+// A canvas of this size in CSS pixels, sharp on every screen; of what is huge, as sharp as a browser can.
+const most_pixels = 16e6;
+const sharpness = (width, height) => Math.min(3, devicePixelRatio || 1, Math.sqrt(most_pixels / Math.max(1, width * height)));
+export function prepare(canvas, width, height, density = sharpness(width, height)) {
   const w = Math.max(1, Math.round(width * density)), h = Math.max(1, Math.round(height * density));
   if (canvas.width !== w || canvas.height !== h) {
     canvas.width = w, canvas.height = h;

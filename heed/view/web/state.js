@@ -7,8 +7,8 @@ const shared = {
   row: -1, column: -1, step: -1, gold: "", compare: 0, numbers: 0,
 };
 // ... and what each side of a comparison chooses: which model, what its translation begins with or
-// is, and whose weights. layer and head -1: those that align; head "mean" and "max": of all heads.
-const side = { model: 0, prefix: "", forced: "", best: 0, kind: "cross", layer: -1, head: -1, overlay: "", shift: 0 };
+// is (in a file: which reading of the same sentence), and whose weights. layer and head -1: those that align; head "mean" and "max": of all heads.
+const side = { model: 0, prefix: "", forced: "", reading: -1, kind: "cross", layer: -1, head: -1, overlay: "", shift: 0 };
 
 export const state = { ...shared, sides: [{ ...side }, { ...side }] };
 export const hovered = { row: -1, column: -1 }; // not kept

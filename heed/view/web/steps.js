@@ -1,6 +1,6 @@
 // The decoding step by step: what was read at each, what else was likely; and leading it elsewhere.
 
-import { $, element, percent, still, word } from "./dom.js";
+import { $, element, percent, refill, still, word } from "./dom.js";
 import { choose, state } from "./state.js";
 import { token_of } from "./reading.js";
 
@@ -23,6 +23,8 @@ export function go_on(reading, t, choice) {
   if (choice === reading.end) return choose({ prefix: "", forced: before_step(reading, t) }, 0);
   choose({ prefix: beginning(reading, t, choice), forced: "" }, 0);
 }
+
+const awaited = () => document.body.classList.contains("waiting");
 
 // The step that is looked at: of the scrubber, else of the chosen word, else where the model was
 // least sure.
@@ -79,11 +81,13 @@ export function draw_steps(reading, matrix, live) {
   draw_candidates(reading, t, live);
 }
 
+// Until the next words are there, those of the last ones keep their room, and can not be pressed.
 function draw_candidates(reading, t, live) {
+  if (reading.waiting && !$("else").hidden) return;
   const step = reading.candidates[t], all = (step?.candidates ?? []).filter((c, i) => i < 8 || c.piece === step.piece);
   const most = Math.max(1e-9, ...all.map((c) => c.probability ?? 0));
   $("else").hidden = all.length === 0;
-  $("candidates").replaceChildren(...all.map((c) => {
+  refill($("candidates"), all.map((c) => {
     const bar = element("span", { className: "bar", aria: { hidden: "true" } });
     bar.style.setProperty("--share", (c.probability ?? 0) / most);
     const content = [element("span", { className: "candidate" }, [word(c.piece)]), bar, element("span", { className: "share" }, [percent(c.probability)])];
@@ -92,7 +96,7 @@ function draw_candidates(reading, t, live) {
     if (live && !written) {
       press.type = "button";
       press.title = "go on from here";
-      press.addEventListener("click", () => go_on(reading, t, c.piece));
+      press.addEventListener("click", () => awaited() || go_on(reading, t, c.piece));
     }
     return element("li", {}, [press]);
   }));
@@ -100,7 +104,7 @@ function draw_candidates(reading, t, live) {
   $("instead").onsubmit = (event) => {
     event.preventDefault();
     const typed = $("other").value.trim();
-    if (!typed) return;
+    if (!typed || awaited()) return;
     $("other").value = "";
     choose({ prefix: [before_step(reading, t), typed].filter((p) => p !== "").join(" "), forced: "" }, 0);
   };

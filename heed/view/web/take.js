@@ -34,9 +34,10 @@ export function draw_legend(reading) {
     paint(prepare($("legend").querySelector("canvas"), width, height), shapes);
     drawn = key;
   }
-  $("gold-key").hidden = !(state.gold || reading.gold);
   $("predicted-key").hidden = !reading.gold?.predicted;
   const ribbons = state.sides[0].kind === "cross" && !reading.past;
+  $("gold-key").hidden = !ribbons || !(state.gold || reading.gold);
+  $("gold").parentElement.hidden = !ribbons;
   const figures = [["lines", ribbons ? "words and ribbons" : "words and arcs"], ["map", "map"]];
   if (!$("heads").hidden) figures.push(["heads", "all heads"]);
   if (reading.tree.length > 1) figures.push(["beam", "beam"]);

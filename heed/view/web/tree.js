@@ -3,12 +3,12 @@
 // scores that decide: log probabilities divided as the search divides them. Words along which
 // nothing happens, and ways that ended at once, are folded; every word is a place to go on from.
 
-import { $, decimals, direction, element, label_of, large, word } from "./dom.js";
+import { $, decimals, direction, element, label_of, large, refill, word } from "./dom.js";
 import { choose, state } from "./state.js";
 import { text_width } from "./scene.js";
 import { colors } from "./palette.js";
 
-const pad = 12, fork = 22, longest_run = 4, least_fold = 3, many = 10;
+const pad = 12, fork = 22, longest_run = 4, least_fold = 3, many = 10, trunk = 3; // where first words fork
 let size = 15, row_height = 26; // as page.css has them
 const open = new Set(); // of folded places, by node
 let shown = null, drawn = ""; // the tree that they are of, and what of it is on screen
@@ -82,7 +82,8 @@ function lay_out(tree) {
     // Late forks first: their lanes lie above.
     for (const f of forks.reverse()) for (const child of f.children) lane_of(child, f.from + fork, { x: f.from, from: lane, depth: b.depth[child] });
   };
-  for (const root of b.roots) lane_of(root, 8, null);
+  const first = b.roots.length > 1 ? trunk + 10 : 8;
+  b.roots.forEach((root, i) => lane_of(root, i ? trunk + fork : first, i ? { x: trunk, from: 0, depth: 0 } : null));
   return { words, joints, lanes };
 }
 
@@ -109,7 +110,8 @@ export function draw_tree(reading, live) {
   const y = (lane) => lane * row_height + row_height / 2 + 2;
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("width", width), svg.setAttribute("height", height), svg.setAttribute("aria-hidden", "true");
-  const lines = joints.map((j) => `M${across(j.x)} ${y(j.from) + 6}V${y(j.lane) - 7}q0 7 ${7 * way} 7h${(fork - 12) * way}`);
+  const sharp = (x) => Math.floor(across(x)) + 0.5, begins = (j) => (j.x === trunk ? `M${sharp(j.x) + 7 * way} ${y(0)}h${-7 * way}` : `M${sharp(j.x)} ${y(j.from) + 6}`);
+  const lines = joints.map((j) => `${begins(j)}V${y(j.lane) - 7}q0 7 ${7 * way} 7h${(fork - 12) * way}`);
   const not_yet = (depth) => state.step >= 0 && depth > state.step;
   lines.forEach((d, i) => {
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
@@ -125,16 +127,16 @@ export function draw_tree(reading, live) {
       return placed(element("button", { type: "button", className: "fold", title: `${w.folded} words`, aria: { label: `unfold ${w.folded} words` }, on: { click: () => (open.add(`r${w.node}`), choose({})) } }, [`⋯${w.folded}`]), w);
     const score = w.score === undefined ? [] : [element("span", { className: "score" }, [decimals(w.score, 3)])];
     const more = w.more ? [element("button", { type: "button", className: "fold", title: `${w.more} more`, aria: { label: `unfold ${w.more} more` }, on: { click: () => (open.add(w.node), choose({})) } }, [`+${w.more}`])] : [];
-    const can = live && !w.finished && !growing;
+    const can = live && !w.finished;
     const name = element(can ? "button" : "span", { className: "node" }, [word(w.piece)]);
     if (can) {
       name.type = "button";
       name.title = `go on from “${label_of(text_of(tree, w.node))}”`;
-      name.addEventListener("click", () => choose({ prefix: text_of(tree, w.node), forced: "", row: -1, column: -1, step: -1 }, 0));
+      name.addEventListener("click", () => growing || choose({ prefix: text_of(tree, w.node), forced: "", row: -1, column: -1, step: -1 }, 0));
     }
     return placed(element("span", { className: `place${w.best ? " best" : ""}${w.finished ? " finished" : ""}${not_yet(w.depth) ? " ahead" : ""}` }, [name, ...more, ...score]), w);
   });
-  box.replaceChildren(svg, ...items);
+  refill(box, [svg, ...items]);
   box.scene = (c = colors()) => ({
     width, height, name: "The beam as a tree",
     shapes: [

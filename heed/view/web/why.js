@@ -22,7 +22,9 @@ const id = (name) => math_element("mi", name);
 const op = (sign) => math_element("mo", sign);
 const row = (...parts) => math_element("mrow", ...parts);
 const below = (base, index) => math_element("msub", id(base), row(...[...index].map(id)));
-const turned = (base) => math_element("msup", base, id("⊤"));
+const turned = (base) => (base.localName === "msub" ? math_element("msubsup", ...base.children, id("⊤")) : math_element("msup", base, id("⊤")));
+// Fonts without a table for mathematics have no root that grows: this one is a sign and a line.
+const root = (inside) => row(math_element("mtext", "√"), Object.assign(row(inside), { className: "rooted" }));
 const call = (name, ...inside) => row(math_element("mi", name), op("("), ...inside, op(")"));
 const number = (value) => math_element("mn", typeof value === "string" ? value : decimals(value, 3));
 const formula = (...parts) => {
@@ -38,7 +40,7 @@ const score_formulas = {
   tanh: () => call("tanh", turned(math_element("msub", id("w"), number("2"))), state_of(), op("+"), turned(math_element("msub", id("w"), number("1"))), annotation()),
   bilinear: () => row(turned(state_of()), id("W"), annotation()),
   dot: () => row(turned(below("q", "t")), below("k", "j")),
-  scaled_dot: () => math_element("mfrac", row(turned(below("q", "t")), below("k", "j")), math_element("msqrt", id("d"))),
+  scaled_dot: () => math_element("mfrac", row(turned(below("q", "t")), below("k", "j")), root(id("d"))),
   cosine: () => row(id("g"), call("cos", below("q", "t"), op(","), below("k", "j"))),
   static: () => below("W", "tj"),
   location: () => math_element("msub", row(op("("), id("W"), state_of(), op(")")), id("j")),
@@ -175,7 +177,7 @@ function chain(reading, terms, { i, j, weights, source, target }) {
     const top = weights.map((w, at) => [w ?? 0, at]).sort((a, b) => b[0] - a[0]).slice(0, 3).filter(([w], n) => n === 0 || w >= 0.01);
     const bound = largest(read, ...top.map(([, at]) => terms.values[at]));
     list.append(link(++count, "What is read",
-      element("p", {}, [formula(row(below("c", "t"), op("="), math_element("msub", op("∑"), id("j")), below("α", "tj"), below("v", "j")))]),
+      element("p", {}, [formula(row(below("c", "t"), op("="), math_element("munder", op("∑"), id("j")), below("α", "tj"), below("v", "j")))]),
       ...top.map(([w, at]) => line(`${exact(w)} × `, name_of(source[at]), strip(terms.values[at], bound))),
       line("the mixed value", strip(read, bound)), element("p", { className: "hint" }, [`${m} numbers, on which the next word depends.`])));
   }
