@@ -444,7 +444,8 @@ def grows(browser, server):
           new PerformanceObserver(list => { for (const e of list.getEntries()) if (!e.hadRecentInput) window.jumps += e.value; }).observe({ type: 'layout-shift', buffered: false });
           new MutationObserver(() => window.seen.push({ waiting: document.body.classList.contains('waiting'),
             tops: [...document.querySelectorAll('#tree .best')].map(p => p.offsetTop), best: document.querySelectorAll('#tree .best').length,
-            words: document.querySelectorAll('.panel .target .token').length, nodes: document.querySelectorAll('#tree .node').length })).observe(document.getElementById('tree'), { childList: true });
+            words: document.querySelectorAll('.panel .target .token').length,
+            places: [...document.querySelectorAll('.panel .target .token')].map(t => [t.dataset.label, Math.round(t.getBoundingClientRect().left)]), nodes: document.querySelectorAll('#tree .node').length })).observe(document.getElementById('tree'), { childList: true });
         }""")
         w.page.fill("#text", "the small dogs eat some bread .")
         w.page.wait_for_timeout(500)
@@ -454,6 +455,9 @@ def grows(browser, server):
         check(len(set(lengths)) >= 3 and lengths == sorted(lengths), "the tree does not grow:", lengths)
         check(all(top == 0 for s in seen for top in s["tops"]), "the winner so far is not on top:", seen)
         check(len({s["words"] for s in seen}) >= 3, "words do not appear one by one:", [s["words"] for s in seen])
+        for a, b in zip(seen, seen[1:]):
+            same = [x == y for x, y in zip(a["places"], b["places"]) if x[0] == y[0]]
+            check(all(same) or [x[0] for x in a["places"]] != [y[0] for y in b["places"][:len(a["places"])]], "words move while others come:", a["places"], b["places"])
         check(w.js("window.jumps") < 0.01, "the layout shifts while the tree grows:", w.js("window.jumps"))
         print(f"the tree while it is searched: {lengths} words of the winner so far, layout shift {w.js('window.jumps'):.4f}")
 

@@ -1,7 +1,7 @@
 // Every head of every layer, small: a press makes one large, a tick lays it over the others in a
 // colour of its own.
 
-import { $, direction, element, put_attribute, put_style } from "./dom.js";
+import { $, direction, element, put_attribute, put_style, roving } from "./dom.js";
 import { choose, state } from "./state.js";
 import { kind_names, layers_of, matrix_of, shown_head } from "./reading.js";
 import { colors, head_color, shade, shade_color, shade_pixel } from "./palette.js";
@@ -71,6 +71,7 @@ export function draw_heads(reading, theme) {
           return element("span", { className: "small" }, [press, element("label", {}, [tick, element("span", { aria: { hidden: "true" } }, [`${h + 1}`])])]);
         }),
       ]))));
+    roving($("all-heads"), [...$("all-heads").querySelectorAll("button, input")], 0);
   }
   $("all-heads").scene = () => heads_scene(layers, (layer, head) => matrix_of(reading, side, options_now(), { layer, head }));
   const chosen = shown_head(reading, side), over = overlaid(reading, side).map((h) => `${h.layer}.${h.head}`);

@@ -12,7 +12,7 @@ const largest = () => (large() ? 58 : 46), text_size = () => (large() ? 18 : 15)
 export const make_map = () => {
   const map = element("div", { className: "map", tabIndex: 0, role: "application", aria: { roledescription: "heat map" } },
     ["top", "left", "cells"].map((name) => element("canvas", { className: name, aria: { hidden: "true" } })));
-  const scroll = element("div", { className: "scroll" }, [map]);
+  const scroll = element("div", { className: "scroll", hidden: true }, [map]);
   const cells = map.lastChild;
   const place = (event) => {
     const box = cells.getBoundingClientRect(), { cell, rows, columns, column_at } = map.geometry;
@@ -121,7 +121,6 @@ function label_scenes(matrix, { geometry, look }) {
 export function draw_map(scroll, { matrix, look, links, numbers, dim, name, waiting }) {
   const map = scroll.firstChild, [top, left, cells] = map.children;
   // Until weights are there, the last ones keep their room, so that nothing below moves.
-  scroll.classList.toggle("awaited", waiting && !scroll.hidden);
   if (waiting) return;
   scroll.hidden = !matrix.weights || matrix.rows.length === 0 || matrix.columns.length === 0;
   if (scroll.hidden) return;

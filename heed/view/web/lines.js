@@ -49,6 +49,12 @@ export function draw_line(line, { labels, axis, name, forced = -1, grey = Infini
   };
 }
 
+// How far apart the words of a line are.
+export function gap_of(line) {
+  const wide = (item) => item.getBoundingClientRect().width;
+  return Math.max(0, (wide(line) - [...line.children].reduce((sum, item) => sum + wide(item), 0)) / (line.childElementCount + 1));
+}
+
 // Where words lie inside `frame`: [begin, end] along the line.
 export function extents(line, frame, down) {
   const origin = frame.getBoundingClientRect();

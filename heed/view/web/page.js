@@ -134,7 +134,7 @@ function reading_at(number) {
   if (state.text.trim() === "") return (before[number] = null);
   if (!known) return before[number];
   if (target.length === 0 && before[number]) return before[number];
-  return reading_of({ source: { pieces: source }, target: { pieces: target }, tree: so_far.tree, ends: false, waiting: true });
+  return reading_of({ source: { pieces: source }, target: { pieces: target }, tree: so_far.tree, ends: before[number]?.ends ?? true, waiting: true });
 }
 
 let from_file = null;

@@ -75,7 +75,7 @@ function tokens(half_side, { joined, end, begin }) {
 
 export function sides_of(reading, side, { words, ends }) {
   const whole = { joined: words, end: ends && reading.ends ? reading.end : null };
-  const source = tokens(reading.source, whole), target = tokens(reading.target, whole);
+  const source = tokens(reading.source, whole), target = tokens(reading.target, reading.waiting ? { ...whole, end: null } : whole);
   if (side.kind === "encoder") return { rows: source, columns: source };
   if (side.kind !== "decoder") return { rows: target, columns: source };
   // What a step has read of the target: the begin mark, and every word before.

@@ -4,7 +4,7 @@
 
 import { colors, shade } from "./palette.js";
 import { element, put_style, still } from "./dom.js";
-import { draw_line, extents, fit } from "./lines.js";
+import { draw_line, extents, fit, gap_of } from "./lines.js";
 import { raster } from "./raster.js";
 
 const weakest = 0.004, most_of_row = 14; // what is thinner is not drawn
@@ -147,6 +147,9 @@ export function draw_ribbons(figure, { width, matrices, key, look, dim, forced, 
   figure.classList.toggle("down", down);
   put_style(figure, "--size", `${size}px`);
   draw_line(source, { labels: columns, axis: "column", name: names.columns });
+  // What is still being written begins where it will stay: its words are as far apart as the source's.
+  target.classList.toggle("grows", waiting);
+  if (waiting && !down) put_style(target, "--gap", `${gap_of(source)}px`);
   draw_line(target, { labels: rows, axis: "row", name: names.rows, grey: dim, forced, on_press: on_row });
   const box = frame.getBoundingClientRect(), length = down ? box.width : box.height;
   const places = { rows: extents(target, frame, down), columns: extents(source, frame, down) };

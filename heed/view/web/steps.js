@@ -59,6 +59,7 @@ function play(count) {
 }
 
 export function draw_steps(reading, matrix, live) {
+  if (reading.waiting && !$("steps").hidden) return; // the last ones keep their room, and cannot be pressed
   const count = reading.target.pieces.length + (reading.ends ? 1 : 0);
   const have = state.sides[0].kind !== "encoder" && !reading.past && count > 0;
   $("steps").hidden = !have;
@@ -81,9 +82,7 @@ export function draw_steps(reading, matrix, live) {
   draw_candidates(reading, t, live);
 }
 
-// Until the next words are there, those of the last ones keep their room, and can not be pressed.
 function draw_candidates(reading, t, live) {
-  if (reading.waiting && !$("else").hidden) return;
   const step = reading.candidates[t], all = (step?.candidates ?? []).filter((c, i) => i < 8 || c.piece === step.piece);
   const most = Math.max(1e-9, ...all.map((c) => c.probability ?? 0));
   $("else").hidden = all.length === 0;

@@ -3,7 +3,7 @@
 // scores that decide: log probabilities divided as the search divides them. Words along which
 // nothing happens, and ways that ended at once, are folded; every word is a place to go on from.
 
-import { $, decimals, direction, element, label_of, large, refill, word } from "./dom.js";
+import { $, decimals, direction, element, label_of, large, refill, roving, word } from "./dom.js";
 import { choose, state } from "./state.js";
 import { text_width } from "./scene.js";
 import { colors } from "./palette.js";
@@ -137,6 +137,8 @@ export function draw_tree(reading, live) {
     return placed(element("span", { className: `place${w.best ? " best" : ""}${w.finished ? " finished" : ""}${not_yet(w.depth) ? " ahead" : ""}` }, [name, ...more, ...score]), w);
   });
   refill(box, [svg, ...items]);
+  const buttons = [...box.querySelectorAll("button")];
+  roving(box, buttons, Math.max(0, buttons.indexOf(document.activeElement)));
   box.scene = (c = colors()) => ({
     width, height, name: "The beam as a tree",
     shapes: [
