@@ -4,7 +4,7 @@
 import { $, element, label_of, offer } from "./dom.js";
 import { address, state } from "./state.js";
 import { colors, head_color, shade, shade_color } from "./palette.js";
-import { paint, prepare, to_svg } from "./scene.js";
+import { paint, prepare, text_width, to_svg } from "./scene.js";
 import { overlaid } from "./panel.js";
 
 const ticks = [0, 0.05, 0.25, 0.5, 1];
@@ -12,7 +12,7 @@ const print_density = 3; // of a screen's: about 300 dots an inch
 
 // Colours of heads that are laid over each other, as many in a row as there is room for; then shades.
 function legend_scene(reading, room = Infinity) {
-  const c = colors(), width = 340, each = 118, bar = 180, shapes = [], heads = overlaid(reading, state.sides[0]);
+  const c = colors(), each = 118, bar = 180, shapes = [], heads = overlaid(reading, state.sides[0]);
   const in_row = Math.max(1, Math.min(heads.length, Math.floor((room - 8) / each))), top = Math.ceil(heads.length / in_row) * 22;
   heads.forEach((h, i) => {
     const x = 8 + (i % in_row) * each, y = Math.floor(i / in_row) * 22;
@@ -23,7 +23,7 @@ function legend_scene(reading, room = Infinity) {
   for (const t of ticks) shapes.push({ text: `${t}`, x: 8 + shade(t) * bar, y: top + 29, size: 11, face: "sans", anchor: "middle", fill: c.quiet });
   const name = state.scale ? "of the row’s largest" : heads.length > 1 ? "mean weight" : "weight";
   shapes.push({ text: name, x: 18 + bar, y: top + 15, size: 12, face: "sans", fill: c.quiet });
-  return { width: Math.max(width, 8 + in_row * each), height: top + 34, shapes };
+  return { width: Math.max(26 + bar + text_width(name, 12, "sans"), 8 + in_row * each), height: top + 34, shapes };
 }
 
 let drawn = ""; // what the legend shows
