@@ -193,6 +193,13 @@ def check_tree(window, what):
     check(ends and max(ends)[0] == [s for s, best in ends if best][0], what, "a loser scores more than the winner:", ends)
 
 
+def in_sight(svg, what):
+    """Every word of a picture lies inside it."""
+    wide, high = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)"', svg).groups())
+    places = [tuple(map(float, xy)) for xy in re.findall(r'<text x="(\S+)" y="(\S+)"', svg)]
+    check(places and all(0 <= x <= wide and 0 <= y <= high for x, y in places), what, "words outside of the picture:", wide, high, places)
+
+
 def take(window, what, live):
     page = window.page
     for figure in page.locator("#figure option").evaluate_all("all => all.map(o => o.value)")[::-1]:
@@ -210,6 +217,7 @@ def take(window, what, live):
             import xml.etree.ElementTree as xml
             texts = [t.text for t in xml.fromstring(data).iter("{http://www.w3.org/2000/svg}text")]
             check(set(window.words()) <= set(texts), what, "the SVG lacks words")
+            in_sight(data, what)
         if kind == "tsv":
             rows = [l.split("\t") for l in data.decode().splitlines()]
             check(len({len(r) for r in rows}) == 1 and len(rows) == len(window.words()) + 1, what, "the table's shape")
@@ -360,6 +368,10 @@ def live(browser, server, transformer):
             check(page.is_visible(".panel:not([hidden]) .arcs"), what, "no arcs of the", kind)
             check(page.locator(".map").first.is_visible(), what, "no map of the", kind)
             check_accessible(w, f"{what} {kind}:")
+            page.select_option("#figure", "lines")
+            with page.expect_download() as got:
+                page.click("#take-svg")
+            in_sight(pathlib.Path(got.value.path()).read_text(), f"{what} {kind}:")
     return made, compared
 
 
@@ -414,6 +426,14 @@ def strange(browser, server):
                     tree = w.js("[document.getElementById('tree').clientWidth, document.getElementById('tree').clientHeight]")
                     check(tree[0] < 4000 and tree[1] < 3000, what, "the tree is", tree)
                     check(tall < 9000, what, "the page is", tall, "px tall")
+                    w.js("location.hash = '#row=100&column=105'")
+                    w.page.wait_for_timeout(300)
+                    hidden = w.js("""(() => {
+                      const inside = (a, b) => a.top >= b.top - 1 && a.bottom <= b.bottom + 1, box = e => e.getBoundingClientRect(), figure = box(document.querySelector('.ribbons'));
+                      const map = document.querySelector('.map'), scroll = map.parentElement, { cell, label, top } = map.geometry, x = 105 * cell - scroll.scrollLeft, y = 100 * cell - scroll.scrollTop;
+                      return [inside(box(document.querySelectorAll('.target .token')[100]), figure), y >= 0 && y + cell <= scroll.clientHeight - top + 1, x >= 0 && x + cell <= scroll.clientWidth - label + 1];
+                    })()""")
+                    check(all(hidden), what, "what is chosen is out of sight (word, row, column):", hidden)
                 if width == 1280:
                     check_accessible(w, what)
                     select(w, what)

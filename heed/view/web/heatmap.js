@@ -118,6 +118,16 @@ function label_scenes(matrix, { geometry, look }) {
   };
 }
 
+// What was chosen comes into sight, beside and below the words that stay; of a row, its largest weight.
+export function reveal_cell(scroll, { weights }, { row, column }) {
+  if (scroll.hidden) return;
+  const { cell, label, top, column_at } = scroll.firstChild.geometry;
+  const into = (at, low, room) => (at < low ? at : at + cell > low + room ? at + cell - room : low);
+  if (row >= 0) scroll.scrollTop = into(row * cell, scroll.scrollTop, scroll.clientHeight - top);
+  if (row >= 0 && column < 0) column = weights[row].indexOf(Math.max(...weights[row]));
+  if (column >= 0) scroll.scrollLeft = into(column_at(column) * cell, scroll.scrollLeft, scroll.clientWidth - label);
+}
+
 export function draw_map(scroll, { matrix, look, links, numbers, dim, name, waiting }) {
   const map = scroll.firstChild, [top, left, cells] = map.children;
   // Until weights are there, the last ones keep their room, so that nothing below moves.

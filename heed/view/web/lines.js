@@ -3,6 +3,7 @@
 
 import { direction, element, label_of, put_attribute, roving, word } from "./dom.js";
 import { hover, pin, state } from "./state.js";
+import { colors } from "./palette.js";
 import { text_width } from "./scene.js";
 
 const smallest = 13, largest = 40, gap = 20; // px; the gap at 16 px
@@ -49,10 +50,30 @@ export function draw_line(line, { labels, axis, name, forced = -1, grey = Infini
   };
 }
 
+// Of lines that scroll: what was chosen elsewhere comes into sight.
+export function reveal(figure, item) {
+  if (!item) return;
+  const frame = figure.getBoundingClientRect(), box = item.getBoundingClientRect();
+  if (box.top < frame.top || box.bottom > frame.bottom) figure.scrollTop += (box.top + box.bottom - frame.top - frame.bottom) / 2;
+}
+
 // How far apart the words of a line are.
 export function gap_of(line) {
   const wide = (item) => item.getBoundingClientRect().width;
   return Math.max(0, (wide(line) - [...line.children].reduce((sum, item) => sum + wide(item), 0)) / (line.childElementCount + 1));
+}
+
+// Words of lines as shapes of a scene whose corner is that of `frame`.
+export function word_shapes(lines, frame, size) {
+  const corner = frame.getBoundingClientRect(); // now: a window may have scrolled since they were drawn
+  const left = corner.left - frame.scrollLeft, top = corner.top - frame.scrollTop;
+  return lines.flatMap((line) => [...line.children]).map((item) => {
+    const b = item.getBoundingClientRect();
+    return {
+      text: item.dataset.label, size, fill: colors().text, anchor: "middle",
+      x: (b.left + b.right) / 2 - left, y: (b.top + b.bottom) / 2 - top + size * 0.33,
+    };
+  });
 }
 
 // Where words lie inside `frame`: [begin, end] along the line.

@@ -5,7 +5,8 @@ import { choose, looked_at, pin, state } from "./state.js";
 import { kind_names, layers_of, links_of, matrix_of, rows_of, shown_head, token_of } from "./reading.js";
 import { draw_ribbons, make_ribbons } from "./ribbons.js";
 import { draw_arcs, make_arcs } from "./arcs.js";
-import { draw_map, make_map } from "./heatmap.js";
+import { reveal } from "./lines.js";
+import { draw_map, make_map, reveal_cell } from "./heatmap.js";
 import { step_of } from "./steps.js";
 
 const select = (name, title) => element("label", { data: { choice: name } }, [title, " ", element("select", { name })]);
@@ -118,10 +119,17 @@ export function draw_panel(panel, reading, number, world) {
   if (kind === "cross" && !reading.past)
     draw_ribbons(ribbons, { width: world.width(panel), matrices, key: `${number_of(reading)} ${key}`, look: seen, dim, forced: led ? forced : -1, names, waiting: reading.waiting, on_row: null });
   else draw_arcs(arcs, { width: world.width(panel), matrices, look: seen, dim, names, past: kind === "decoder" || reading.past });
+  const chosen = `${number_of(reading)} ${step} ${state.row} ${state.column}`, comes = panel.chosen !== chosen && !reading.waiting;
+  if (comes) {
+    const figure = arcs.hidden ? ribbons : arcs, line = arcs.hidden ? (seen.row >= 0 ? ".target" : ".source") : ".line";
+    if (figure.classList.contains("down")) reveal(figure, figure.querySelector(line).children[seen.row >= 0 ? seen.row : seen.column]);
+    panel.chosen = chosen;
+  }
   const gold = links_of(state.gold || reading.gold?.text || "", matrix, reading);
   const predicted = reading.gold?.predicted ? links_of(reading.gold.predicted, matrix, reading).map((l) => ({ ...l, predicted: true })) : [];
   const name = `Weights, ${reading.past ? "text reads its past" : kind_names[kind]}`;
   draw_map(map, { matrix, look: seen, links: kind === "cross" ? [...gold, ...predicted] : [], numbers: state.numbers, dim, name, waiting: reading.waiting });
+  if (comes) reveal_cell(map, matrix, seen);
   say(said, reading, matrix, { look: seen, past: kind === "decoder", nothing: rows_of(reading, side) ? null : "This model has no attention: there are no weights." });
   panel.matrix = matrix;
   return matrix;

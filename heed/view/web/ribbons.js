@@ -4,7 +4,7 @@
 
 import { colors, shade } from "./palette.js";
 import { element, put_style, still } from "./dom.js";
-import { draw_line, extents, fit, gap_of } from "./lines.js";
+import { draw_line, extents, fit, gap_of, word_shapes } from "./lines.js";
 import { raster } from "./raster.js";
 
 const weakest = 0.004, most_of_row = 14; // what is thinner is not drawn
@@ -190,17 +190,10 @@ export function draw_ribbons(figure, { width, matrices, key, look, dim, forced, 
 
 // With its words, to be taken along.
 function whole_scene(figure, { ribbons, size, ...how }) {
-  const box = figure.getBoundingClientRect(), frame = figure.children[1].getBoundingClientRect();
-  const words = [...figure.querySelectorAll(".token")].map((item) => {
-    const b = item.getBoundingClientRect();
-    return {
-      text: item.dataset.label, size, fill: colors().text, anchor: "middle",
-      x: (b.left + b.right) / 2 - box.left, y: (b.top + b.bottom) / 2 - box.top + size * 0.33,
-    };
-  });
+  const [source, between, target] = figure.children, box = figure.getBoundingClientRect(), frame = between.getBoundingClientRect();
+  const width = figure.scrollWidth, height = figure.scrollHeight, x = frame.left - box.left + figure.scrollLeft, y = frame.top - box.top + figure.scrollTop;
   return {
-    width: box.width, height: box.height, name: "Attention between two sentences",
-    shapes: [{ rect: [0, 0, box.width, box.height], fill: colors().paper },
-      ...ribbon_scene(ribbons, { ...how, x: frame.left - box.left, y: frame.top - box.top }), ...words],
+    width, height, name: "Attention between two sentences",
+    shapes: [{ rect: [0, 0, width, height], fill: colors().paper }, ...ribbon_scene(ribbons, { ...how, x, y }), ...word_shapes([source, target], figure, size)],
   };
 }

@@ -144,6 +144,7 @@ export function draw_tree(reading, live) {
     shapes: [
       { rect: [0, 0, width, height], fill: c.paper }, ...lines.map((path) => ({ path, stroke: c.quiet, width: 1 })),
       ...words.map((w) => ({ text: w.folded ? `⋯${w.folded}` : w.piece, x: across(w.x), y: y(w.lane) + 5, size, fill: w.best ? c.text : c.quiet, weight: w.best ? 600 : 400, anchor: back ? "end" : "start" })),
+      ...words.filter((w) => w.more).map((w) => ({ text: `+${w.more}`, x: across(w.x + w.width + 6), y: y(w.lane) + 5, size: 12, face: "sans", fill: c.quiet, anchor: back ? "end" : "start" })),
       ...words.filter((w) => w.score !== undefined).map((w) => ({ text: decimals(w.score, 3), x: across(w.x + w.width + 8), y: y(w.lane) + 5, size: 12, face: "sans", fill: c.quiet, anchor: back ? "end" : "start" })),
     ],
   });
