@@ -65,8 +65,8 @@ export function draw_arcs(figure, { width, matrices, look, dim, names, past }) {
   const shapes = arc_shapes(heads, places, { middle, reach, down, past, look, dim });
   paint(prepare(canvas, box.width, box.height), shapes);
   const { width: wide, height: high } = box;
-  figure.scene = () => ({
-    width: wide, height: high, name: "Self-attention",
-    shapes: [{ rect: [0, 0, wide, high], fill: colors().paper }, ...shapes, ...word_shapes([line], over, size)],
-  });
+  figure.scene = () => {
+    const words = word_shapes([line], over, size);
+    return { width: wide, height: high, name: "Self-attention", shapes: [{ rect: [0, 0, wide, high], fill: colors().paper }, ...shapes, ...words] };
+  };
 }

@@ -141,7 +141,7 @@ let from_file = null;
 const file_readings = () => (from_file ??= file.sentences.map(reading_of));
 function file_reading(number) {
   const all = file_readings(), first = all[Math.min(state.sentence, all.length - 1)], other = all[state.sides[number].reading];
-  return other?.source.text === first.source.text ? other : first;
+  return other && other.source.text === first.source.text ? other : first;
 }
 
 // A file of the present sentences, which begins as the page looks now.

@@ -192,8 +192,9 @@ export function draw_ribbons(figure, { width, matrices, key, look, dim, forced, 
 function whole_scene(figure, { ribbons, size, ...how }) {
   const [source, between, target] = figure.children, box = figure.getBoundingClientRect(), frame = between.getBoundingClientRect();
   const width = figure.scrollWidth, height = figure.scrollHeight, x = frame.left - box.left + figure.scrollLeft, y = frame.top - box.top + figure.scrollTop;
+  const words = word_shapes([source, target], figure, size);
   return {
     width, height, name: "Attention between two sentences",
-    shapes: [{ rect: [0, 0, width, height], fill: colors().paper }, ...ribbon_scene(ribbons, { ...how, x, y }), ...word_shapes([source, target], figure, size)],
+    shapes: [{ rect: [0, 0, width, height], fill: colors().paper }, ...ribbon_scene(ribbons, { ...how, x, y }), ...words],
   };
 }
