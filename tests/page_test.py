@@ -336,7 +336,7 @@ def live(browser, server, transformer):
         page, what = w.page, "Transformer:"
         check(page.locator("#all-heads button").count() >= 2, what, "no small heads")
         w.until("document.querySelector('#chain math') !== null")
-        check("√" in w.js("document.querySelector('#chain math').textContent") or page.locator("#chain msqrt").count(), what, "the formula is not that of scaled products")
+        check("√" in w.js("document.querySelector('#chain math').textContent"), what, "the formula is not that of scaled products")
         # Words, and the pieces that they are made of.
         words = w.words()
         page.uncheck("#words")
@@ -528,6 +528,40 @@ def offline(browser, models, made, compared):
         check(readings.locator("option").count() == 2, "readings to choose from:", readings.inner_text())
 
 
+# ---- why
+
+
+def every_score(browser):
+    """The numbers of the chain are those of the model, of every score: their softmax is its weights."""
+    formulas = {"additive": "tanh", "tanh": "tanh", "bilinear": "W", "dot": "q", "scaled_dot": "\u221a", "cosine": "cos", "static": "W", "location": "W", "factorized": "log"}
+    for score in formulas:
+        train(f"score-{score}", "--preset", "rnn-small", "--tokens", "words", "--size", "16", "--rate", "2e-2", "--steps", "60", "--score", score,
+              *(["--positions", "64"] if score == "static" else []))
+    server = Server(*(f"score-{s}" for s in formulas))
+    try:
+        for number, (score, sign) in enumerate(formulas.items()):
+            with Window(browser, f"{server.url}#model={number}&text=the+small+cat+sleeps+.") as w:
+                w.until("document.querySelector('#chain math') !== null")
+                shown = w.js("document.querySelector('#chain').innerText")
+                check(sign in w.js("document.querySelector('#chain math').textContent"), score, "has another formula:", shown[:200])
+                off, flat, rows = w.js("""async (model) => {
+                  const { score_of } = await import('./web/why.js');
+                  const ask = { text: 'the small cat sleeps .', source: 'en', target: 'fr', model, weights: 'all', why: true };
+                  const answer = await (await fetch('v1/translate', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(ask) })).json();
+                  const { why, layers } = answer.translations[0].sentences[0], terms = why.layers[0][0], rows = layers[0].heads[0];
+                  let off = 0, flat = 0;
+                  rows.forEach((row, i) => {
+                    const e = row.map((_, j) => score_of(terms, i, j)), most = Math.max(...e), hot = e.map((x) => Math.exp((x - most) / why.temperature)), sum = hot.reduce((a, b) => a + b);
+                    row.forEach((weight, j) => (off = Math.max(off, Math.abs(hot[j] / sum - weight)), flat = Math.max(flat, Math.abs(weight - 1 / row.length))));
+                  });
+                  return [off, flat, rows.length];
+                }""", number)
+                check(off < 1e-6 and flat > 0.01 and rows > 1, score, f"its softmax is off by {off}, weights differ by {flat} from equal ones, {rows} rows")
+                print(f"why, {score}: the softmax of its scores is off by {off:.1e} at most, of weights {flat:.2f} from equal ones")
+    finally:
+        server.end()
+
+
 # ---- steering
 
 
@@ -646,6 +680,8 @@ with tempfile.TemporaryDirectory() as folder:
                 nothing_jumps(browser, server)
                 grows(browser, server)
                 offline(browser, models, made, compared)
+                if not GIVEN:
+                    every_score(browser)
             steering(browser, server, models[0], lines)
             browser.close()
     finally:
