@@ -47,7 +47,7 @@ def train(folder, *flags):
 
 class Server:
     def __init__(self, *models):
-        flags = [f for m in models for f in ("--model", "en-fr=" + m)]
+        flags = [f for m in models for f in ("--model", m if "=" in m else "en-fr=" + m)]
         self.process = subprocess.Popen([HEED, "serve", *flags, "--preload", "--port", "0"], stderr=subprocess.PIPE)
         while True:
             line = self.process.stderr.readline().decode()
@@ -528,6 +528,23 @@ def offline(browser, models, made, compared):
         check(readings.locator("option").count() == 2, "readings to choose from:", readings.inner_text())
 
 
+# ---- several languages
+
+
+def two_pairs(browser, models):
+    server = Server("en-fr=" + models[0], "fr-en=" + models[1])
+    try:
+        with Window(browser, server.url + "#row=1&step=2") as w:
+            check(w.page.locator("#pair option").all_inner_texts() == ["English → French", "French → English"], "languages to choose from:", w.page.inner_text("#ask"))
+            check(w.page.inner_text("#ask").count("English → French") == 1, "the languages are named twice:", w.page.inner_text("#ask"))
+            w.page.select_option("#pair", "fr-en")
+            w.settle()
+            check("pair=fr-en" in w.page.url and "row=" not in w.page.url, "another pair of languages:", w.page.url)
+            w.page.wait_for_selector("#all-heads button")  # of the second model
+    finally:
+        server.end()
+
+
 # ---- why
 
 
@@ -680,6 +697,7 @@ with tempfile.TemporaryDirectory() as folder:
                 nothing_jumps(browser, server)
                 grows(browser, server)
                 offline(browser, models, made, compared)
+                two_pairs(browser, models)
                 if not GIVEN:
                     every_score(browser)
             steering(browser, server, models[0], lines)

@@ -229,8 +229,8 @@ async function set_up_server() {
   });
   if (!pairs.some((p) => p.name === state.pair)) state.pair = pairs[0]?.name ?? "";
   offer($("pair"), pairs.map((p) => [p.name, p.title]), state.pair);
-  $("pair-name").textContent = pair_now()?.title ?? "";
-  $("pair").addEventListener("change", (e) => choose({ pair: e.target.value, sentence: 0 }));
+  if (pairs.length < 2) $("pair-name").textContent = pair_now()?.title ?? "";
+  $("pair").addEventListener("change", (e) => (state.sides.forEach((s) => Object.assign(s, { model: 0, prefix: "", forced: "" })), choose({ pair: e.target.value, sentence: 0, row: -1, column: -1, step: -1 })));
   on_change(() => (world.models = pair_now()?.names ?? []));
   world.models = pair_now()?.names ?? [];
   $("key").parentElement.hidden = !settings.keyRequired && !settings.apiKeys;
