@@ -7,6 +7,7 @@ import { looked_at, state } from "./state.js";
 import { layers_of, shown_head, token_of } from "./reading.js";
 import { colors, signed_color } from "./palette.js";
 import { paint, prepare } from "./scene.js";
+import { reveal } from "./lines.js";
 import { step_of } from "./steps.js";
 import { overlaid } from "./panel.js";
 
@@ -139,6 +140,7 @@ export function draw_why(reading, matrix, world) {
     : pair.first_of > 1 ? `Of heads that are laid over each other the first: head ${pair.head + 1} of layer ${pair.layer + 1}.` : "";
   const which = element("p", {}, ["How much ", name_of(target[i]), " reads ", name_of(source[j]), `: ${exact(weights[j])}`]);
   box.replaceChildren(which, element("p", { className: "hint" }, [whose]), chain(reading, terms, { ...pair, source, target, i, j, weights }));
+  for (const list of box.querySelectorAll(".long")) reveal(list, list.querySelector(".chosen"));
 }
 
 function chain(reading, terms, { i, j, weights, source, target }) {
