@@ -217,7 +217,7 @@ def take(window, what, live):
             import xml.etree.ElementTree as xml
             texts = [t.text for t in xml.fromstring(data).iter("{http://www.w3.org/2000/svg}text")]
             check(set(window.words()) <= set(texts), what, "the SVG lacks words")
-            in_sight(data, what)
+            in_sight(data.decode(), what)
         if kind == "tsv":
             rows = [l.split("\t") for l in data.decode().splitlines()]
             check(len({len(r) for r in rows}) == 1 and len(rows) == len(window.words()) + 1, what, "the table's shape")
@@ -250,6 +250,7 @@ def live(browser, server, transformer):
         # The scrubber.
         steps = int(page.get_attribute("#step", "max"))
         page.focus("#step")
+        page.keyboard.press("End")
         page.keyboard.press("Home")
         page.wait_for_timeout(60)
         check("step=0" in page.url and "Step 1 of" in page.inner_text("#step-said"), what, "the first step:", page.url)
