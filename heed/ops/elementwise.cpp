@@ -276,6 +276,7 @@ Tensor dropout(const Tensor& x, double p) {
 
 Tensor cast(const Tensor& given, Type type) {
   if (given.type() == type) return given;
+  require(!given.storage()->bf16, "cast: weights of bf16 lie in panels (ops/bf16.h)");
   const Tensor x = contiguous(given);
   Tensor y(x.shape(), type);
   const Type from = x.type();

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "heed/ops/bf16.h"
 #include "heed/ops/int8.h"
 #include "heed/ops/ops.h"
 #include "heed/tensor/dispatch.h"
@@ -12,8 +13,8 @@ namespace heed {
 
 Tensor embedding(const Tensor& given, const Tensor& given_id) {
   require(given_id.type() == Type::i32, "embedding: wants ids, given ", name(given_id.type()));
-  const bool int8 = given.type() == Type::i8;
-  const Tensor table = int8 ? given : contiguous(given), id = contiguous(given_id);
+  const bool int8 = given.type() == Type::i8, bf16 = is_bf16_weight(given);
+  const Tensor table = int8 || bf16 ? given : contiguous(given), id = contiguous(given_id);
   require(table.rank() == 2, "embedding: the table wants shape [V, D], given ", table.shape());
   for (const Id i : id.host_ids())
     require(i >= 0 && i < table.size(0), "embedding: id ", i, " in a table of ", table.size(0));
@@ -21,6 +22,7 @@ Tensor embedding(const Tensor& given, const Tensor& given_id) {
   std::vector<int64_t> sizes(id.shape().begin(), id.shape().end());
   sizes.push_back(table.size(1));
   if (int8) return int8_embedding(table, id, Shape(sizes));
+  if (bf16) return bf16_embedding(table, id, Shape(sizes));
   Tensor y(Shape(sizes), table.type());
   launch("embedding", table, [&]<class T>() {
     return kernels::Gather<T>{.count = id.count(),

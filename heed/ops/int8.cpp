@@ -1,6 +1,6 @@
 #include "heed/ops/int8.h"
 
-#include "heed/ops/tape.h"
+#include "heed/ops/fixed_weight.h"
 #include "heed/tensor/dispatch.h"
 
 namespace heed {
@@ -61,25 +61,14 @@ Int8Parts int8_parts(const Tensor& tensor) {
 
 std::vector<Tensor> int8_linear_each(const Tensor& given, std::span<const Tensor> w,
                                      std::span<const Tensor> bias, Activation f) {
-  require(given.type() == Type::f32, "linear: weights of int8 want x in f32, given ",
-          name(given.type()));
   const Tensor x = contiguous(given.detached());
   const int64_t k = given.size(-1), rows = x.count() / std::max<int64_t>(1, k);
   std::vector<Tensor> out;
   std::vector<kernels::Int8Matmul> each;
   for (size_t i = 0; i < w.size(); ++i) {
     const Tensor* const b = i < bias.size() ? &bias[i] : nullptr;
-    require(!Tape::current() || (!tracked(given) && !(b && tracked(*b))),
-            "linear: weights of int8 do not change, and nothing is learnt through them; train the "
-            "model that they were made from");
-    require(w[i].rank() == 2 && given.rank() >= 1 && k == w[i].size(0),
-            "linear: inner sizes differ: x is ", given.shape(), ", w is ", w[i].shape());
-    require(!b || (b->shape() == Shape{w[i].size(1)} && b->contiguous() && b->type() == Type::f32),
-            "linear: bias wants shape [", w[i].size(1), "] and type f32");
     const Int8Matrix& m = matrix_of("linear", w[i]);
-    // Which of the matrix' own axes is the last of this view?
-    require(w[i].stride(1) == 1 ? m.outputs == 1 : m.outputs == 0,
-            "linear: a weight of int8 whose outputs lie along the other axis; transpose it");
+    check_fixed_linear(given, w[i], b, m.outputs);
     Shape shape = x.shape();
     shape[x.rank() - 1] = w[i].size(1);
     out.emplace_back(shape, Type::f32);
@@ -93,13 +82,7 @@ std::vector<Tensor> int8_linear_each(const Tensor& given, std::span<const Tensor
                     .y_row = w[i].size(1)});
   }
   kernels::run(kernels::Cpu{}, kernels::Int8MatmulEach{each});
-  for (Tensor& y : out) switch (f) {
-      case Activation::none:
-      case Activation::relu: break;
-      case Activation::gelu: y = gelu(y); break;
-      case Activation::tanh: y = tanh(y); break;
-      case Activation::sigmoid: y = sigmoid(y); break;
-    }
+  for (Tensor& y : out) y = activated(y, f);
   return out;
 }
 

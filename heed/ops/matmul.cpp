@@ -2,10 +2,13 @@
 // views, so all three are the same kernel.
 #include <algorithm>
 
+#include "heed/ops/bf16.h"
+#include "heed/ops/fixed_weight.h"
 #include "heed/ops/int8.h"
 #include "heed/ops/into.h"
 #include "heed/ops/ops.h"
 #include "heed/ops/weight.h"
+#include "heed/tensor/context.h"
 #include "heed/tensor/dispatch.h"
 
 namespace heed {
@@ -57,11 +60,40 @@ Tensor right_gradient(const char* op, const Tensor& a, const Tensor& dc, const T
   return b_transposed ? transposed(product(op, transposed(dc), a)) : product(op, transposed(a), dc);
 }
 
+// Are operands of this product rounded to bf16 (ops/bf16.h)?
+bool in_bf16(const Tensor& a, const Tensor& b, const ProductOptions& options) {
+  if (options.packed_b) return options.packed_b->type() == Type::bf16;
+  constexpr int64_t kSmall = 16;
+  return bf16_products() && a.device() == Device::cpu && a.type() == Type::f32 && a.rank() == 2 &&
+         std::min({a.size(0), a.size(1), b.size(1)}) >= kSmall;
+}
+
+void multiply_in_bf16(const char* op, const Tensor& a, const Tensor& b, const Tensor& c,
+                      const ProductOptions& options) {
+  const auto run = [&](auto product) {
+    product.m = a.size(0), product.x = matrix<float>(a);
+    product.bias = options.bias ? options.bias->data<float>() : nullptr;
+    product.relu = options.activation == Activation::relu;
+    product.accumulate = options.accumulate;
+    product.y = c.data<float>(), product.y_row = c.stride(0);
+    launch_on(op, Device::cpu, Type::f32, product);
+  };
+  const int64_t k = b.size(0), n = b.size(1);
+  if (options.packed_b)
+    run(kernels::Bf16Matmul{.w = {k, n, options.packed_b->data<bf16>()}});
+  else
+    run(kernels::Bf16Product{.n = n, .k = k, .w = matrix<float>(b)});
+  if (options.activation == Activation::none || options.activation == Activation::relu) return;
+  const NoTape off;
+  copy_into(activated(c, options.activation), c);
+}
+
 }  // namespace
 
 void multiply(const char* op, const Tensor& a_given, const Tensor& b_given, const Tensor& c,
               const ProductOptions& options) {
   const Tensor a = usable(a_given), b = usable(b_given);
+  if (in_bf16(a, b, options)) return multiply_in_bf16(op, a, b, c, options);
   const auto product = [&]<class T, class C>() {
     return kernels::Matmul<T, C>{
         .m = a.size(-2),
@@ -87,6 +119,14 @@ void multiply(const char* op, const Tensor& a_given, const Tensor& b_given, cons
 
 Tensor packed(const char* op, const Tensor& given) {
   const Tensor b = usable(given);
+  if (bf16_products() && b.type() == Type::f32 && b.device() == Device::cpu) {
+    const int64_t k = b.size(0), n = b.size(1);
+    const Tensor panels({kernels::bf16_count(k, n)}, Type::bf16);
+    launch_on(
+        op, Device::cpu, Type::f32,
+        kernels::PackBf16{.k = k, .n = n, .w = matrix<float>(b), .panels = panels.data<bf16>()});
+    return panels;
+  }
   Tensor out({kernels::packed_size(b.size(0), b.size(1))}, b.type());
   launch(op, b, [&]<class T>() {
     return kernels::PackMatrix<T>{
@@ -234,6 +274,7 @@ Tensor linear_of(const Tensor& given, const Tensor& w, const std::optional<Tenso
 
 Tensor linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias, Activation f) {
   if (w.type() == Type::i8) return int8_linear(x, w, bias, f);
+  if (is_bf16_weight(w)) return bf16_linear(x, w, bias, f);
   return linear_of(x, w, bias, f, {});
 }
 
@@ -258,7 +299,7 @@ std::vector<Tensor> linear_each(const Tensor& given, std::span<const Tensor> w,
     return int8_linear_each(given, w, bias, Activation::none);
   bool together = given.device() == Device::cuda && w.size() > 1 && given.count() > 0;
   for (size_t i = 0; i < w.size(); ++i) {
-    if (w[i].type() != Type::i8) check_linear(given, w[i], bias[i]);
+    if (w[i].type() != Type::i8 && !is_bf16_weight(w[i])) check_linear(given, w[i], bias[i]);
     together = together && w[i].shape() == w[0].shape() && w[i].contiguous();
   }
   const std::optional<int64_t> step = together ? even_step(w) : std::nullopt,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "heed/base/parallel.h"
+#include "heed/ops/bf16.h"
 #include "heed/ops/into.h"
 #include "heed/ops/ops.h"
 #include "heed/ops/weight.h"
@@ -132,8 +133,10 @@ template <class Body>
 void each_direction(const Tensor& like, int64_t count, Body&& body) {
   if (like.device() == Device::cpu && count >= threads()) {
     Context& context = Context::current();
+    const bool bf16 = bf16_products();
     return parallel_for(count, 1, [&](int64_t i, int64_t) {
       const HelpContext here(context);
+      const UseBf16Products same(bf16);
       body(i);
     });
   }

@@ -7,6 +7,7 @@
 #include "heed/ops/ops.h"
 #include "heed/ops/top_log_softmax.h"
 #include "heed/ops/weight.h"
+#include "heed/tensor/context.h"
 #include "heed/tensor/dispatch.h"
 
 namespace heed {
@@ -272,10 +273,16 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
   // Rows whose logits exist at a time: as fit into a CPU's cache; a GPU wants large products.
   const int64_t slab_rows = x.device() == Device::cuda ? 16384 : 256;
   Tensor logits({std::min(slab_rows, rows), vocabulary}, x.type());
+  // A product of bf16 packs what it multiplies by: here once for all slabs.
+  std::optional<Tensor> packed_w, packed_back;
+  if (bf16_products() && x.device() == Device::cpu && rows > slab_rows) {
+    packed_w = packed(op, w.detached());
+    if (wants_x) packed_back = packed(op, transpose(w.detached(), 0, 1));
+  }
   for (int64_t at = 0; at < rows; at += slab_rows) {
     const int64_t n = std::min(slab_rows, rows - at);
     const Tensor x_slab = slice(x.detached(), 0, at, at + n), slab = slice(logits, 0, 0, n);
-    multiply(op, x_slab, w.detached(), slab);
+    multiply(op, x_slab, w.detached(), slab, {.packed_b = packed_w});
     launch(op, x, [&, &id = target]<class T>() {
       return kernels::CrossEntropy<T>{.rows = n,
                                       .n = vocabulary,
@@ -286,7 +293,9 @@ Tensor linear_cross_entropy(const Tensor& given, const Tensor& w, const Tensor& 
                                       .loss = losses.data<kernels::Wide<T>>() + at,
                                       .d_logits = wants_x || wants_w ? slab.data<T>() : nullptr};
     });
-    if (wants_x) multiply(op, slab, transpose(w.detached(), 0, 1), slice(dx, 0, at, at + n));
+    if (wants_x)
+      multiply(op, slab, transpose(w.detached(), 0, 1), slice(dx, 0, at, at + n),
+               {.packed_b = packed_back});
     if (wants_w) {
       const Tensor &a = w_transposed ? slab : x_slab, &b = w_transposed ? x_slab : slab;
       multiply(op, transpose(a, 0, 1), b, dw, {.accumulate = at > 0});

@@ -15,6 +15,7 @@ struct Current {
   Arena* arena = nullptr;
   const Launching* launching = nullptr;
   PackedWeights* packed = nullptr;
+  bool bf16_products = false;
 };
 thread_local Current current_of_thread;
 
@@ -114,6 +115,9 @@ PackedWeights* packed_weights() { return current_of_thread.packed; }
 PackedWeights* set_packed_weights(PackedWeights* weights) {
   return std::exchange(current_of_thread.packed, weights);
 }
+
+bool bf16_products() { return current_of_thread.bf16_products; }
+bool set_bf16_products(bool on) { return std::exchange(current_of_thread.bf16_products, on); }
 
 // ---- operands
 

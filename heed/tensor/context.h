@@ -139,6 +139,9 @@ class UseArena {
 class PackedWeights;
 PackedWeights* packed_weights();
 PackedWeights* set_packed_weights(PackedWeights* weights);
+// ---- for ops/bf16.h: does this thread round operands of products? Returns whether it did.
+bool bf16_products();
+bool set_bf16_products(bool on);
 
 // ---- for dispatch.h and tensors
 

@@ -163,6 +163,8 @@ std::span<const Id> Tensor::host_ids() const {
 }
 
 std::vector<double> Tensor::values() const {
+  if (defined() && storage_->bf16)
+    fail("tensor: weights of bf16 lie in panels (ops/bf16.h); their values are not read");
   if (device() == Device::cuda) return to(*this, Device::cpu).values();
   std::vector<double> out;
   out.reserve(static_cast<size_t>(count()));

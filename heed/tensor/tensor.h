@@ -80,8 +80,10 @@ struct Storage {
   size_t bytes = 0;                             // that tensors may look at
   std::shared_ptr<const void> owner = nullptr;  // of foreign memory: kept alive
   Device device = Device::cpu;
-  uint64_t context = 0;                                     // 0: none, it never changes
-  std::shared_ptr<const struct Int8Matrix> int8 = nullptr;  // of weights of type i8: ops/int8.h
+  uint64_t context = 0;  // 0: none, it never changes
+  // Of weights that lie in an order of their own: ops/int8.h, ops/bf16.h.
+  std::shared_ptr<const struct Int8Matrix> int8 = nullptr;
+  std::shared_ptr<const struct Bf16Matrix> bf16 = nullptr;
 };
 
 class Tensor {

@@ -1,0 +1,52 @@
+// bf16 on a CPU (kernels/bf16.h has the numbers and their order, docs/decisions/bf16.md the why):
+// weights for inference, and products of training.
+//
+// Such a weight is a Tensor of type bf16 with the shape of the f32 weight it was made from, and
+// lies in panels. linear() and embedding() take it, also transposed; every other op refuses it, as
+// it does a weight of int8 (ops/int8.h).
+//
+// Threads: all functions may be called from any number at once; what is made never changes.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "heed/kernels/bf16.h"
+#include "heed/ops/ops.h"
+
+namespace heed {
+
+// What a weight of bf16 holds.
+struct Bf16Matrix {
+  kernels::Bf16Weights weights;  // [k, n]; the tensor keeps their memory
+  int outputs = 1;               // the axis that has them: 1 as in x W, 0 as in a table
+};
+
+// w [K, N], f32 on a CPU, in bf16: with `outputs` 1 for linear(x, w), with 0 (w is a table [V, D])
+// for embedding(w, id) and linear(x, w^T). In memory of the arena in use.
+Tensor bf16_weight(const Tensor& w, int outputs);
+bool is_bf16_weight(const Tensor& w);
+
+// For linear() and embedding().
+Tensor bf16_linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
+                   Activation f);
+Tensor bf16_embedding(const Tensor& table, const Tensor& id, const Shape& shape);
+
+// Has this CPU the instructions that make products of bf16 faster than those of f32?
+bool bf16_products_are_fast();
+
+// While it lives, products of f32 matrices on a CPU, by this thread, round their operands to bf16
+// (f32 sums): mixed precision, where weights and activations stay f32. Products of a batch of
+// matrices and small ones, with less than 16 rows, columns or steps of k, stay f32.
+class UseBf16Products {
+ public:
+  explicit UseBf16Products(bool on);
+  ~UseBf16Products();
+  UseBf16Products(const UseBf16Products&) = delete;
+  UseBf16Products& operator=(const UseBf16Products&) = delete;
+
+ private:
+  const bool before_;
+};
+
+}  // namespace heed
