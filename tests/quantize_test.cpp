@@ -1,4 +1,4 @@
-// Models of int8: quantized while they are loaded, or in a folder of their own.
+// Models of int8, quantized while they are loaded or in a folder of their own, and of bf16.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,10 +34,11 @@ Translator opened(const std::filesystem::path& folder, Compute compute, int thre
 
 const std::vector<std::string> kLines{"a b c d", "e", "", "c c a b e f g", "h a"};
 
-bool any_int8(const Translator& translator) {
+bool any_of_type(const Translator& translator, Type type) {
   return std::ranges::any_of(translator.model().params.all(),
-                             [](const Parameter& p) { return p.value.type() == Type::i8; });
+                             [&](const Parameter& p) { return p.value.type() == type; });
 }
+bool any_int8(const Translator& translator) { return any_of_type(translator, Type::i8); }
 
 std::vector<double> scores_of(const Translator& translator, const TranslateOptions& options = {}) {
   std::vector<double> out;
@@ -79,13 +80,37 @@ TEST(Quantize, AFolderOfInt8IsWhatLoadingMakes) {
 TEST(Quantize, BatchesAndThreadsChangeNothing) {
   const Folder folder;
   put_model(folder / "m", folder, config_of("transformer", "scaled_dot"));
-  const std::vector<double> wanted = scores_of(opened(folder / "m", Compute::int8));
-  for (const int threads : {1, 2, 3})
-    for (const int64_t batch : {1, 2, 5})
-      EXPECT_EQ(scores_of(opened(folder / "m", Compute::int8, threads), {.batch = batch}), wanted);
+  put_model(folder / "r", folder, config_of("rnn", "additive"));
+  for (const Compute compute : {Compute::int8, Compute::bf16})
+    for (const char* model : {"m", "r"}) {
+      const std::vector<double> wanted = scores_of(opened(folder / model, compute));
+      for (const int threads : {1, 2, 4})
+        for (const int64_t batch : {1, 2, 7, 64})
+          EXPECT_EQ(scores_of(opened(folder / model, compute, threads), {.batch = batch}), wanted);
+    }
 }
 
-TEST(Quantize, EveryScoreAndFamilyComputesInInt8) {
+TEST(Quantize, ModelsOfBf16AreNearThoseOfF32) {
+  const Folder folder;
+  for (const auto& [family, score] :
+       {std::pair<const char*, const char*>{"rnn", "additive"}, {"transformer", "scaled_dot"}}) {
+    SCOPED_TRACE(family);
+    ModelConfig config = config_of(family, score);
+    config.tied = std::string(family) == "transformer";
+    put_model(folder / family, folder, config);
+    const Translator half = opened(folder / family, Compute::bf16),
+                     exact = opened(folder / family, Compute::f32);
+    EXPECT_TRUE(any_of_type(half, Type::bf16));
+    EXPECT_FALSE(any_of_type(exact, Type::bf16));
+    EXPECT_NE(scores_of(half), scores_of(exact));
+    const auto given = [](const Translator& t) {
+      return t.score({"a b c d"}, {"d c b a"})[0].best().log_probability;
+    };
+    EXPECT_NEAR(given(half), given(exact), 0.01 * std::abs(given(exact)));
+  }
+}
+
+TEST(Quantize, EveryScoreAndFamilyComputesInInt8AndBf16) {
   const Folder folder;
   int number = 0;
   for (const ScoreRow& row : score_table())
@@ -98,10 +123,13 @@ TEST(Quantize, EveryScoreAndFamilyComputesInInt8) {
       } catch (const Error&) {
         continue;  // this family has no such score
       }
-      const Translator translator = opened(model, Compute::int8);
-      EXPECT_TRUE(any_int8(translator));
-      for (const double score_of_one : scores_of(translator))
-        EXPECT_FALSE(std::isnan(score_of_one));
+      for (const auto& [compute, type] :
+           {std::pair{Compute::int8, Type::i8}, {Compute::bf16, Type::bf16}}) {
+        const Translator translator = opened(model, compute);
+        EXPECT_TRUE(any_of_type(translator, type));
+        for (const double score_of_one : scores_of(translator))
+          EXPECT_FALSE(std::isnan(score_of_one));
+      }
     }
   EXPECT_GT(number, 9);
 }
@@ -116,7 +144,7 @@ TEST(Quantize, SaysWhatItCannotDo) {
   EXPECT_TRUE(has(message([&] { opened(folder / "m8", Compute::f32); }), "its weights are int8"));
   EXPECT_TRUE(has(message([&] { open_model(folder / "m8"); }), "it can be used, not trained"));
   EXPECT_TRUE(has(message([&] { compute_named("int4"); }), "int4"));
-  EXPECT_TRUE(has(message([&] { compute_named("bf16"); }), "no products"));
+  EXPECT_TRUE(has(message([&] { opened(folder / "m8", Compute::bf16); }), "its weights are int8"));
   // A wrong bit of it is found as in f32.
   const std::filesystem::path weights = folder / "m8/model.safetensors";
   std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);

@@ -238,12 +238,15 @@ expect 0 "m8: weights of int8" quantize --model m --out m8
 "$heed" translate --model m8 --batch 1 <text >first || wrong "translate: int8"
 "$heed" translate --model m --compute int8 --batch 64 --threads 2 <text >second || wrong "--compute int8"
 same first second "int8, from a folder and made while it is loaded"
+"$heed" translate --model m --compute bf16 --batch 1 <text >first || wrong "--compute bf16"
+"$heed" translate --model m --compute bf16 --batch 64 --threads 2 <text >second
+same first second "bf16, in batches of 1 and 64"
+refuse 1 "m8: its weights are int8" translate --model m8 --compute bf16 --input text
 refuse 1 "m8: is there already" quantize --model m --out m8
 refuse 1 "m8: its weights are int8 already" quantize --model m8 --out m9
 [ -e m9 ] && wrong "quantize left a folder"
 refuse 1 "its weights are int8" translate --model m8 --compute f32 --input text
 refuse 2 "unknown compute 'int4'" translate --model m --compute int4 --input text
-refuse 2 "bf16 has no products for inference" translate --model m --compute bf16 --input text
 refuse 2 "--model and --out are required" quantize --model m
 refuse 2 "unknown compute 'int4'" translate --model m --text --compute int4 --input text
 cut -d' ' -f1 corpus/test.fr | head -75 >prefix

@@ -10,6 +10,7 @@
 
 #include "heed/base/parallel.h"
 #include "heed/files/safetensors.h"
+#include "heed/ops/bf16.h"
 #include "heed/ops/int8.h"
 
 namespace heed {
@@ -123,16 +124,27 @@ bool MappedTensors::holds_int8(const std::string& name) const {
   return entry && entry->dtype == StoredDtype::I8;
 }
 
+Tensor MappedTensors::bf16_at(const std::string& name, const Shape& shape, int outputs) const {
+  const UseArena lasting(*arena_);
+  const Tensor out = bf16_weight(at(name, shape, Type::f32), outputs);
+  give_back(name);
+  return out;
+}
+
+// Of what is in the file nobody needs a copy in memory any more: whole pages of it.
+void MappedTensors::give_back(const std::string& name) const {
+  const std::span<const std::byte> bytes = file_->at(name).bytes;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto first = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page,
+             last = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / page * page;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
 Tensor MappedTensors::int8_at(const std::string& name, const Shape& shape, int outputs) const {
   const UseArena lasting(*arena_);
   if (!holds_int8(name)) {
-    const Tensor w = at(name, shape, Type::f32), out = int8_weight(w, outputs);
-    // Of what is in the file nobody needs a copy in memory any more: whole pages of it.
-    const std::span<const std::byte> bytes = file_->at(name).bytes;
-    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    const auto first = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page,
-               last = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / page * page;
-    if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    const Tensor out = int8_weight(at(name, shape, Type::f32), outputs);
+    give_back(name);
     return out;
   }
   const int64_t k = shape[1 - outputs], n = shape[outputs];

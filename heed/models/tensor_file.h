@@ -38,10 +38,14 @@ class MappedTensors {
   // from that, whose memory is given back.
   Tensor int8_at(const std::string& name, const Shape& shape, int outputs) const;
   bool holds_int8(const std::string& name) const;
+  // The same in bf16 (ops/bf16.h), made from f32.
+  Tensor bf16_at(const std::string& name, const Shape& shape, int outputs) const;
   // Throws Error if the file has more than so many.
   void require_only(size_t count) const;
 
  private:
+  void give_back(const std::string& name) const;
+
   std::string path_;
   std::shared_ptr<const SafetensorsFile> file_;
   std::shared_ptr<Arena> arena_;  // for what cannot be looked at

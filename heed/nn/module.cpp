@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "heed/ops/bf16.h"
 #include "heed/ops/into.h"
 
 namespace heed {
@@ -91,8 +92,9 @@ Tensor Params::add(const std::string& name, const Shape& shape, const Initialize
   const Tensor value = set_->given                   ? set_->given(full_name, shape, use)
                        : set_->first == First::drawn ? init(shape, random, set_->type)
                                                      : Tensor(shape, set_->type);
-  const bool int8 = set_->given && use != Use::any && value.type() == Type::i8;
-  require(value.shape() == shape && (value.type() == set_->type || int8) && value.contiguous(),
+  const bool fixed =
+      set_->given && use != Use::any && (value.type() == Type::i8 || is_bf16_weight(value));
+  require(value.shape() == shape && (value.type() == set_->type || fixed) && value.contiguous(),
           "params: the initializer of '", full_name, "' gave ", value.shape(), ", wanted ", shape);
   set_->parameters.push_back({.name = full_name, .value = as_parameter(value)});
   return set_->parameters.back().value;

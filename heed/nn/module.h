@@ -37,8 +37,8 @@ class Params {
   enum class First { drawn, unset };
   explicit Params(uint64_t seed, Type type = Type::f32, First first = First::drawn);
   // What a parameter is used for: anything; linear() alone multiplies by it; or embedding() looks
-  // up its rows, and linear() multiplies by its transpose. The last two can have eight bits
-  // (ops/int8.h).
+  // up its rows, and linear() multiplies by its transpose. The last two can have eight bits or be
+  // bf16 (ops/int8.h, ops/bf16.h).
   enum class Use { any, product, table };
   // Of a loaded model: each is what `given` gives for its full name and shape, and never changes.
   using Given = std::function<Tensor(const std::string& name, const Shape& shape, Use use)>;

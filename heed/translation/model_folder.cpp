@@ -199,28 +199,31 @@ Compute compute_named(const std::string& name) {
   if (name == "auto") return Compute::as_stored;
   if (name == "f32") return Compute::f32;
   if (name == "int8") return Compute::int8;
-  require(name != "bf16",
-          "compute: bf16 has no products for inference yet; take f32, int8 or auto");
-  throw Error(unknown_name("compute", name, {"auto", "f32", "int8"}));
+  if (name == "bf16") return Compute::bf16;
+  throw Error(unknown_name("compute", name, {"auto", "f32", "bf16", "int8"}));
 }
 
 ModelFolder load_model(const std::filesystem::path& path, Compute compute) {
   const Opened opened = open_all_else(path);
   const MappedTensors tensors(weights_of(path), opened.tensors);
   const bool on_cpu = current_arena().device() == Device::cpu;
-  require(compute != Compute::int8 || on_cpu,
-          "compute: int8 is computed on a CPU; take f32 or auto on a GPU");
+  require((compute != Compute::int8 && compute != Compute::bf16) || on_cpu,
+          "compute: ", compute == Compute::int8 ? "int8" : "bf16",
+          " is computed on a CPU; take f32 or auto on a GPU");
   size_t stored = 0;  // tensors of the file
   const auto given = [&](const std::string& name, const Shape& shape, Params::Use use) {
     const bool int8 = use != Params::Use::any && tensors.holds_int8(name);
-    require(!int8 || (compute != Compute::f32 && on_cpu), path.string(),
+    require(!int8 || (compute != Compute::f32 && compute != Compute::bf16 && on_cpu), path.string(),
             ": its weights are int8, which are computed as such, on a CPU; take the model that it "
             "was made from");
     stored += int8 ? 3 : 1;
     // Of few numbers none are saved.
     const bool large = shape.rank() == 2 && shape[0] >= 16 && shape[1] >= 16;
+    const int outputs = use == Params::Use::product ? 1 : 0;
     if (int8 || (compute == Compute::int8 && use != Params::Use::any && large))
-      return tensors.int8_at(name, shape, use == Params::Use::product ? 1 : 0);
+      return tensors.int8_at(name, shape, outputs);
+    if (compute == Compute::bf16 && use != Params::Use::any && large)
+      return tensors.bf16_at(name, shape, outputs);
     return tensors.at(name, shape, Type::f32);
   };
   ModelFolder folder = assembled(path, opened.config, opened.tokenizers, Params(given));
