@@ -12,6 +12,7 @@
 
 #include "heed/base/parallel.h"
 #include "heed/files/checksum.h"
+#include "heed/ops/bf16.h"
 #include "tests/toy_run.h"
 
 namespace heed {
@@ -165,6 +166,40 @@ TEST(Trainer, StoppedAndResumedEndsWithTheSameBytesOfAPlainMean) {
 
 TEST(Trainer, StoppedAndResumedEndsWithTheSameBytesOfPiecesThatAreDrawn) {
   expect_the_same_bytes_when_stopped(with_dropout(toy_rnn()), eventful(), /*sampling=*/0.3);
+}
+
+TEST(Trainer, StoppedAndResumedEndsWithTheSameBytesInBf16) {
+  if (!bf16_products_are_fast()) GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+  TrainConfig config = eventful();
+  config.precision = "bf16";
+  for (const ModelConfig& family : {toy_rnn(), toy_transformer()}) {
+    SCOPED_TRACE(family.family);
+    expect_the_same_bytes_when_stopped(with_dropout(family), config);
+  }
+}
+
+TEST(Trainer, InBf16ARunHasTheSameBytesOnAnyNumberOfThreads) {
+  if (!bf16_products_are_fast()) GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+  const int before = threads();
+  TrainConfig config = eventful();
+  config.steps = 10, config.precision = "bf16";
+  for (const ModelConfig& family : {toy_rnn(), toy_transformer()}) {
+    SCOPED_TRACE(family.family);
+    const auto trained = [&](int count, const std::string& precision) {
+      set_threads(count);
+      config.precision = precision;
+      const Folder data, folder;
+      const ToyRun run =
+          begin(toy_corpus(data, {.sentences = 60}), with_dropout(family), config, folder.path());
+      run.trainer->run(eventful_hooks(run));
+      return read(folder / "model.safetensors");
+    };
+    const std::string wanted = trained(1, "bf16");
+    EXPECT_TRUE(trained(2, "bf16") == wanted);
+    EXPECT_TRUE(trained(4, "bf16") == wanted);
+    EXPECT_FALSE(trained(1, "f32") == wanted) << "is it f32?";
+  }
+  set_threads(before);
 }
 
 // The child of the next test: trains in the folder that the environment names.

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "heed/models/tensor_file.h"
+#include "heed/ops/bf16.h"
 #include "heed/search/search.h"
 #include "heed/training/optimizer.h"
 #include "tests/toy_run.h"
@@ -45,6 +46,30 @@ TEST(Learning, ReversingIsLearnt) {
       EXPECT_LT(loss_of(run), 0.8 * at_first);
     } else {
       EXPECT_LT(loss_of(run), 0.1);
+      EXPECT_GT(accuracy(run), 0.9);
+    }
+  }
+}
+
+// Mixed precision on a CPU; where it has no instructions for it, it says so.
+TEST(Learning, ReversingIsLearntInBf16) {
+  const Folder folder;
+  TrainConfig config;
+  config.rate = 5e-3, config.warmup = 50, config.batch_tokens = 256, config.smoothing = 0;
+  config.average = 0, config.steps = kSlow ? 60 : 400, config.precision = "bf16";
+  const auto corpus = toy_corpus(folder);
+  if (!bf16_products_are_fast()) {
+    EXPECT_TRUE(has(message([&] { begin(corpus, toy_rnn(), config, folder.path()); }),
+                    "wants a CPU with AVX-512 BF16"));
+    GTEST_SKIP() << "this CPU has no AVX-512 BF16";
+  }
+  for (const ModelConfig& model : {toy_rnn(), toy_transformer()}) {
+    SCOPED_TRACE(model.family);
+    ToyRun run = begin(corpus, model, config, folder / model.family);
+    const double at_first = loss_of(run);
+    EXPECT_EQ(run.trainer->run({}), Trainer::End::limit);
+    EXPECT_LT(loss_of(run), kSlow ? 0.8 * at_first : 0.1);
+    if (!kSlow) {
       EXPECT_GT(accuracy(run), 0.9);
     }
   }

@@ -9,6 +9,7 @@
 #include "heed/base/check.h"
 #include "heed/models/config_json.h"
 #include "heed/models/tensor_file.h"
+#include "heed/ops/bf16.h"
 #include "heed/ops/into.h"
 #include "heed/tensor/context.h"
 #include "heed/translation/config_file.h"
@@ -115,11 +116,15 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> ex
       watch_(examples_->tokenizers().target->size(), config.warmup) {
   const bool on_gpu = arena_->device() == Device::cuda;
   require(
-      config_.precision != "bf16" || (on_gpu && model.trains_in_bf16()),
-      "training: precision bf16 is for Transformers, and for an rnn with one decoder layer of gru "
-      "cells, one head of additive attention before the state with soft weights (no temperature, "
-      "no dropout of them) and a size that is a multiple of 64 up to 4096, on a GPU; this is ",
-      on_gpu ? "another model" : "a CPU", "; use --precision f32 or auto");
+      config_.precision != "bf16" || !on_gpu || model.trains_in_bf16(),
+      "training: on a GPU precision bf16 is for Transformers, and for an rnn with one decoder "
+      "layer "
+      "of gru cells, one head of additive attention before the state with soft weights (no "
+      "temperature, no dropout of them) and a size that is a multiple of 64 up to 4096; this is "
+      "another model; use --precision f32 or auto");
+  require(config_.precision != "bf16" || on_gpu || bf16_products_are_fast(),
+          "training: precision bf16 wants a CPU with AVX-512 BF16 (VDPBF16PS), without which it "
+          "would be slower than f32; this one has none; use --precision f32 or auto");
   for (const Parameter& p : params_.all())
     p.value.parameter_state()->compute_copy = nullptr;  // another trainer's
   // Mixed precision: the parameters stay f32, as master weights.
@@ -176,6 +181,8 @@ void Trainer::meet() {
 // Of the sum of the micro-batches' losses, of all ranks; this one's go into losses_, by token.
 void Trainer::gradients(const std::vector<Batch>& now) {
   const int64_t first = share().first;
+  // Mixed precision on a CPU; on a GPU parameters have copies of bf16.
+  const UseBf16Products products(config_.precision == "bf16" && arena_->device() == Device::cpu);
   std::optional<GradientSum> sum;
   if (config_.accumulate > 1) sum.emplace(params_);
   for (size_t i = 0; i < now.size(); ++i) {

@@ -1,6 +1,6 @@
 // The training loop: batch, loss (teacher forcing), backward, clip, update; now and then log,
 // validate, save. On a GPU in mixed precision, where the model can: bf16 activations and compute
-// copies, f32 master weights.
+// copies, f32 master weights. On a CPU products alone can be of bf16 operands (ops/bf16.h).
 //
 // A run is a function of its configuration, its corpus and the number of steps: one that was killed
 // at any moment and resumed ends with the same bytes as one that was not, its checkpoint included.
@@ -104,7 +104,9 @@ void fields(Config& c, F&& f) {
   f("stop_on", c.stop_on, "what says which model is best: bleu or loss");
   f("patience", c.patience, "validations without a better model before it stops; 0: never");
   f("precision", c.precision,
-    "of activations: f32, bf16 (on a GPU; parameters stay f32), or auto: bf16 where the model can");
+    "f32, bf16 (parameters stay f32; on a CPU, which must have AVX-512 BF16, of products alone), "
+    "or "
+    "auto: bf16 on a GPU where the model can, else f32");
   f("seed", c.seed, "of initial values, order of batches, dropout and sampling");
 }
 
