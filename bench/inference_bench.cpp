@@ -1,5 +1,5 @@
 // Rows for inference: whole translations, from tokens to tokens, by models with their first
-// parameters, in f32 and in int8; beside them CTranslate2, where python3 can import it, with the
+// parameters, in f32, bf16 and int8; beside them CTranslate2, where python3 can import it, with the
 // same weights, sentences and numbers of steps. Every translation has kSteps tokens, its end one of
 // them: first parameters hardly ever say the end.
 #include <sys/wait.h>
@@ -17,6 +17,7 @@
 #include "heed/base/check.h"
 #include "heed/exchange/ctranslate2.h"
 #include "heed/models/tensor_file.h"
+#include "heed/ops/bf16.h"
 #include "heed/training/run_folder.h"
 #include "heed/translation/loaded_model.h"
 
@@ -195,7 +196,9 @@ Floor floor_of(const Kind& kind, const std::vector<Engine::Request>& requests) {
       double(c.decoder_layers) * (6 * D * D + 2 * D * I) + D * double(size.words);
   double source = 0;
   for (const Engine::Request& r : requests) source += double(r.source.size());
-  const double steps = double(kSteps * kind.sentences), width = kind.type == "int8" ? 1 : 4;
+  const double steps = double(kSteps * kind.sentences), width = kind.type == "int8"   ? 1
+                                                                : kind.type == "bf16" ? 2
+                                                                                      : 4;
   return {2 * (source * (encoder + cross) + steps * double(kind.beam) * decoder),
           width * steps / double(kind.batch) * decoder};
 }
@@ -206,13 +209,17 @@ Job job(const std::string& name, Kind kind) {
   const auto model = LoadedModel::open(folder.path(), {.compute = compute_named(kind.type)});
   const std::vector<Engine::Request> requests = folder.requests(kind);
   const Floor floor = floor_of(kind, requests);
-  const auto peer = std::make_shared<Peer>(folder.path() / "peer", requests, kind, threads());
+  std::shared_ptr<Peer> peer;  // which has no bf16 on a CPU
+  if (kind.type != "bf16")
+    peer = std::make_shared<Peer>(folder.path() / "peer", requests, kind, threads());
   Job out{.name = name,
           .work = [model, requests] { model->engine().decode(requests); },
           .bytes = floor.bytes,
           .tokens = double(kSteps * kind.sentences)};
   (kind.type == "int8" ? out.int8_operations : out.flops) = floor.operations;
-  if (peer->ready()) out.peer = [peer] { peer->translate(); };
+  // VDPBF16PS: two multiply-adds a lane.
+  if (kind.type == "bf16" && bf16_products_are_fast()) out.flops /= 2;
+  if (peer && peer->ready()) out.peer = [peer] { peer->translate(); };
   return out;
 }
 
@@ -222,7 +229,7 @@ std::vector<Row> inference_rows() {
   std::signal(SIGPIPE, SIG_IGN);  // a peer that has ended is told of by its silence
   std::vector<Row> rows;
   for (const char* model : {"base", "tiny"})
-    for (const char* type : {"f32", "int8"})
+    for (const char* type : {"f32", "bf16", "int8"})
       for (const auto& [beam, batch] : {std::pair<int64_t, int64_t>{1, 1}, {1, 32}, {5, 32}}) {
         const int64_t batches = model == std::string("tiny") ? 4 : 1;
         const Kind kind{model, type, beam, batch, batches * std::max<int64_t>(batch, 4)};

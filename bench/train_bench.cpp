@@ -6,6 +6,7 @@
 #include "bench/bench.h"
 #include "heed/attention/multi_head.h"
 #include "heed/nn/recurrent.h"
+#include "heed/ops/bf16.h"
 #include "heed/tensor/context.h"
 #include "heed/training/optimizer.h"
 
@@ -96,12 +97,14 @@ struct Step {
   Adam adam{params, {.clip_norm = 1}};
   std::shared_ptr<Arena> arena = Arena::make();
   Tensor source, in, out;
+  bool bf16 = false;  // products in mixed precision
 
   template <class... Sizes>
   explicit Step(Sizes... sizes) : model(params, sizes...) {}
 
   void run() {
     const UseArena use(*arena);
+    const UseBf16Products products(bf16);
     Tape tape(static_cast<uint64_t>(adam.steps()));
     tape.backward(model.loss(source, in, out));
     adam.step(1e-4);
@@ -116,15 +119,14 @@ std::shared_ptr<Step<Transformer>> transformer_step() {
   return step;
 }
 
-Job transformer() {
+Job transformer(const std::string& name, bool bf16) {
   auto step = transformer_step();
+  step->bf16 = bf16;
   // Products: 6 flops for each token and weight it meets, and those of attention.
   const double tokens = kBatch * kLength, square = double(kSize) * kSize, ff = 2.0 * kSize * kInner;
   const double weights = kLayers * (4 * square + ff) + kLayers * (8 * square + ff) + kSize * kWords;
   const double attention = 3.0 * kLayers * 3 * 4 * kBatch * kLength * kLength * kSize;
-  return {.name = "train/transformer",
-          .work = [step] { step->run(); },
-          .flops = 6 * tokens * weights + attention};
+  return {.name = name, .work = [step] { step->run(); }, .flops = 6 * tokens * weights + attention};
 }
 
 // ---- GRU with additive attention (Bahdanau et al., 2015)
@@ -180,8 +182,9 @@ class GruAdditive {
   Linear hidden_, output_;
 };
 
-Job gru_additive(const std::string& name, int64_t words) {
+Job gru_additive(const std::string& name, int64_t words, bool bf16 = false) {
   auto step = std::make_shared<Step<GruAdditive>>(words);
+  step->bf16 = bf16;
   step->source = some_words(kBatch, kRnnLength, words);
   step->in = some_words(kBatch, kRnnLength, words);
   step->out = some_words(kBatch, kRnnLength, words);
@@ -219,11 +222,21 @@ Job cell_alone(const std::string& name, Cell cell) {
 }  // namespace
 
 std::vector<Row> train_rows() {
-  return {{"train/transformer", transformer},
-          {"train/gru_additive", [] { return gru_additive("train/gru_additive", 512); }},
-          {"train/gru_additive/8000", [] { return gru_additive("train/gru_additive/8000", 8000); }},
-          {"train/gru", [] { return cell_alone("train/gru", Cell::gru); }},
-          {"train/lstm", [] { return cell_alone("train/lstm", Cell::lstm); }}};
+  std::vector<Row> rows;
+  for (const char* precision : {"", "/bf16"}) {
+    const bool bf16 = *precision != '\0';
+    if (bf16 && !bf16_products_are_fast()) break;
+    for (const auto& [name, words] : {std::pair<std::string, int64_t>{"train/transformer", 0},
+                                      {"train/gru_additive", 512},
+                                      {"train/gru_additive/8000", 8000}})
+      rows.push_back({name + precision, [=, name = name + precision, words = words] {
+                        return words == 0 ? transformer(name, bf16)
+                                          : gru_additive(name, words, bf16);
+                      }});
+  }
+  rows.push_back({"train/gru", [] { return cell_alone("train/gru", Cell::gru); }});
+  rows.push_back({"train/lstm", [] { return cell_alone("train/lstm", Cell::lstm); }});
+  return rows;
 }
 
 int64_t transformer_peak_bytes() {
