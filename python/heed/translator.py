@@ -243,8 +243,8 @@ class Translator(Opened[_core.Translator]):
     """A trained translator, loaded once; safe to use from any number of threads at once.
 
     `path` is a folder that `heed train` (or `heed.train`) made. `device`: "cpu", "cuda", "cuda:1",
-    or "auto", a GPU where this build and this machine have one. `compute`: "f32", "int8" (on a
-    CPU), or "auto", as the folder has it. `threads`: 0 takes all cores.
+    or "auto", a GPU where this build and this machine have one. `compute`: "f32", "bf16" or "int8"
+    (both on a CPU), or "auto", as the folder has it. `threads`: 0 takes all cores.
 
     >>> translator = heed.Translator(model)
     >>> translator.translate("the cat sleeps .").text
