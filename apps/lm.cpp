@@ -135,7 +135,7 @@ void train(TrainOptions o, const Flags<ModelConfig>& model_flags,
            const Flags<TrainConfig>& train_flags) {
   if (o.list) return print_tables(ModelKind::language_model);
   outlive_readers();
-  const bool first = ranks()->first();
+  const bool first = ranks(o.deadline)->first();
   if (o.machine.threads == 0) o.machine.threads = threads_of_rank();
   ModelConfig config = chosen_preset(o.preset, ModelKind::language_model);
   model_flags.apply(config);
@@ -146,6 +146,7 @@ void train(TrainOptions o, const Flags<ModelConfig>& model_flags,
   if (!o.resume) share_updates(training, train_flags.given().contains("accumulate"));
   end_by_itself(training, !o.valid_text.empty() || o.valid_share > 0);
   check_usage(o, config, training, model_flags.given());
+  want_same_settings(config, training);
   use(o.machine);
   want_files({o.text, o.valid_text, o.vocabulary});
   const Parts parts = parts_of(o);

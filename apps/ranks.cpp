@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "heed/base/limits.h"
@@ -21,6 +22,16 @@ void say(const std::string& words) {
   [[maybe_unused]] const auto written = ::write(own_stderr, line.data(), line.size());
 }
 
+WaitOptions waiting(double deadline) {
+  return {.deadline = deadline,
+          .warn = [](const std::string& words) { say(words); },
+          .give_up =
+              [](const std::string& words) {
+                tell_failure(words);
+                std::_Exit(1);
+              }};
+}
+
 }  // namespace
 
 void silence_other_ranks() {
@@ -32,17 +43,15 @@ void silence_other_ranks() {
   ::close(nowhere);
 }
 
-std::shared_ptr<Ranks> ranks() {
+std::shared_ptr<Ranks> ranks(double joining) {
   if (!joined) {
-    joined = join_ranks();
+    joined = join_ranks(waiting(joining));
     set_deadline(kPreparing);
   }
   return joined;
 }
 
-void set_deadline(double seconds) {
-  joined->set_waiting({.deadline = seconds, .warn = [](const std::string& words) { say(words); }});
-}
+void set_deadline(double seconds) { joined->set_waiting(waiting(seconds)); }
 
 int threads_of_rank() {
   const int here = ranks()->on_this_machine(), cores = usable_cores();

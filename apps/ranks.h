@@ -11,9 +11,10 @@ namespace heed::apps {
 
 // First of all: before this process says anything.
 void silence_other_ranks();
-// Joins at the first call. What takes long before a run begins (a vocabulary, an alignment) is
-// waited for up to an hour, then up to `deadline` seconds.
-std::shared_ptr<Ranks> ranks();
+// Joins at the first call, waiting for the others up to `joining` seconds. What takes long before a
+// run begins (a vocabulary, an alignment) is waited for up to an hour, then up to `deadline`
+// seconds.
+std::shared_ptr<Ranks> ranks(double joining = 300);
 void set_deadline(double seconds);
 // So many threads as this rank has cores for; 0: all.
 int threads_of_rank();

@@ -288,7 +288,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   const auto began = std::chrono::steady_clock::now();
   if (o.list) return print_tables(ModelKind::translator);
   outlive_readers();
-  const bool first = ranks()->first();
+  const bool first = ranks(o.deadline)->first();
   if (o.machine.threads == 0) o.machine.threads = threads_of_rank();
   choose_files(o.corpus, o.tsv, "--");
   choose_files(o.valid, o.valid_tsv, "--valid-");
@@ -324,6 +324,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     check_usage(o, config, training, model_flags.given(), train_flags.given());
   };
   configure(ground({}));  // mistakes in the arguments are told before anything is read
+  want_same_settings(config, training);
   use(o.machine);
   want_files({o.corpus.source, o.corpus.target, o.corpus.alignment, o.valid.source, o.valid.target,
               o.source_tokenizer, o.target_tokenizer});

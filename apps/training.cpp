@@ -130,6 +130,21 @@ void share_updates(TrainConfig& training, bool given) {
                                      std::to_string(n));
 }
 
+void want_same_settings(const ModelConfig& model, const TrainConfig& training) {
+  std::vector<std::string> mine;
+  const auto add = [&](const auto& config) {
+    for (const auto& [name, value] : field_values(config))
+      mine.push_back(flag_of(name) + " is " + value);
+  };
+  add(model), add(training);
+  const auto all = ranks()->gather("the settings", mine);
+  for (size_t r = 1; r < all.size(); ++r)
+    for (size_t i = 0; i < std::min(all[r].size(), all[0].size()); ++i)
+      require(all[r][i] == all[0][i], ranks()->name(static_cast<int>(r)),
+              ": the flags must be the same on all ", all.size(), " ranks; here ", all[r][i],
+              ", on ", ranks()->name(0), " ", all[0][i]);
+}
+
 void add_deadline_flag(CLI::App& command, double& seconds) {
   command
       .add_option("--deadline", seconds,

@@ -26,6 +26,9 @@ void print_tables(ModelKind kind);
 // Where nothing says how many micro-batches an update has, each rank has one. Throws what is told
 // as a mistake in the arguments if there are more ranks than that.
 void share_updates(TrainConfig& training, bool given);
+// Throws Error that names the first rank whose flags make other settings than the first rank's, and
+// one of them.
+void want_same_settings(const ModelConfig& model, const TrainConfig& training);
 // A flag for how long a rank that hangs is waited for.
 void add_deadline_flag(CLI::App& command, double& seconds);
 

@@ -1,5 +1,6 @@
 // Open MPI or MPICH starts the ranks and moves their bytes. Messages are posted without waiting and
-// asked for until they are there: so it is known who is missing, and nobody waits for ever.
+// asked for until they are there: so it is known who is missing, and nobody waits for ever. The few
+// calls that wait inside MPI are looked at from another thread.
 #include <mpi.h>
 #include <sched.h>
 #include <unistd.h>
@@ -7,7 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -25,8 +28,50 @@ void want(int code, const char* call) {
   fail("ranks: ", call, " failed: ", std::string(text.data(), static_cast<size_t>(length)));
 }
 
+// While it lives, the calling thread is in a call that waits for all ranks, does not say for whom
+// and cannot be left: what is said of it, and its end, come from a thread beside.
+class LookOn {
+ public:
+  LookOn(std::string what, const WaitOptions& options)
+      : thread_([this, what = std::move(what), options] { look(what, options); }) {}
+  ~LookOn() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    ended_.notify_all();
+    thread_.join();
+  }
+  LookOn(const LookOn&) = delete;
+  LookOn& operator=(const LookOn&) = delete;
+
+ private:
+  void look(const std::string& what, const WaitOptions& options) {
+    using Seconds = std::chrono::duration<double>;
+    const auto begin = std::chrono::steady_clock::now();
+    std::unique_lock lock(mutex_);
+    for (double next = std::min(options.warn_after, options.deadline);
+         !ended_.wait_until(lock, begin + Seconds(next), [&] { return over_; });
+         next = std::min(next + options.warn_after, options.deadline)) {
+      const std::string words = what + " for " + std::to_string(static_cast<int64_t>(next)) + " s";
+      if (next >= options.deadline) {
+        if (options.give_up) options.give_up("ranks: " + words + " (--deadline)");
+        return;
+      }
+      // Nobody knows here who waits: of the first two, one does.
+      if (options.warn && launched().rank <= 1) options.warn(words);
+    }
+  }
+
+  std::mutex mutex_;  // guards the next
+  bool over_ = false;
+  std::condition_variable ended_;
+  std::thread thread_;  // last: it uses all of the above
+};
+
 // Joins, and knows where everybody is.
-std::vector<std::string> hosts() {
+std::vector<std::string> hosts(const WaitOptions& waiting) {
+  const LookOn looking("waiting for the other ranks to begin", waiting);
   int given = 0, count = 0;
   want(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given), "MPI_Init_thread");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -53,8 +98,14 @@ int own_rank() {
 
 class Mpi : public Ranks {
  public:
-  explicit Mpi(std::vector<std::string> names) : Ranks(own_rank(), std::move(names)) {}
-  ~Mpi() override { MPI_Finalize(); }
+  Mpi(std::vector<std::string> names, const WaitOptions& waiting)
+      : Ranks(own_rank(), std::move(names)) {
+    set_waiting(waiting);
+  }
+  ~Mpi() override {
+    const LookOn looking("waiting for the other ranks to end", waiting());
+    MPI_Finalize();
+  }
 
  private:
   struct Pending {
@@ -129,12 +180,17 @@ class Mpi : public Ranks {
 
 }  // namespace
 
-std::shared_ptr<Ranks> join_ranks() {
+std::shared_ptr<Ranks> join_ranks(const WaitOptions& waiting) {
   if (launched().count == 1) return alone();
-  return std::make_shared<Mpi>(hosts());
+  return std::make_shared<Mpi>(hosts(waiting), waiting);
 }
 
 void abort_ranks(int code) {
+  // Where the launcher cannot be reached, MPI_Abort waits for it.
+  std::thread([code] {
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    std::_Exit(code);
+  }).detach();
   int begun = 0;
   if (MPI_Initialized(&begun) == MPI_SUCCESS && begun) MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);

@@ -5,7 +5,7 @@
 
 namespace heed {
 
-std::shared_ptr<Ranks> join_ranks() {
+std::shared_ptr<Ranks> join_ranks(const WaitOptions&) {
   const Launch launch = launched();
   require(launch.count == 1, "this is rank ", launch.rank, " of ", launch.count,
           ", and this heed was built without MPI; build with 'make mpi', or start one process");

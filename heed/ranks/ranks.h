@@ -30,6 +30,9 @@ struct WaitOptions {
   double warn_after = 10, deadline = 300;  // seconds
   // Called in the lowest of the ranks that wait.
   std::function<void(const std::string& words)> warn = {};
+  // Of calls that only MPI can end, at the beginning and at the end of all: called past the
+  // deadline, by another thread, to end this process. It does not return.
+  std::function<void(const std::string& words)> give_up = {};
 };
 
 class Ranks {
@@ -97,9 +100,10 @@ class Ranks {
 std::shared_ptr<Ranks> alone();
 
 // All that the launcher started, which is one where none did. Throws Error where several were
-// started and this library was built without MPI.
-std::shared_ptr<Ranks> join_ranks();
-// Ends all ranks at once, after a failure of this one.
+// started and this library was built without MPI. Waits as `waiting` says, also later.
+std::shared_ptr<Ranks> join_ranks(const WaitOptions& waiting);
+// Ends all ranks at once, after a failure of this one; itself also where the others cannot be
+// reached any more.
 [[noreturn]] void abort_ranks(int code);
 
 }  // namespace heed
