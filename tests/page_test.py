@@ -250,7 +250,6 @@ def live(browser, server, transformer):
         # The scrubber.
         steps = int(page.get_attribute("#step", "max"))
         page.focus("#step")
-        page.keyboard.press("End")
         page.keyboard.press("Home")
         page.wait_for_timeout(60)
         check("step=0" in page.url and "Step 1 of" in page.inner_text("#step-said"), what, "the first step:", page.url)

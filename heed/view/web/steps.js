@@ -68,7 +68,10 @@ export function draw_steps(reading, matrix, live) {
   scrub.max = count - 1;
   scrub.value = t;
   scrub.disabled = count < 2;
-  scrub.oninput = () => (stop_playing(), choose({ step: Number(scrub.value), row: -1, column: -1 }));
+  const go_to = (step) => (stop_playing(), choose({ step, row: -1, column: -1 }));
+  scrub.oninput = () => go_to(Number(scrub.value));
+  // An end where the slider stands already is a step, too.
+  scrub.onkeydown = ({ key }) => (key === "Home" ? go_to(0) : key === "End" && go_to(count - 1));
   $("play").onclick = () => play(count);
   $("all").hidden = state.step < 0;
   $("all").onclick = () => (stop_playing(), choose({ step: -1 }));
