@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -15,6 +17,7 @@
 #include "heed/base/unicode.h"
 #include "heed/data/sentencepiece_file.h"
 #include "heed/data/text.h"
+#include "heed/data/unigram_cut.h"
 #include "heed/files/atomic_file.h"
 
 namespace heed {
@@ -56,6 +59,11 @@ std::string byte_piece(size_t byte) {
   return std::string("<0x") + kDigits[byte >> 4] + kDigits[byte & 15] + '>';
 }
 
+// The byte of such a piece.
+char byte_named(const std::string& piece) {
+  return static_cast<char>(std::strtol(piece.c_str() + std::strlen("<0x"), nullptr, 16));
+}
+
 // How many bytes at the beginning of `text` the library would take for something else, so that they
 // are written as bytes: its sign for a space, control characters (a tab sets its words apart), and
 // the first of what is spelled like the newline's piece. Of most text 0.
@@ -87,6 +95,7 @@ class SentencePiece : public Tokenizer, public PieceCutter {
                 .unknown = or_new(processor_.unk_id()),
                 .begin = or_new(processor_.bos_id()),
                 .end = or_new(processor_.eos_id())};
+    if (facts_.kind == "unigram" && !facts_.user_defined) best_.emplace(scored_pieces(model_));
     const int line_end = processor_.PieceToId(kNewline);
     if (!processor_.IsUnknown(line_end)) newline_ = static_cast<Id>(line_end);
   }
@@ -190,11 +199,15 @@ class SentencePiece : public Tokenizer, public PieceCutter {
   // `first`: where the line begins in the text.
   void encode_line(std::string_view line, size_t first, Placed& out) const {
     const auto by_library = [&](std::string_view part, auto offset_of) {
-      const spm::ImmutableSentencePieceText pieces = processor_.EncodeAsImmutableProto(part);
-      for (size_t i = 0; i < pieces.pieces_size(); ++i) {
-        const auto piece = pieces.pieces(static_cast<int>(i));
-        out.add(static_cast<Id>(piece.id()), first + offset_of(piece.begin()), piece.piece());
+      const spm::ImmutableSentencePieceText all = processor_.EncodeAsImmutableProto(part);
+      std::vector<Found> pieces;
+      for (size_t i = 0; i < all.pieces_size(); ++i) {
+        const auto piece = all.pieces(static_cast<int>(i));
+        pieces.push_back({static_cast<Id>(piece.id()), piece.piece(), piece.begin(), piece.end()});
       }
+      if (best_) take_equals(pieces);
+      for (const Found& piece : pieces)
+        out.add(piece.id, first + offset_of(piece.begin), piece.text);
     };
     if (!facts_.exact) return by_library(line, [](size_t at) { return at; });
     if (line.empty()) return;
@@ -218,6 +231,43 @@ class SentencePiece : public Tokenizer, public PieceCutter {
       at += std::max<size_t>(bytes, 1);
     }
     plain_up_to(spaced.size());
+  }
+
+  struct Found {
+    Id id;
+    std::string text;
+    size_t begin, end;  // in the text
+  };
+
+  // Of cuts that are as good as the library's, UnigramCut's. Where characters are unknown, as bytes
+  // or by themselves, the library's pieces stay.
+  void take_equals(std::vector<Found>& pieces) const {
+    std::string text;          // normalized
+    std::vector<size_t> from;  // where each of the pieces begins in it
+    for (const Found& piece : pieces) {
+      from.push_back(text.size());
+      text += processor_.IsByte(piece.id) ? std::string(1, byte_named(piece.text)) : piece.text;
+    }
+    from.push_back(text.size());
+    std::vector<Found> taken;
+    size_t i = 0;  // the library's piece that is there
+    for (const auto& [start, to, id] : best_->cut(text)) {
+      for (; from[i + 1] <= start; ++i) {
+      }
+      if (id != UnigramCut::kUnknown) {
+        // Within a piece bytes are counted from its end, since it may begin with a space that the
+        // text does not have.
+        const size_t back = from[i + 1] - start, end = pieces[i].end;
+        const size_t begin = from[i] == start ? pieces[i].begin
+                             : end > back     ? std::max(end - back, pieces[i].begin)
+                                              : pieces[i].begin;
+        taken.push_back({id, text.substr(start, to - start), begin, end});
+        continue;
+      }
+      for (size_t k = i; from[k] < to; ++k)
+        if (from[k] >= start) taken.push_back(pieces[k]);
+    }
+    pieces = std::move(taken);
   }
 
   void decode_by_library(const std::vector<int>& line, std::string& text,
@@ -266,6 +316,7 @@ class SentencePiece : public Tokenizer, public PieceCutter {
   std::string model_;  // the file's bytes
   SentencePieceFacts facts_;
   spm::SentencePieceProcessor processor_;
+  std::optional<UnigramCut> best_;             // of a unigram model
   std::array<Id, kBytePieces> byte_ids_ = {};  // of an exact model, as is the next
   std::unordered_map<Id, char> bytes_;
   Id size_ = 0;  // the model's pieces, and special ones that it lacks

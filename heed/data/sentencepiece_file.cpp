@@ -29,16 +29,21 @@ void for_each_field(std::string_view message, Found found) {
   }
 }
 
-// Of ModelProto.
+// Of ModelProto; and types of pieces, of which others are special or bytes.
 constexpr uint64_t kPieces = 1, kTrainer = 2, kNormalizer = 3, kDenormalizer = 5;
+constexpr uint64_t kNormal = 1, kUserDefined = 4;
 
 }  // namespace
 
 SentencePieceFacts facts_of(std::string_view model) {
   uint64_t kind = 1;
-  bool bytes_too = false, space_after = false, rewrites = false;
+  bool bytes_too = false, space_after = false, rewrites = false, user_defined = false;
   bool prefix = true, fewer_spaces = true, escapes = true;  // the message's defaults
   for_each_field(model, [&](uint64_t field, uint64_t, std::string_view bytes) {
+    if (field == kPieces)
+      for_each_field(bytes, [&](uint64_t part, uint64_t value, std::string_view) {
+        if (part == 3 && value == kUserDefined) user_defined = true;
+      });
     if (field == kTrainer)
       for_each_field(bytes, [&](uint64_t part, uint64_t value, std::string_view) {
         if (part == 3) kind = value;
@@ -57,11 +62,11 @@ SentencePieceFacts facts_of(std::string_view model) {
   return {.kind = kind == 1   ? "unigram"
                   : kind == 2 ? "bpe"
                               : "sentencepiece",
+          .user_defined = user_defined,
           .exact = bytes_too && prefix && escapes && !rewrites && !fewer_spaces && !space_after};
 }
 
 std::vector<ScoredPiece> scored_pieces(std::string_view model) {
-  constexpr uint64_t kNormal = 1;  // type of a piece; others are special, bytes, or set by a user
   std::vector<ScoredPiece> out;
   for_each_field(model, [&](uint64_t field, uint64_t, std::string_view bytes) {
     if (field != kPieces) return;

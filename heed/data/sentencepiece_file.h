@@ -14,6 +14,7 @@ namespace heed {
 
 struct SentencePieceFacts {
   std::string_view kind = "unigram";  // or "bpe", or "sentencepiece" for the library's others
+  bool user_defined = false;          // has pieces that a user set, which stand wherever they fit
   // Its pieces write every text as it stands: nothing is normalized, every space counts, and bytes
   // stand for what has no piece. A space before the text is taken for granted.
   bool exact = false;
