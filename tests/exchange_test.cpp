@@ -10,6 +10,7 @@
 #include "heed/data/opus_text.h"
 #include "heed/data/piece_table.h"
 #include "heed/data/sentencepiece_file.h"
+#include "heed/exchange/bytes.h"
 #include "heed/exchange/ctranslate2.h"
 #include "heed/exchange/hugging_face.h"
 #include "heed/exchange/import.h"
@@ -532,6 +533,15 @@ TEST(Exchange, ArchivesHoldNoMoreThanTheirBytes) {
     EXPECT_NE(std::string(error.what()).find("more bytes than the file"), std::string::npos)
         << error.what();
   }
+}
+
+// An array without elements may be [0, 50000], not so large that going through its rows has no end.
+TEST(Exchange, EmptyArraysHaveSizesThatEnd) {
+  EXPECT_EQ(elements_of({0, 50000}, 0, "empty"), 0);
+  EXPECT_EQ(elements_of({3, 4}, 12, "whole"), 12);
+  EXPECT_THROW(elements_of({3, 5}, 12, "large"), Error);
+  EXPECT_THROW(elements_of({int64_t{1} << 61, 0}, 12, "empty"), Error);
+  EXPECT_THROW(elements_of({int64_t{1} << 20, 0, int64_t{1} << 20}, 12, "empty"), Error);
 }
 
 TEST(Exchange, TextsAreMadePlainAsOpusMtDoes) {

@@ -11,14 +11,18 @@ namespace heed {
 
 int64_t elements_of(const std::vector<int64_t>& shape, uint64_t most, const std::string& what) {
   for (const int64_t n : shape) require(n >= 0, what, ": a size of ", n);
-  if (std::ranges::find(shape, 0) != shape.end()) return 0;
+  // Of an empty array, too, the other sizes are bounded: who goes through its rows comes to an end.
+  constexpr uint64_t kMostOfEmpty = 1 << 20;
+  const bool empty = std::ranges::find(shape, 0) != shape.end();
+  if (empty) most = kMostOfEmpty;
   uint64_t count = 1;
   for (const int64_t n : shape) {
+    if (n == 0) continue;
     count *= static_cast<uint64_t>(n);
     require(static_cast<uint64_t>(n) <= most && count <= most, what,
             ": its shape has more elements than the file has bytes");
   }
-  return static_cast<int64_t>(count);
+  return empty ? 0 : static_cast<int64_t>(count);
 }
 
 float from_f16(uint16_t bits) {
