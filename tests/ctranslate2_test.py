@@ -38,18 +38,24 @@ CASES = {  # by name: arguments of from_config, attributes of the configuration,
         dict(pre_norm=False, layernorm_embedding=True, alignment_layer=0, alignment_heads=0), {}, "bfloat16"),
     "int8": (dict(pre_norm=False, activation=ACTIVATION.GELU), dict(layer_norm_epsilon=1e-3), "int8"),
     "one table for all": (dict(pre_norm=True), {}, None),
+    "two heads of keys": (dict(num_heads_kv=2), {}, None),
+    "one head of keys": (dict(num_heads_kv=1), dict(decoder_start_token="<blank>"), None),
 }
 
 
 def make(folder, name, rng):
     arguments, config, quantization = CASES[name]
     shared = name == "one table for all"
-    spec = specs.TransformerSpec.from_config((2, 3), H, **arguments)
+    key_heads = arguments.get("num_heads_kv", H)
+    keys = D // H * key_heads
+    if key_heads == H: spec = specs.TransformerSpec.from_config((2, 3), H, **arguments)
+    else: spec = specs.TransformerSpec(specs.transformer_spec.TransformerEncoderSpec(2, H, **arguments),
+                                       specs.transformer_spec.TransformerDecoderSpec(3, H, **arguments))
     def shape(name):
         side = len(TARGET) if name.startswith("decoder") or shared else len(SOURCE)
         if "embeddings" in name or "projection" in name: rows, columns = side, D
-        elif "self_attention/linear_0" in name: rows, columns = 3 * D, D
-        elif "/attention/linear_1" in name: rows, columns = 2 * D, D
+        elif "self_attention/linear_0" in name: rows, columns = D + 2 * keys, D
+        elif "/attention/linear_1" in name: rows, columns = 2 * keys, D
         elif "ffn/linear_0" in name: rows, columns = F, D
         elif "ffn/linear_1" in name: rows, columns = D, F
         else: rows, columns = D, D

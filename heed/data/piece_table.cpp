@@ -135,8 +135,6 @@ class Table : public Tokenizer {
     const SpecialIds& s = table_.special;
     if (id == s.end) return "</s>";
     if (id == s.unknown) return "<unk>";
-    if (id == s.begin) return "<s>";
-    if (id == s.pad) return "<pad>";
     return table_.pieces[static_cast<size_t>(id)];
   }
 

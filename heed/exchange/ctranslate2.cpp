@@ -282,11 +282,7 @@ class Reader {
     c.heads = static_cast<int64_t>(of_sides("num_heads").value_or(double(heads)));
     require(c.heads > 0 && c.size % c.heads == 0, in_.what(), ": ", c.heads, " heads of size ",
             c.size);
-    const auto kv = static_cast<int64_t>(of_sides("num_heads_kv").value_or(0));
-    if (kv != 0 && kv != c.heads) c.key_heads = kv;
-    if (const auto d = of_sides("head_dim"))
-      require(int64_t(*d) == c.size / c.heads, in_.what(), ": heads of size ", *d,
-              ", which is not the size ", c.size, " over ", c.heads, " heads");
+    c.key_heads = key_heads();
     c.inner = in_.take("encoder/layer_0/ffn/linear_0/weight", 2).shape[0];
     c.norm = of_sides("pre_norm").value_or(1) != 0 ? "pre" : "post";
     c.norm_epsilon = of_file_.epsilon;
@@ -297,9 +293,8 @@ class Reader {
             "; 0 to 6 are known");
     c.activation = kActivations[static_cast<int>(activation)];
     in_.ignore("encoder/embeddings_merge"), in_.ignore("embeddings_merge");  // of features
-    for (const char* name : {"alibi", "multi_query_attention"})
-      require(of_sides(name).value_or(0) == 0, in_.what(), ": '", name,
-              "' is set, which heed does not have");
+    require(of_sides("alibi").value_or(0) == 0, in_.what(),
+            ": 'alibi' is set, which heed does not have");
     in_.ignore("decoder/alibi_use_positive_positions"), in_.ignore("decoder/scale_alibi");
     require(in_.scalar("decoder/scale_outputs").value_or(1) == 1, in_.what(),
             ": scales its outputs (decoder/scale_outputs), which heed does not");
@@ -313,6 +308,28 @@ class Reader {
       in_.norm(name + "/layernorm_embedding/gamma", name + "/layernorm_embedding/beta",
                side + "/norm");
     }
+  }
+
+  // As many heads of keys and values as each of the attentions says; 0: as of queries.
+  int64_t key_heads() {
+    const ModelConfig& c = model_.config;
+    const bool one = of_sides("multi_query_attention").value_or(0) != 0;
+    std::optional<double> heads;
+    for (const std::string side : {"encoder", "decoder"})
+      for (int64_t i = 0; i < (side == "encoder" ? c.encoder_layers : c.decoder_layers); ++i)
+        for (const char* part : {"/self_attention/", "/attention/"}) {
+          const std::string at = side + "/layer_" + std::to_string(i) + part;
+          if (!in_.has(at + "linear_0/weight")) continue;
+          const double size = in_.scalar(at + "head_dim").value_or(double(c.size / c.heads));
+          require(size == double(c.size / c.heads), in_.what(), ": heads of size ", size,
+                  ", which is not the size ", c.size, " over ", c.heads, " heads");
+          const double own = in_.scalar(at + "num_heads_kv").value_or(one ? 1 : double(c.heads));
+          require(heads.value_or(own) == own, in_.what(), ": '", at, "num_heads_kv' is ", own,
+                  ", and ", heads.value_or(0), " before; heed has one number for all");
+          heads = own;
+        }
+    require(*heads >= 1 && *heads <= double(c.heads), in_.what(), ": ", *heads, " heads of keys");
+    return *heads == double(c.heads) ? 0 : static_cast<int64_t>(*heads);
   }
 
   void scale_embeddings() {
@@ -448,8 +465,8 @@ class Reader {
     SpecialIds special{.unknown = id_of(target, of_file_.unknown), .end = end};
     if (zero_begin) {
       special.begin = static_cast<Id>(target.size());
-      target.emplace_back("<s>");
-      if (model_.config.shared_embeddings) source.emplace_back("<s>");
+      target.push_back(new_begin(target));
+      if (model_.config.shared_embeddings) source.push_back(new_begin(source));
     } else {
       require(of_file_.start.has_value(), folder_.string(),
               ": its decoder has no start of its own (decoder_start_token is null): a language is "

@@ -30,6 +30,14 @@ ForeignModel read_foreign(const fs::path& path, const ImportOptions& options) {
           error ? error.message() : "there is no such file or folder");
   const auto checked = [&](ForeignModel model) {
     check(model, path.string());
+    AlignmentHead& at = model.alignment;
+    const auto within = [](int64_t n, int64_t count) { return n >= -count && n < count; };
+    if (!within(at.layer, model.config.decoder_layers) || !within(at.head, model.config.heads)) {
+      model.notes.push_back("alignment: by the last layer, since layer " +
+                            std::to_string(at.layer) + ", head " + std::to_string(at.head) +
+                            ", of which the files speak, is not there");
+      at = {};
+    }
     return model;
   };
   if (fs::is_directory(path)) {
@@ -40,6 +48,9 @@ ForeignModel read_foreign(const fs::path& path, const ImportOptions& options) {
       if (fs::exists(path / name)) return checked(read_ctranslate2(path, options));
   }
   if (is_marian(path)) return checked(read_marian(path, options));
+  // Without vocabularies of a source and a target: it says itself what it is.
+  if (fs::exists(path / "model.bin") && fs::exists(path / "config.json"))
+    return checked(read_ctranslate2(path, options));
   fail(path.string(),
        ": not a model that heed can import; known are folders of CTranslate2 (model.bin and "
        "vocabularies), of Hugging Face's MarianMT (config.json with a model_type), and of Marian "

@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfigName = "special:model.yml";
+constexpr const char* kDecoderName = "decoder.yml";
 
 std::string up_to_zero(std::string_view text) {
   return std::string(text.substr(0, std::min(text.find('\0'), text.size())));
@@ -44,23 +45,40 @@ struct Files {
   bool from_firefox = false;
 };
 
+// decoder.yml; or, as Marian itself writes it, model.npz.decoder.yml: of the file, or the only one
+// of a folder.
+std::optional<fs::path> decoder_of(const fs::path& path) {
+  if (!fs::is_directory(path)) {
+    const fs::path own = path.string() + "." + kDecoderName;
+    return fs::exists(own) ? std::optional(own) : std::nullopt;
+  }
+  if (fs::exists(path / kDecoderName)) return path / kDecoderName;
+  const std::vector<fs::path> found = ending_in(path, {kDecoderName});
+  return found.size() == 1 ? std::optional(found[0]) : std::nullopt;
+}
+
 Files files_of(const fs::path& path) {
   Files out;
   const bool folder = fs::is_directory(path);
   out.folder = folder ? path : path.parent_path();
   if (out.folder.empty()) out.folder = ".";
-  const bool is_decoder = path.filename() == "decoder.yml";
-  const fs::path decoder = out.folder / "decoder.yml";
-  if ((folder || is_decoder) && fs::exists(decoder)) {
-    out.decoder = MarianSettings(parse_yaml_config(read_whole(decoder.string()), decoder.string()),
-                                 decoder.string());
+  const bool is_decoder = path.filename().string().ends_with(kDecoderName);
+  if (const std::optional<fs::path> decoder = is_decoder ? path : decoder_of(path)) {
+    const std::string where = decoder->string();
+    out.decoder = MarianSettings(parse_yaml_config(read_whole(where), where), where);
+    // Marian writes where they were trained: elsewhere they lie beside it.
+    const auto named = [&](const std::string& name) {
+      const fs::path there = out.folder / name, here = out.folder / fs::path(name).filename();
+      std::error_code error;  // of a name that no file can have
+      return !fs::exists(there, error) && fs::exists(here, error) ? here : there;
+    };
     const std::vector<std::string> models = out.decoder.list("models");
-    require(!models.empty(), decoder.string(), ": names no models");
-    require(models.size() == 1, decoder.string(), ": names ", models.size(),
+    require(!models.empty(), where, ": names no models");
+    require(models.size() == 1, where, ": names ", models.size(),
             " models, an ensemble; heed imports one");
-    out.weights = out.folder / models[0];
+    out.weights = folder || is_decoder ? named(models[0]) : path;
     for (const std::string& name : out.decoder.list("vocabs"))
-      out.vocabularies.push_back(out.folder / name);
+      out.vocabularies.push_back(named(name));
   } else if (folder) {
     std::vector<fs::path> found = ending_in(path, {".npz"});
     if (found.empty()) found = ending_in(path, {"alphas.bin", "intgemm8.bin", "model.bin"});
@@ -96,6 +114,7 @@ Files files_of(const fs::path& path) {
 PieceTable vocabulary(const fs::path& file, const std::shared_ptr<const PieceCutter>& cutter) {
   PieceTable out;
   const std::string name = file.string(), bytes = read_whole(name);
+  require(!name.ends_with(".fsv"), name, ": a vocabulary of factors, which heed does not have");
   if (name.ends_with(".spm")) {
     const auto own = load_sentencepiece(file);
     const auto count = static_cast<Id>(scored_pieces(bytes).size());
@@ -121,6 +140,7 @@ PieceTable vocabulary(const fs::path& file, const std::shared_ptr<const PieceCut
     for (size_t at = 0; at < bytes.size();) {
       const size_t end = std::min(bytes.find('\n', at), bytes.size());
       out.pieces.push_back(bytes.substr(at, end - at));
+      if (out.pieces.back().ends_with('\r')) out.pieces.back().pop_back();
       at = end + 1;
     }
   }
@@ -270,11 +290,9 @@ class Reader {
       c.position = "learned", c.positions = table.shape[0], c.embedding_scale = 1;
       in_.put("positions/table", table, "Wpos");
     }
-    const std::string layer = settings_.text("transformer-guided-alignment-layer", "last");
-    model_.alignment = {
-        .layer = layer == "last" ? -1 : std::max<int64_t>(0, std::atoi(layer.c_str()) - 1),
-        .head = 0,
-        .shift = 0};
+    const char* const key = "transformer-guided-alignment-layer";
+    const bool last = settings_.text(key, "last") == "last";
+    model_.alignment = {.layer = last ? -1 : settings_.whole(key, 1) - 1, .head = 0, .shift = 0};
   }
 
   void embeddings(const std::string& out) {
@@ -343,7 +361,7 @@ class Reader {
       table.special.source_end = options_.source_end.value_or(true);
       table.opus_text = makes_plain();
       const bool begins = i == 1 || model_.config.shared_embeddings;
-      if (begins) table.pieces.emplace_back("<s>");
+      if (begins) table.pieces.push_back(new_begin(table.pieces));
       table.special.begin = table.special.pad = begins ? static_cast<Id>(rows) : table.special.end;
       return piece_table(std::move(table), files_.vocabularies[i].string());
     };
@@ -509,8 +527,8 @@ ForeignModel read_marian(const fs::path& path, const ImportOptions& options) {
 bool is_marian(const fs::path& path) {
   const std::string name = path.filename().string();
   if (!fs::is_directory(path))
-    return name == "decoder.yml" || name.ends_with(".npz") || name.ends_with(".bin");
-  return fs::exists(path / "decoder.yml") ||
+    return name.ends_with(kDecoderName) || name.ends_with(".npz") || name.ends_with(".bin");
+  return fs::exists(path / kDecoderName) ||
          !ending_in(path, {".npz", "alphas.bin", "intgemm8.bin"}).empty();
 }
 

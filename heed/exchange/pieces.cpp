@@ -1,5 +1,6 @@
 #include "heed/exchange/pieces.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "heed/nn/layers.h"
@@ -26,6 +27,12 @@ CutterPair piece_cutters(const std::filesystem::path& folder, const ImportOption
   if (!source) return {};
   const std::shared_ptr<const PieceCutter> one = load_piece_cutter(*source);
   return {one, *target == *source ? one : load_piece_cutter(*target)};
+}
+
+std::string new_begin(const std::vector<std::string>& pieces) {
+  std::string name = "<s>";
+  while (std::ranges::find(pieces, name) != pieces.end()) name = "<" + name + ">";
+  return name;
 }
 
 std::string position_named(const Array& table) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "heed/data/sentencepiece.h"
 #include "heed/exchange/foreign_model.h"
@@ -25,6 +26,9 @@ struct CutterPair {
 // Those of the options, or source.spm and target.spm, or one *.spm or *.model for both, in the
 // folder or in the one around it. None where there are none.
 CutterPair piece_cutters(const std::filesystem::path& folder, const ImportOptions& options);
+
+// "<s>", or what it becomes where a vocabulary has that already: for a begin that is added.
+std::string new_begin(const std::vector<std::string>& pieces);
 
 // The name that heed has for the positions of a table [P, D]: one of the sinusoids, or "learned".
 std::string position_named(const Array& table);

@@ -38,6 +38,11 @@ class File {
     put(out, uint8_t{0}), put(out, uint8_t{2}), put(out, uint32_t{2});
     put(out, static_cast<int16_t>(value));
   }
+  void whole(const std::string& name, int64_t value) {
+    std::string& out = variables_[name];
+    put(out, uint8_t{0}), put(out, uint8_t{3}), put(out, uint32_t{4});
+    put(out, static_cast<int32_t>(value));
+  }
   void flag(const std::string& name, int value) {
     std::string& out = variables_[name];
     put(out, uint8_t{0}), put(out, uint8_t{1}), put(out, uint32_t{1});
@@ -79,7 +84,6 @@ class Writer {
       if (c.embedding_norm)
         norm(side == "encoder" ? "source.norm" : "target.norm", side + "/layernorm_embedding");
       out_.small(side + "/num_heads", static_cast<int>(c.heads));
-      if (c.key_heads) out_.small(side + "/num_heads_kv", static_cast<int>(c.key_heads));
       out_.flag(side + "/pre_norm", c.norm == "pre");
       constexpr const char* kActivations[] = {"relu",         "gelu", "swish",  "gelu_erf",
                                               "gelu_sigmoid", "tanh", "sigmoid"};
@@ -136,7 +140,10 @@ class Writer {
          to + "self_attention/linear_0");
     join({from + "self.output"}, to + "self_attention/linear_1");
     norm(from + "self_norm", to + "self_attention/layer_norm");
+    const int64_t key_heads = model_.config.key_heads;
+    if (key_heads > 0) out_.whole(to + "self_attention/num_heads_kv", key_heads);
     if (side == "decoder") {
+      if (key_heads > 0) out_.whole(to + "attention/num_heads_kv", key_heads);
       join({from + "cross.query"}, to + "attention/linear_0");
       join({from + "cross.key", from + "cross.value"}, to + "attention/linear_1");
       join({from + "cross.output"}, to + "attention/linear_2");
