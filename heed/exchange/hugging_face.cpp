@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "heed/base/check.h"
 #include "heed/data/piece_table.h"
@@ -67,17 +68,43 @@ Arrays from_safetensors(const fs::path& path) {
   return out;
 }
 
-Arrays weights_of(const fs::path& folder, std::string& what) {
-  if (const fs::path file = folder / "model.safetensors"; fs::exists(file)) {
-    what = file.string();
-    read_whole(what).size();  // tells of a pointer in its place
-    return from_safetensors(file);
+// The files that an index names for its tensors: of what is cut into several.
+std::set<fs::path> shards_of(const fs::path& index) {
+  const Json json = read_json(index);
+  const auto map = json.find("weight_map");
+  require(map != json.end() && map->is_object() && !map->empty(), index.string(),
+          ": has no 'weight_map' that says which tensor is in which file");
+  std::set<fs::path> out;
+  for (const auto& [tensor, file] : map->items()) {
+    const fs::path name = file.is_string() ? file.get<std::string>() : std::string();
+    require(name.has_filename() && name == name.filename(), index.string(), ": '", tensor,
+            "' cannot be in ", file.dump(), "; a file's name was wanted");
+    out.insert(index.parent_path() / name);
   }
-  const fs::path file = folder / "pytorch_model.bin";
-  require(fs::exists(file), folder.string(),
-          ": has neither model.safetensors nor pytorch_model.bin; the weights are missing");
-  what = file.string();
-  return parse_torch(read_whole(what), what);
+  return out;
+}
+
+Arrays weights_of(const fs::path& folder, std::string& what) {
+  for (const std::string name : {"model.safetensors", "pytorch_model.bin"}) {
+    const auto read = [&](const fs::path& file) {
+      if (name != "model.safetensors") return parse_torch(read_whole(file.string()), file.string());
+      read_whole(file.string()).size();  // tells of a pointer in its place
+      return from_safetensors(file);
+    };
+    what = (folder / name).string();
+    if (fs::exists(folder / name)) return read(folder / name);
+    const fs::path index = folder / (name + ".index.json");
+    if (!fs::exists(index)) continue;
+    what = index.string();
+    Arrays out;
+    for (const fs::path& shard : shards_of(index))
+      for (auto& [tensor, array] : read(shard))
+        require(out.emplace(tensor, std::move(array)).second, shard.string(), ": tensor '", tensor,
+                "' is in another file, too");
+    return out;
+  }
+  fail(folder.string(),
+       ": has neither model.safetensors nor pytorch_model.bin; the weights are missing");
 }
 
 std::vector<std::string> table_of(const fs::path& file, int64_t rows) {
@@ -267,6 +294,12 @@ class Reader {
     longest = value_of(g, "max_new_tokens", longest - 1, where_) + 1;
     s.max_ratio = 0, s.max_extra = std::max<int64_t>(1, longest - (forced ? 2 : 1));
     s.open_end = !forced, s.free_end = forced;
+    const int64_t least =
+        std::max(value_of(g, "min_length", int64_t{0}, where_) - 1,  // and the begin
+                 value_of(g, "min_new_tokens", int64_t{0}, where_));
+    if (least > 0) s.min_length = least;
+    const int64_t repeated = value_of(g, "no_repeat_ngram_size", int64_t{0}, where_);
+    if (repeated > 0) s.no_repeat = repeated;
     const auto early = g.find("early_stopping");
     const bool stops = early != g.end() && early->is_boolean() && early->get<bool>();
     s.ending = stops ? "counted" : "full";
@@ -274,6 +307,34 @@ class Reader {
     s.allow_begin = bad == g.end() || bad->is_null() || bad->empty();
     model_.alignment = {.layer = -1, .head = -1, .shift = 0};
     if (json_.contains(kSearchKey)) s = search_defaults(json_[kSearchKey], where_);
+    note_other_searches();
+  }
+
+  // What transformers would search with and heed does not take over: each with the value that does
+  // nothing, unlike null, which is one for all.
+  void note_other_searches() {
+    const std::pair<const char*, Json> known[] = {{"do_sample", false},
+                                                  {"num_beam_groups", 1},
+                                                  {"repetition_penalty", 1.0},
+                                                  {"encoder_repetition_penalty", 1.0},
+                                                  {"encoder_no_repeat_ngram_size", 0},
+                                                  {"exponential_decay_length_penalty", nullptr},
+                                                  {"forced_bos_token_id", nullptr},
+                                                  {"sequence_bias", nullptr},
+                                                  {"suppress_tokens", nullptr},
+                                                  {"begin_suppress_tokens", nullptr}};
+    std::string asked;
+    for (const auto& [key, nothing] : known) {
+      const auto found = generation_.find(key);
+      if (found != generation_.end() && !found->is_null() && *found != nothing)
+        asked += (asked.empty() ? "" : ", ") + std::string(key);
+    }
+    const auto bad = generation_.find("bad_words_ids");
+    const Json begin = Json::array({Json::array({model_.tokenizers.target->special().begin})});
+    if (bad != generation_.end() && bad->is_array() && !bad->empty() && *bad != begin)
+      asked += (asked.empty() ? "" : ", ") + std::string("bad_words_ids");
+    if (!asked.empty())
+      model_.notes.push_back("search: without what the folder asks for besides (" + asked + ")");
   }
 
   fs::path folder_;
@@ -290,6 +351,8 @@ TokenizerPair read_marian_mt_tokenizers(const fs::path& folder, int64_t source_r
                                         int64_t target_rows) {
   const std::string where = (folder / "config.json").string();
   const Json json = read_json(folder / "config.json");
+  const fs::path search = folder / "generation_config.json";
+  const Json generation = fs::exists(search) ? read_json(search) : Json::object();
   const fs::path own = folder / "tokenizer_config.json";
   const Json tokens = fs::exists(own) ? read_json(own) : Json::object();
   const bool separate = value_of(tokens, "separate_vocabs", false, own.string());
@@ -311,8 +374,9 @@ TokenizerPair read_marian_mt_tokenizers(const fs::path& folder, int64_t source_r
     const int64_t pad = value_of(json, "pad_token_id", rows - 1, where);
     out.special.end = static_cast<Id>(value_of(json, "eos_token_id", int64_t{0}, where));
     out.special.pad = static_cast<Id>(pad);
-    out.special.begin =
-        static_cast<Id>(target ? value_of(json, "decoder_start_token_id", pad, where) : pad);
+    const int64_t start = value_of(generation, "decoder_start_token_id",
+                                   value_of(json, "decoder_start_token_id", pad, where), where);
+    out.special.begin = static_cast<Id>(target ? start : pad);
     if (!target) out.special.end = id_of(piece("eos_token", "</s>"), out.special.end);
     out.cutter = load_piece_cutter(folder / spm);
     return piece_table(std::move(out), (folder / file).string());

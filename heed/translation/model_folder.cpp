@@ -272,7 +272,7 @@ void SearchDefaults::fill(SearchOptions& options, const std::set<std::string>& g
   set("open_end", open_end, options.open_end);
   set("free_prefix", free_prefix, options.free_prefix);
   set("free_end", free_end, options.free_end), set("renormalize", renormalize, options.renormalize);
-  set("min_length", min_length, options.min_length);
+  set("min_length", min_length, options.min_length), set("no_repeat", no_repeat, options.no_repeat);
   set("allow_begin", allow_begin, options.allow_begin);
   if (ending && !given.contains("ending")) options.ending = ending_named(*ending);
 }

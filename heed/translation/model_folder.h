@@ -23,7 +23,7 @@ struct SearchDefaults {
   std::optional<int64_t> beam = {};
   std::optional<double> normalize = {}, patience = {}, max_ratio = {};
   std::optional<int64_t> max_extra = {}, max_length = {};
-  std::optional<int64_t> min_length = {};
+  std::optional<int64_t> min_length = {}, no_repeat = {};
   std::optional<bool> allow_unknown = {}, open_end = {}, free_end = {}, free_prefix = {};
   std::optional<bool> renormalize = {}, allow_begin = {};
   std::optional<std::string> ending = {};
@@ -38,7 +38,7 @@ void fields(Defaults& s,
   f("max_ratio", s.max_ratio), f("max_extra", s.max_extra), f("max_length", s.max_length);
   f("allow_unknown", s.allow_unknown), f("open_end", s.open_end), f("ending", s.ending);
   f("free_prefix", s.free_prefix), f("free_end", s.free_end), f("renormalize", s.renormalize);
-  f("min_length", s.min_length), f("allow_begin", s.allow_begin);
+  f("min_length", s.min_length), f("allow_begin", s.allow_begin), f("no_repeat", s.no_repeat);
 }
 
 // A model in memory with all that belongs to it.
