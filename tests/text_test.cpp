@@ -93,10 +93,12 @@ TEST(Sentences, HardCasesOfOthers) {
 // Marks and what is open are looked back for: not from every mark to the beginning.
 TEST(Sentences, LongOnesTakeNoLongerThanTheyAreLong) {
   for (const std::string unit :
-       {"? \" ", "p.m. Monday ", "u. ", "! a ", ". . ", "1. ", "\"?\" A "}) {
+       {"? \" ", "p.m. Monday ", "u. ", "! a ", ". . ", "1. ", "\"?\" A ", "(...) ", "going. a ",
+        ", ext. 7 ", "《a！", "“啊！”我", "。を", "! -- ", ",,? ", "[....", "att. (5"}) {
     std::string text = std::string(100'000, '0') + " A";
     while (text.size() < 300'000) text += unit;
-    EXPECT_FALSE(split_sentences(text, "en").empty()) << unit;
+    for (const char* language : {"en", "zh"})
+      EXPECT_FALSE(split_sentences(text, language).empty()) << unit;
   }
 }
 
@@ -605,6 +607,11 @@ TEST(Html, DeepNestsAndLongTextsAreRead) {
   for (int i = 0; i < 4000; ++i) flat += "The {x} cat sleeps.\n";
   EXPECT_EQ(translated(flat, false, {}),
             replaced(replaced(flat, "The", "Le"), "cat sleeps", "chat dort"));
+  for (const std::string unit : {"<b>{x}</b> ", "😀<b>😀</b>", "&copy;", "<code>x</code> a. "}) {
+    std::string text;
+    while (text.size() < 250'000) text += unit;
+    EXPECT_FALSE(Document(text, {.html = true, .language = "en"}).parts().empty()) << unit;
+  }
 }
 
 // What opens and closes in plain text is an element, too; what does not is a word.

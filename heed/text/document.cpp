@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -71,39 +72,44 @@ class Document::Planner {
 
   // Elements that say so, what spans.h finds, and words of which the model has no letter.
   void find_all_kept() {
-    const auto overlaps = [](const TextSpan& a, const TextSpan& b) {
-      return a.begin < b.end && b.begin < a.end;
+    std::vector<Kept> signs;         // entities, which may be part of an address
+    std::vector<size_t> cuts;        // where tags are that no span may reach over
+    std::map<size_t, size_t> taken;  // begins and ends, disjoint
+    const auto take = [&](const Kept& k) {
+      kept_.push_back(k);
+      size_t& end = taken[k.span.begin];
+      end = std::max(end, k.span.end);
     };
-    std::vector<Kept> signs;  // entities, which may be part of an address
     for (const InlineTag& tag : segment_.tags) {
-      if (tag.kind != InlineTag::Kind::kept) continue;
-      const bool sign = document_.text_[tag.source.begin] == '&';
-      (sign ? signs : kept_).push_back({{tag.at, tag.end}});
+      if (tag.kind != InlineTag::Kind::kept)
+        cuts.push_back(tag.at);
+      else if (document_.text_[tag.source.begin] == '&')
+        signs.push_back({{tag.at, tag.end}});
+      else
+        take({{tag.at, tag.end}});
     }
-    const auto tag_within = [&](const TextSpan& span) -> std::optional<size_t> {
-      const auto tag = std::find_if(segment_.tags.begin(), segment_.tags.end(), [&](const auto& t) {
-        return t.kind != InlineTag::Kind::kept && t.at > span.begin && t.at < span.end;
-      });
-      return tag == segment_.tags.end() ? std::nullopt : std::optional(tag->at);
+    const auto next_cut = [&](size_t at) { return std::upper_bound(cuts.begin(), cuts.end(), at); };
+    const auto is_torn = [&](const TextSpan& span) {
+      const auto cut = next_cut(span.begin);
+      return cut != cuts.end() && *cut < span.end;
     };
-    const auto add = [&](Kept found) {
-      const bool taken = std::any_of(kept_.begin(), kept_.end(),
-                                     [&](const Kept& k) { return overlaps(k.span, found.span); });
-      if (!tag_within(found.span) && !taken) kept_.push_back(found);
+    const auto add = [&](const Kept& found) {
+      const auto after = taken.lower_bound(found.span.end);
+      const bool free = after == taken.begin() || std::prev(after)->second <= found.span.begin;
+      if (!is_torn(found.span) && free) take(found);
     };
-    // What a tag tears is looked for in its pieces: 😀<b>😀</b>.
-    std::vector<TextSpan> stretches{{0, text_.size()}};
-    for (size_t n = 0; n < stretches.size(); ++n) {
-      const TextSpan stretch = stretches[n];
-      for (KeptSpan found :
-           find_kept(std::string_view(text_).substr(stretch.begin, stretch.size()))) {
-        found.span = {stretch.begin + found.span.begin, stretch.begin + found.span.end};
-        if (const auto at = tag_within(found.span)) {
-          stretches.push_back({found.span.begin, *at});
-          stretches.push_back({*at, found.span.end});
-        } else {
-          add({found.span, found.emoji});
-        }
+    for (const KeptSpan& found : find_kept(text_)) {
+      if (!is_torn(found.span)) {
+        add({found.span, found.emoji});
+        continue;
+      }
+      // What tags tear is looked for in its pieces: 😀<b>😀</b>.
+      for (size_t at = found.span.begin; at < found.span.end;) {
+        const auto cut = next_cut(at);
+        const size_t end = cut == cuts.end() ? found.span.end : std::min(*cut, found.span.end);
+        for (const KeptSpan& piece : find_kept(std::string_view(text_).substr(at, end - at)))
+          add({{at + piece.span.begin, at + piece.span.end}, piece.emoji});
+        at = end;
       }
     }
     for (const TextSpan& mark : footnotes()) add({mark});
@@ -115,11 +121,8 @@ class Document::Planner {
     // What touches is one: "%d%%".
     std::vector<Kept> joined;
     for (const Kept& k : kept_) {
-      const bool touches =
-          !joined.empty() && joined.back().span.end == k.span.begin &&
-          std::none_of(segment_.tags.begin(), segment_.tags.end(), [&](const auto& t) {
-            return t.kind != InlineTag::Kind::kept && t.at == k.span.begin;
-          });
+      const bool touches = !joined.empty() && joined.back().span.end == k.span.begin &&
+                           !std::binary_search(cuts.begin(), cuts.end(), k.span.begin);
       if (touches)
         joined.back().span.end = k.span.end, joined.back().emoji = joined.back().emoji && k.emoji;
       else
@@ -157,6 +160,22 @@ class Document::Planner {
       at = std::max(word.end, next_character(text_, at));
     }
     return out;
+  }
+
+  // The number of the first that begins at `at` or after it.
+  size_t first_kept(size_t at) const {
+    const auto found =
+        std::lower_bound(kept_.begin(), kept_.end(), at,
+                         [](const Kept& k, size_t wanted) { return k.span.begin < wanted; });
+    return static_cast<size_t>(found - kept_.begin());
+  }
+  // Tags in a part of the text and at its edges.
+  std::span<const InlineTag> tags_of(const TextSpan& span) const {
+    const auto begin = std::lower_bound(segment_.tags.begin(), segment_.tags.end(), span.begin,
+                                        [](const auto& t, size_t at) { return t.at < at; });
+    const auto end = std::upper_bound(begin, segment_.tags.end(), span.end,
+                                      [](size_t at, const auto& t) { return at < t.at; });
+    return {begin, end};
   }
 
   // No sentence ends in the middle of what is kept.
@@ -200,7 +219,7 @@ class Document::Planner {
     std::optional<size_t> best;
     double least = std::numeric_limits<double>::infinity();
     const size_t middle = span.begin + span.size() / 2;
-    size_t kept = 0;
+    size_t kept = first_kept(span.begin);
     for (size_t at = next_character(text_, span.begin); at < span.end;
          at = next_character(text_, at)) {
       while (kept < kept_.size() && kept_[kept].span.end <= at) ++kept;
@@ -224,7 +243,7 @@ class Document::Planner {
     Plan plan;
     plan.outer = {segment_.source[span.begin].begin, segment_.source[span.end - 1].end};
     Part part{.source = plan.outer};
-    for (const InlineTag& tag : segment_.tags) {  // those at its edges whose other half is within
+    for (const InlineTag& tag : tags_of(span)) {  // those at its edges whose other half is within
       if (!is_inside(tag, span)) continue;
       plan.outer.begin = std::min(plan.outer.begin, tag.source.begin);
       plan.outer.end = std::max(plan.outer.end, tag.source.end);
@@ -233,8 +252,9 @@ class Document::Planner {
     std::string rest;
     bool any = false, copies = true;
     size_t at = span.begin;
-    for (const Kept& k : kept_) {
-      if (k.span.begin < span.begin || k.span.end > span.end) continue;
+    for (size_t n = first_kept(span.begin); n < kept_.size(); ++n) {
+      const Kept& k = kept_[n];
+      if (k.span.end > span.end) break;
       rest += text_.substr(at, k.span.begin - at);
       at = k.span.end;
       any = any || !k.emoji;
@@ -298,7 +318,7 @@ class Document::Planner {
     std::vector<Placed> items;
     size_t number = 71;
     bool space = false, dropped = false;
-    size_t next_kept = 0;
+    size_t next_kept = first_kept(span.begin);
     for (size_t at = span.begin; at < span.end;) {
       while (next_kept < kept_.size() && kept_[next_kept].span.begin < at) ++next_kept;
       const bool is_kept = next_kept < kept_.size() && kept_[next_kept].span.begin == at &&
@@ -372,10 +392,9 @@ class Document::Planner {
     const auto at = [&](size_t byte) {
       return place[std::clamp(byte, span.begin, span.end) - span.begin];
     };
-    for (const InlineTag& tag : segment_.tags) {
+    for (const InlineTag& tag : tags_of(span)) {
       const bool here = tag.source.begin >= outer_.begin && tag.source.end <= outer_.end;
-      if (tag.kind == InlineTag::Kind::kept || tag.at < span.begin || tag.at > span.end || !here)
-        continue;
+      if (tag.kind == InlineTag::Kind::kept || !here) continue;
       Placed p{.source = tag.source.begin, .inlay = {}, .end = tag.source.end};
       Inlay& inlay = p.inlay;
       inlay.open = source_text(tag.source);

@@ -77,6 +77,7 @@ class Line {
     while (i < text_.size() && is_white_space(text_[i])) ++i;
     return i;
   }
+
   void note_quote(size_t i) {
     if (text_[i] == U'«') ++open_quotes_;
     if (text_[i] == U'»') --open_quotes_;  // below 0: German has them the other way round
@@ -273,8 +274,7 @@ class Line {
   // Whether a sentence can begin there: with a capital, a number, a letter without case, or a quote
   // or bracket before them.
   bool may_begin(size_t i) const {
-    if (const size_t after = omission_end(text_, i); after > i)
-      return may_begin(skip_spaces(after));
+    if (const size_t after = omission_end(text_, i); after > i) i = skip_spaces(after);
     size_t k = skip_opening(text_, i);
     while (k > i && (may_open(at(k)) || is_white_space(at(k)))) ++k;
     const char32_t c = at(k);

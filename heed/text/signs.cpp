@@ -48,7 +48,8 @@ size_t omission_end(std::u32string_view text, size_t at) {
   const char32_t open = get(text, at);
   if (open != '(' && open != '[') return at;
   size_t end = at + 1;
-  while (is_full_stop(get(text, end)) || get(text, end) == U'…') ++end;
+  constexpr size_t kLongest = 6;
+  while (end < at + kLongest && (is_full_stop(get(text, end)) || get(text, end) == U'…')) ++end;
   return end > at + 1 && get(text, end) == (open == '(' ? U')' : U']') ? end + 1 : at;
 }
 
