@@ -12,6 +12,7 @@ void add_commands(CLI::App& app) {
   add_lm(app);
   add_embed(app);
   add_quantize(app);
+  add_shortlist(app);
   add_import(app);
   add_export(app);
   add_info(app);

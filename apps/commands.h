@@ -21,6 +21,7 @@ void add_translate(CLI::App& app);
 void add_align(CLI::App& app);
 void add_view(CLI::App& app);
 void add_serve(CLI::App& app);
+void add_shortlist(CLI::App& app);
 void add_study(CLI::App& app);
 
 }  // namespace heed::apps

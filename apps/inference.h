@@ -11,9 +11,11 @@
 namespace heed::apps {
 
 struct Inference : Machine {
-  std::string compute = "auto";
+  std::string compute = "auto", shortlist;
 };
 void add_inference_flags(CLI::App& app, Inference& inference);
+// Of commands that search: --shortlist.
+void add_shortlist_flag(CLI::App& app, Inference& inference);
 // How models are loaded, on the device in use. Throws what is told as a mistake in the arguments.
 LoadedModel::Options load_options(const Inference& inference);
 // The model in a folder, on the device in use.

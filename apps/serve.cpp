@@ -103,6 +103,9 @@ void run(Options o) {
   want(service.url_prefix.empty() ||
            (service.url_prefix.starts_with('/') && !service.url_prefix.ends_with('/')),
        "--url-prefix wants a path such as /translator");
+  want(o.models.size() == 1 || o.machine.shortlist.empty() || o.machine.shortlist == "none",
+       "--shortlist names a file for one --model; of several each has its own ('heed shortlist'), "
+       "or none");
   if (o.command->count("--beam") > 0) service.said.insert("beam");
   as_usage([&] { check(service.translate.search); });
   const sigset_t signals = blocked_signals();  // before there are other threads
@@ -225,6 +228,7 @@ void add_serve(CLI::App& app) {
   access(command->add_option("--cors", o->cors,
                              "the origin whose pages may ask: *, https://..., or none"));
   add_limits(*command, *o);
+  add_shortlist_flag(*command, o->machine);
   add_inference_flags(*command, o->machine);
   o->command = command;
   command->callback([o] { run(*o); });

@@ -400,8 +400,7 @@ void add_translate(CLI::App& app) {
       ->take_all();
   command->add_flag("--no-unknown", o->no_unknown, "unknown pieces are not said");
   command->add_option("--end-token", o->end, "a piece that ends a translation instead of the end");
-  command->add_flag("!--no-shortlist", o->translate.shortlist,
-                    "all words may be said, though the model's folder has a shortlist");
+  add_shortlist_flag(*command, o->machine);
   command->add_flag("--alternatives", s.alternatives,
                     "for each line the --best likeliest pieces after its prefix, and what follows "
                     "each of them best");

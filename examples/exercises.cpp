@@ -37,11 +37,12 @@ class Chain final : public Model {
       for (const double x : p) logits.push_back(static_cast<float>(std::log(x)));
     }
     state.advance();
-    return {.logits = tensor(logits, {static_cast<int64_t>(last.size()), words})};
+    return {.hidden = tensor(logits, {static_cast<int64_t>(last.size()), words})};
   }
   TeacherForced forward(const Source&, const Tensor&, const WantWeights&) const override {
     fail("chain: made for search alone");
   }
+  Tensor logits(const Tensor& hidden) const override { return hidden; }
   Tensor output_weight() const override { fail("chain: made for search alone"); }
 };
 

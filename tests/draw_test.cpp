@@ -273,12 +273,13 @@ class Wide final : public Model {
         logits.push_back(row[(w + 31 * static_cast<size_t>(last[i])) % row.size()]);
     }
     state.advance();
-    return {.logits = tensor(logits, {std::ssize(last), kVocabulary})};
+    return {.hidden = tensor(logits, {std::ssize(last), kVocabulary})};
   }
   TeacherForced forward(const Source&, const Tensor&, const WantWeights&) const override {
     return {};
   }
-  Tensor output_weight() const override { return zeros({kVocabulary, kVocabulary}); }
+  Tensor logits(const Tensor& hidden) const override { return hidden; }
+  Tensor output_weight() const override { fail("wide: has none"); }
 
  private:
   double contrast_;

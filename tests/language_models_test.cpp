@@ -99,7 +99,8 @@ TEST(LanguageModels, HypothesesMoveWithTheirPast) {
     made.model->step(state, Words{4, 5, 6, 7}, false);
     state.choose(Words{3, 2}, Words{1});  // the second sentence alone, its hypotheses exchanged
     ASSERT_EQ(state.sentences(), 1);
-    const Tensor said = log_softmax(made.model->step(state, Words{8, 4}, false).logits);
+    const Tensor said =
+        log_softmax(made.model->logits(made.model->step(state, Words{8, 4}, false).hidden));
     const Tensor alone =
         made.model->forward(no_source(1), ids(Words{kBegin, 7, 8}, {1, 3}), false).hidden;
     EXPECT_LT(

@@ -193,7 +193,8 @@ TEST(Models, HypothesesMoveWithAllThatBelongsToThem) {
     for (int64_t t = 0; t < 6; ++t) {
       Words last;
       for (const Line& l : lines) last.push_back(l.words.back());
-      const Tensor out = log_softmax(made.model->step(state, last, false).logits);
+      const Tensor out =
+          log_softmax(made.model->logits(made.model->step(state, last, false).hidden));
       for (size_t i = 0; i < lines.size(); ++i)
         lines[i].said.push_back(row(out, static_cast<int64_t>(i)));
       // Sentence 1 leaves at step 3.
@@ -249,11 +250,11 @@ void expect_same_bits_alone(const Made& made, const std::vector<Words>& rows, in
     Words last;
     for (int64_t i = 0; i < static_cast<int64_t>(rows.size()) * K; ++i)
       last.push_back(t == 0 ? kBegin : static_cast<Id>(4 + (i * 3 + t) % 5));
-    const Tensor all = made.model->step(together, last, false).logits;
+    const Tensor all = made.model->logits(made.model->step(together, last, false).hidden);
     for (size_t b = 0; b < rows.size(); ++b) {
       const int64_t first = static_cast<int64_t>(b) * K;
       const Words own(last.begin() + first, last.begin() + first + K);
-      const Tensor one = made.model->step(alone[b], own, false).logits;
+      const Tensor one = made.model->logits(made.model->step(alone[b], own, false).hidden);
       ASSERT_EQ(one.values(), slice(all, 0, first, first + K).values())
           << "sentence " << b << ", step " << t << ", beam " << K;
     }

@@ -77,7 +77,7 @@ class Chain final : public Model {
     }
     state.hypothesis["before"] = tensor(before, {rows, 1});
     state.advance();
-    Step out{.logits = tensor(logits, {rows, kWords})};
+    Step out{.hidden = tensor(logits, {rows, kWords})};
     if (want_weights) out.weights.push_back({0, tensor(weights, {rows, 1, width})});
     return out;
   }
@@ -92,7 +92,7 @@ class Chain final : public Model {
       Words last;
       for (int64_t b = 0; b < B; ++b) last.push_back(in.data<Id>()[b * T + t]);
       const Step s = step(state, last, want_weights);
-      hidden.push_back(reshape(s.logits, {B, 1, kWords}));
+      hidden.push_back(reshape(s.hidden, {B, 1, kWords}));
       if (want_weights) weights.push_back(reshape(s.weights[0].values, {B, 1, 1, -1}));
     }
     TeacherForced out{.hidden = concat(hidden, 1)};

@@ -249,6 +249,26 @@ refuse 1 "its weights are int8" translate --model m8 --compute f32 --input text
 refuse 2 "unknown compute 'int4'" translate --model m --compute int4 --input text
 refuse 2 "--model and --out are required" quantize --model m
 refuse 2 "unknown compute 'int4'" translate --model m --text --compute int4 --input text
+# Some words alone: learnt from the corpus and kept in the folder, or of a file.
+cp -r m listed
+expect 0 "listed/shortlist.bin: a sentence of these may say" shortlist --model listed \
+  --source corpus/train.en --target corpus/train.fr --always 1 --best 2
+"$heed" translate --model listed --beam 3 --batch 1 <text >first || wrong "translate: a shortlist"
+"$heed" translate --model m --shortlist listed/shortlist.bin --beam 3 --batch 64 --threads 2 <text >second ||
+  wrong "--shortlist"
+same first second "a shortlist of the folder, and of a file"
+"$heed" translate --model m --beam 3 <text >all
+cmp -s first all && wrong "a shortlist of few words changes nothing"
+"$heed" translate --model listed --shortlist none --beam 3 <text >second || wrong "--shortlist none"
+same all second "--shortlist none"
+"$heed" align --source corpus/train.en --target corpus/train.fr --keep-case --lexicon words.tsv >links
+expect 0 "" translate --model m --shortlist words.tsv --input text
+[ "$(wc -l <out)" = "$(wc -l <text)" ] || wrong "--shortlist words.tsv: $(wc -l <out) lines"
+refuse 1 "text: line 1: neither a binary shortlist of Marian's nor a lexicon" \
+  translate --model m --shortlist text --input text
+refuse 1 "lists: there is no such file" translate --model m --shortlist lists --input text
+refuse 2 "--model, --source and --target are required" shortlist --model m
+refuse 1 "corpus/test.fr has" shortlist --model m --source corpus/train.en --target corpus/test.fr
 cut -d' ' -f1 corpus/test.fr | head -75 >prefix
 "$heed" translate --model m --beam 1 --prefix prefix <text >begun || wrong "--prefix"
 expect 0 "" translate --model t --beam 1 --input text

@@ -416,7 +416,7 @@ class Reader {
             ": has words up to ", list.source_words() - 1, " and ", list.largest(),
             ", the model has ", source_rows_, " and ", target_rows_);
     model_.notes.push_back("search: words of the shortlist " + found[0].filename().string() +
-                           " alone, by sentence (--no-shortlist: all)");
+                           " alone, by sentence (--shortlist none: all)");
   }
 
   Files files_;

@@ -125,7 +125,7 @@ Step BidirectionalLanguageModel::step(State& state, std::span<const Id> last,
   const Tensor x = words_(ids(last, {static_cast<int64_t>(last.size())}));
   const Tensor s = step_cells(forward_.cells, state, x);
   state.advance();
-  return {.logits = linear(forward_.hidden(s, Activation::tanh), output_weight())};
+  return {.hidden = forward_.hidden(s, Activation::tanh)};
 }
 
 }  // namespace heed

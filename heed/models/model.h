@@ -117,7 +117,7 @@ struct TeacherForced {
   std::vector<Prediction> also = {};       // what is learnt beside the target
 };
 struct Step {
-  Tensor logits;  // [B K, V]
+  Tensor hidden;  // [B K, D]: as above
   std::vector<Weights> weights = {};
 };
 
@@ -145,7 +145,7 @@ class Model {
   virtual Tensor output_weight() const = 0;
   virtual std::optional<Tensor> output_bias() const { return std::nullopt; }
   // The scores of words [..., V] from hidden vectors [..., D].
-  Tensor logits(const Tensor& hidden) const {
+  virtual Tensor logits(const Tensor& hidden) const {
     return linear(hidden, output_weight(), output_bias());
   }
 

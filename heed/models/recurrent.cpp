@@ -341,7 +341,7 @@ Step RecurrentModel::step(State& state, std::span<const Id> last, bool want_weig
   }
   if (feeds()) state.hypothesis["fed"] = out;
   state.advance();
-  Step result{.logits = logits(out)};
+  Step result{.hidden = out};
   if (found.weights) result.weights.push_back({0, *found.weights});
   return result;
 }

@@ -110,7 +110,7 @@ Step RecurrentLanguageModel::step(State& state, std::span<const Id> last, bool w
       out.weights.push_back({0, reshape(*w, {rows, w->size(1), w->size(3)})});
   }
   state.advance();
-  out.logits = linear(reshape(hidden(s, context), {rows, word_size(config_)}), output_weight());
+  out.hidden = reshape(hidden(s, context), {rows, word_size(config_)});
   return out;
 }
 

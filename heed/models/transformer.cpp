@@ -288,8 +288,7 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
     x.around(b.inner_norm, b.inner);
   }
   state.advance();
-  const Tensor hidden = reshape(x.end(decoder_norm_), {rows, config_.size});
-  out.logits = logits(hidden);
+  out.hidden = reshape(x.end(decoder_norm_), {rows, config_.size});
   return out;
 }
 

@@ -60,6 +60,20 @@ Tensor bf16_embedding(const Tensor& table, const Tensor& id, const Shape& shape)
   return y;
 }
 
+// By way of f32, which has all numbers of bf16.
+Tensor bf16_columns(const Tensor& w, const Tensor& ids) {
+  const Bf16Matrix& m = *w.storage()->bf16;
+  const kernels::Bf16Weights& from = m.weights;
+  require(m.outputs == (w.stride(1) == 1 ? 1 : 0),
+          "output_columns: a weight of bf16 whose outputs lie along the other axis; transpose it");
+  const Tensor table({ids.count(), from.k});
+  kernels::run(kernels::Cpu{}, kernels::Bf16Columns{.count = ids.count(),
+                                                    .ids = ids.data<Id>(),
+                                                    .w = from,
+                                                    .y = table.data<float>()});
+  return transpose(bf16_weight(table, 0), 0, 1);
+}
+
 bool bf16_products_are_fast() { return kernels::runs_here(kernels::Bf16Path::avx512); }
 
 UseBf16Products::UseBf16Products(bool on) : before_(set_bf16_products(on)) {}

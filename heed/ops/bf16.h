@@ -31,6 +31,8 @@ bool is_bf16_weight(const Tensor& w);
 Tensor bf16_linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                    Activation f);
 Tensor bf16_embedding(const Tensor& table, const Tensor& id, const Shape& shape);
+// The outputs `ids` of w alone, a weight [K, number of ids].
+Tensor bf16_columns(const Tensor& w, const Tensor& ids);
 
 // Has this CPU the instructions that make products of bf16 faster than those of f32?
 bool bf16_products_are_fast();

@@ -1,10 +1,23 @@
 #include "heed/ops/int8.h"
 
+#include "heed/kernels/select.h"
 #include "heed/ops/fixed_weight.h"
 #include "heed/tensor/dispatch.h"
 
 namespace heed {
 namespace {
+
+// Of k x n. Scales and sums of whole blocks, so that in a file all parts stay aligned.
+Int8Tensors parts_of(int64_t k, int64_t n) {
+  const int64_t padded = (n + 15) / 16 * 16;
+  return {Tensor({kernels::int8_bytes(k, n)}, Type::i8), zeros({padded}),
+          zeros({padded}, Type::i32)};
+}
+
+// Do the outputs lie along this view's last axis?
+bool outputs_last(const Tensor& w, const Int8Matrix& matrix) {
+  return matrix.outputs == (w.stride(1) == 1 ? 1 : 0);
+}
 
 const Int8Matrix& matrix_of(const char* op, const Tensor& w) {
   const auto& matrix = w.storage()->int8;
@@ -38,10 +51,7 @@ Tensor int8_weight(const Tensor& given, int outputs) {
           outputs);
   const Tensor w = outputs == 1 ? given : transpose(given.detached(), 0, 1);  // [k, n]
   const int64_t k = w.size(0), n = w.size(1);
-  // Scales and sums of whole blocks, so that in a file all parts stay aligned.
-  const int64_t padded = (n + 15) / 16 * 16;
-  Int8Tensors parts{Tensor({kernels::int8_bytes(k, n)}, Type::i8), zeros({padded}),
-                    zeros({padded}, Type::i32)};
+  Int8Tensors parts = parts_of(k, n);
   kernels::run(kernels::Cpu{},
                kernels::QuantizeWeights{.k = k,
                                         .n = n,
@@ -102,6 +112,21 @@ Tensor int8_embedding(const Tensor& table, const Tensor& id, const Shape& shape)
       kernels::Int8Columns{
           .count = id.count(), .ids = id.data<Id>(), .w = m.weights, .y = y.data<float>()});
   return y;
+}
+
+Tensor int8_columns(const Tensor& w, const Tensor& ids) {
+  const Int8Matrix& m = matrix_of("output_columns", w);
+  require(outputs_last(w, m),
+          "output_columns: a weight of int8 whose outputs lie along the other axis; transpose it");
+  const int64_t n = ids.count();
+  Int8Tensors parts = parts_of(m.weights.k, n);
+  kernels::run(kernels::Cpu{}, kernels::SelectInt8Columns{.n = n,
+                                                          .w = m.weights,
+                                                          .ids = ids.data<Id>(),
+                                                          .blocks = parts.blocks.data<int8_t>(),
+                                                          .scales = parts.scales.data<float>(),
+                                                          .sums = parts.sums.data<Id>()});
+  return int8_weight(std::move(parts), {m.weights.k, n}, 1);
 }
 
 }  // namespace heed

@@ -48,5 +48,8 @@ Tensor int8_linear(const Tensor& x, const Tensor& w, const std::optional<Tensor>
 std::vector<Tensor> int8_linear_each(const Tensor& x, std::span<const Tensor> w,
                                      std::span<const Tensor> bias, Activation f);
 Tensor int8_embedding(const Tensor& table, const Tensor& id, const Shape& shape);
+// Those outputs of w, for OutputColumns: a weight [K, number of ids] whose outputs lie along
+// axis 1.
+Tensor int8_columns(const Tensor& w, const Tensor& ids);
 
 }  // namespace heed

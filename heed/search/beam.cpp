@@ -136,11 +136,14 @@ std::vector<TokenScore> Beam::next_tokens(Slots& slots, int64_t slot, int64_t hy
   const auto& prefix = sentence_.prefix;
   Reweigh how{.repetition_penalty = o.repetition_penalty,
               .said = allowed.tokens,
-              .only = sentence_.shortlist};
+              .only = slots.listed() ? std::span<const Id>() : sentence_.shortlist};
   if (o.prefix_bias > 0 && steps_ < std::ssize(prefix) &&
       std::equal(allowed.tokens.begin(), allowed.tokens.end(), prefix.begin()))
     how.towards = prefix[static_cast<size_t>(steps_)], how.bias = o.prefix_bias;
-  bool changed = how.repetition_penalty != 1 || !how.only.empty() || how.towards;
+  const bool draws = o.sample && !allowed.only;
+  // A list is drawn from as a whole: it has no normalizer for a temperature.
+  bool changed =
+      how.repetition_penalty != 1 || !how.only.empty() || how.towards || (draws && slots.listed());
   // What is forbidden has its probability taken away: mostly little, so that the rest is known.
   std::vector<Id> forbidden;
   double taken = 0;
@@ -155,7 +158,6 @@ std::vector<TokenScore> Beam::next_tokens(Slots& slots, int64_t slot, int64_t hy
     changed = changed || taken > 0.5;
     how.forbidden = forbidden;
   }
-  const bool draws = o.sample && !allowed.only;
   if (!changed) {
     const auto [scores, tokens] = slots.likeliest(slot, hypothesis);
     if (draws) {

@@ -131,7 +131,8 @@ Slots::Kind Engine::kind_of(const Request& r) const {
   Slots::Kind kind{.beam = o.beam};
   // A few more than are wanted, for tokens that may not follow.
   kind.likeliest = o.sample ? tokens_for_draw(o) : 2 * o.beam + 8;
-  kind.normalizer = o.sample && normalizer_for_draw(o);
+  kind.listed = !r.shortlist.empty() && !captures(r);
+  kind.normalizer = o.sample && normalizer_for_draw(o) && !kind.listed;
   kind.logits = o.repetition_penalty != 1;
   kind.weights = o.want_weights || o.coverage > 0;
   if (kind.weights) kind.layer = o.layer.value_or(-1), kind.head = o.head.value_or(-1);
@@ -145,6 +146,14 @@ void Engine::check_request(const Request& r) const {
   const std::optional<int64_t> most = model_.positions();
   require(!most || std::ssize(r.source) <= *most, "search: a source of ", r.source.size(),
           " tokens; the model has ", most.value_or(0), " positions");
+  if (r.shortlist.empty()) return;
+  const int64_t words = model_.output_weight().size(1);
+  Id before = -1;
+  for (const Id w : r.shortlist) {
+    require(w > before && w < words, "search: a shortlist has token ", w, " after ", before, " of ",
+            words, "; wanted: rising, and of the vocabulary");
+    before = w;
+  }
 }
 
 void Engine::submit(Request r, Finished finished) {
@@ -470,12 +479,15 @@ void Engine::admit(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& wai
     if (chosen.empty()) return;
     end_unwanted(lane, chosen);
   } while (chosen.empty());
-  std::vector<std::vector<Id>> sources;
-  for (const Pending& p : chosen) sources.push_back(p.request.source);
+  std::vector<std::vector<Id>> sources, lists;
+  for (const Pending& p : chosen) {
+    sources.push_back(p.request.source);
+    if (kind.listed) lists.push_back(p.request.shortlist);
+  }
   try {
     if (!batch.slots)
       batch.slots = std::make_unique<Slots>(model_, kind, chosen[0].request.options.pad);
-    const std::vector<int64_t> slots = batch.slots->join(sources);
+    const std::vector<int64_t> slots = batch.slots->join(sources, lists);
     batch.running.resize(static_cast<size_t>(batch.slots->size()));
     for (size_t i = 0; i < chosen.size(); ++i) {
       Request& r = chosen[i].request;

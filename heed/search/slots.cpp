@@ -4,10 +4,10 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "heed/ops/into.h"
-#include "heed/ops/top_log_softmax.h"
 #include "heed/search/search.h"
 #include "heed/tensor/cuda.h"
 
@@ -99,6 +99,7 @@ Slots::Slots(const Model& model, const Kind& kind, Id pad)
       kind_(kind),
       pad_(pad),
       lasting_(Context::current().arena(current_arena().device()).shared_from_this()) {
+  if (kind.listed) shortlists_.emplace(model);
   if (kind.slots == 0) return;
   graphs_.emplace(Arena::make(current_arena().device()));
   size_ = kind.slots;
@@ -113,6 +114,10 @@ int64_t Slots::width() const { return lengths_.empty() ? 0 : *std::ranges::max_e
 // ---- what came of a step
 
 Slots::Likeliest Slots::likeliest(int64_t slot, int64_t k) const {
+  if (listed()) {
+    const Ranked& top = found_.listed[static_cast<size_t>(slot)].top.top;
+    return {finite(row_of<float>(top.values, k)), row_of<Id>(top.indices, k)};
+  }
   return {finite(row_of<float>(found_.likeliest->values, row(slot, k))),
           row_of<Id>(found_.likeliest->indices, row(slot, k))};
 }
@@ -125,11 +130,29 @@ double Slots::normalizer(int64_t slot, int64_t k) const {
   return std::exp(-double(row_of<float>(*found_.normalizer, row(slot, k))[0]));
 }
 
-std::span<const float> Slots::logits(int64_t slot, int64_t k) const {
+int64_t Slots::vocabulary() const {
+  return listed() ? shortlists_->vocabulary() : found_.log_probabilities.size(1);
+}
+
+// Those of a list [1, n], by token.
+std::span<const float> Slots::spread(int64_t slot, const Tensor& scores, int64_t k) {
+  one_ = full({1, vocabulary()}, -std::numeric_limits<double>::infinity());
+  const std::vector<Id>& list = shortlists_->list(slot);
+  const std::span<const float> own = finite(row_of<float>(scores, k));
+  for (size_t i = 0; i < list.size(); ++i) one_->data<float>()[list[i]] = own[i];
+  return row_of<float>(*one_, 0);
+}
+
+std::span<const float> Slots::logits(int64_t slot, int64_t k) {
+  if (listed()) return spread(slot, found_.listed[static_cast<size_t>(slot)].logits, k);
   return finite(row_of<float>(*found_.logits, row(slot, k)));
 }
 
 std::span<const float> Slots::log_probabilities(int64_t slot, int64_t k) {
+  if (listed()) {
+    const Found::Listed& own = found_.listed[static_cast<size_t>(slot)];
+    return spread(slot, own.logits - own.top.log_sum, k);
+  }
   const Tensor& found = found_.log_probabilities;
   const int64_t r = row(slot, k);
   if (one_ && one_row_ == r) return finite(row_of<float>(*one_, 0));
@@ -179,17 +202,19 @@ void Slots::compute(State& state, std::span<const Id> last, std::span<const doub
   found_ = {};
   const SameForAnyRows rows(SameForAnyRows::In::steps);
   const Step step = model_.step(state, last, kind_.weights);
-  if (kind_.logits) found_.logits = contiguous(step.logits);
   if (kind_.weights)
     found_.weights = contiguous(chosen_weights(step.weights, kind_.layer, kind_.head));
-  const int64_t likeliest = std::min(step.logits.size(1), kind_.likeliest);
-  if (step.logits.device() == Device::cpu && !kind_.normalizer) {
-    found_.log_probabilities = contiguous(step.logits);
+  if (listed()) return compute_lists(shortlists_->logits(step.hidden));
+  const Tensor logits = contiguous(model_.logits(step.hidden));
+  if (kind_.logits) found_.logits = logits;
+  const int64_t likeliest = std::min(logits.size(1), kind_.likeliest);
+  if (logits.device() == Device::cpu && !kind_.normalizer) {
+    found_.log_probabilities = logits;
     const TopLogSoftmax found = top_log_softmax(found_.log_probabilities, likeliest);
     found_.likeliest = found.top, found_.log_sum = found.log_sum;
     return;
   }
-  found_.log_probabilities = contiguous(log_softmax(step.logits));
+  found_.log_probabilities = contiguous(log_softmax(logits));
   found_.likeliest = top_k(found_.log_probabilities, likeliest);
   if (!kind_.normalizer) return;
   // log softmax((log p - log of the largest p) / temperature): at the largest its first term is 0,
@@ -200,6 +225,18 @@ void Slots::compute(State& state, std::span<const Id> last, std::span<const doub
   const Tensor relative =
       (found_.log_probabilities - largest) * tensor(sharper, {std::ssize(sharper), 1});
   found_.normalizer = top_k(log_softmax(relative), 1).values;  // [rows, 1]
+}
+
+void Slots::compute_lists(const Tensor& logits) {
+  for (int64_t s = 0; s < size_; ++s) {
+    const std::vector<Id>& list = shortlists_->list(s);
+    const Tensor own = shortlists_->of_list(logits, s, row(s, 0), kind_.beam);
+    Found::Listed found{own, top_log_softmax(own, std::min(std::ssize(list), kind_.likeliest))};
+    const Tensor& at = found.top.top.indices;
+    for (int64_t i = 0; i < at.count(); ++i)
+      at.data<Id>()[i] = list[static_cast<size_t>(at.data<Id>()[i])];
+    found_.listed.push_back(std::move(found));
+  }
 }
 
 void Slots::step(std::span<const Id> last, std::span<const double> temperatures) {
@@ -216,6 +253,7 @@ void Slots::step(std::span<const Id> last, std::span<const double> temperatures)
     cache_ = std::move(now.cache), positions_ = std::move(now.positions);
     whole_ = true;
   }
+  if (listed()) return;  // on a CPU
   std::vector<Tensor*> wanted{&found_.likeliest->values, &found_.likeliest->indices};
   if (found_.normalizer) wanted.push_back(&*found_.normalizer);
   if (found_.weights) wanted.push_back(&*found_.weights);
@@ -225,13 +263,19 @@ void Slots::step(std::span<const Id> last, std::span<const double> temperatures)
 
 // ---- who joins
 
-std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources) {
+std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources,
+                                 std::span<const std::vector<Id>> lists) {
   const int64_t count = std::ssize(sources);
   found_ = {}, all_.reset(), one_.reset();  // a graph's memory
   std::vector<int64_t> to;
   if (!captured()) {
     for (int64_t i = 0; i < count; ++i) to.push_back(size_ + i);
     join_now(sources, to);
+    if (!listed()) return to;
+    whole_ = false;
+    const UseArena lasting(*lasting_);
+    shortlists_->join(lists);
+    whole_ = true;
     return to;
   }
   for (int64_t s = 0; s < size_ && std::ssize(to) < count; ++s)
@@ -400,6 +444,10 @@ std::vector<std::pair<int64_t, int64_t>> Slots::choose(std::span<const Id> from,
   }
   lengths_.resize(static_cast<size_t>(after)), positions_.resize(static_cast<size_t>(after));
   size_ = after;
+  if (listed()) {
+    const UseArena lasting(*lasting_);
+    shortlists_->leave(gone, moved);
+  }
   return moved;
 }
 

@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "heed/models/model.h"
+#include "heed/ops/top_log_softmax.h"
+#include "heed/search/shortlists.h"
 #include "heed/tensor/graph.h"
 
 namespace heed {
@@ -34,7 +36,8 @@ class Slots {
     bool logits = false;      // before the softmax, too
     bool weights = false;     // of this layer (-1: the last) and head (-1: the mean of all)
     int64_t layer = -1, head = -1;
-    int64_t slots = 0;  // where their number is fixed; else 0
+    bool listed = false;  // sentences say words of their shortlists alone; where steps are plain
+    int64_t slots = 0;    // where their number is fixed; else 0
     auto operator<=>(const Kind&) const = default;
   };
   // How many slots there are where sentences want so many and steps are captured.
@@ -51,15 +54,17 @@ class Slots {
   Id pad() const { return pad_; }
   int64_t replayed() const { return graphs_ ? graphs_->replayed() : 0; }  // steps that were a graph
 
-  // Sentences begin: their tokens. The slots that they get: on a CPU the next ones, on a GPU idle
-  // ones, of which there must be enough.
-  std::vector<int64_t> join(std::span<const std::vector<Id>> sources);
+  // Sentences begin: their tokens and, of listed ones, their shortlists. The slots that they get:
+  // on a CPU the next ones, on a GPU idle ones, of which there must be enough.
+  std::vector<int64_t> join(std::span<const std::vector<Id>> sources,
+                            std::span<const std::vector<Id>> lists = {});
 
   // One further token of every hypothesis; `last` has the tokens before, by slot, and
   // `temperatures`, where the normalizer is wanted, a number for each hypothesis.
   void step(std::span<const Id> last, std::span<const double> temperatures = {});
 
-  // What came of it, for hypothesis k of a slot.
+  // What came of it, for hypothesis k of a slot. Of listed sentences tokens outside the shortlist
+  // have no part in it: they are not among the likeliest, and their log-probabilities are -inf.
   struct Likeliest {
     std::span<const float> log_probabilities;  // falling
     std::span<const Id> tokens;
@@ -71,8 +76,9 @@ class Slots {
   // Of all tokens; what is borrowed lasts until the next is asked for. Of a GPU's only the row that
   // is asked for is read, and all of them when many are.
   std::span<const float> log_probabilities(int64_t slot, int64_t k);
-  std::span<const float> logits(int64_t slot, int64_t k) const;            // if wanted
-  int64_t vocabulary() const { return found_.log_probabilities.size(1); }  // V
+  std::span<const float> logits(int64_t slot, int64_t k);  // if wanted
+  int64_t vocabulary() const;                              // V
+  bool listed() const { return kind_.listed; }
 
   // Hypothesis k of each slot becomes what hypothesis from[slot * beam + k] of it was, and those in
   // `gone`, a rising list, leave. The slots that others then have: (before, after).
@@ -85,6 +91,8 @@ class Slots {
   State state() const;
   State taken();
   void compute(State& state, std::span<const Id> last, std::span<const double> temperatures);
+  void compute_lists(const Tensor& logits);
+  std::span<const float> spread(int64_t slot, const Tensor& scores, int64_t k);
   void join_now(std::span<const std::vector<Id>> sources, std::span<const int64_t> to);
   void join_captured(std::span<const std::vector<Id>> sources, std::span<const int64_t> to,
                      int64_t width);
@@ -109,8 +117,9 @@ class Slots {
   std::map<std::string, Tensor> hypothesis_;
   std::map<std::string, KeyValueCache> cache_;
   std::vector<Id> lengths_, positions_;
-  int64_t width_ = 0, capacity_ = 0;  // where they are fixed
-  std::vector<Id> from_;              // what choose() was given, for a captured step
+  int64_t width_ = 0, capacity_ = 0;      // where they are fixed
+  std::vector<Id> from_;                  // what choose() was given, for a captured step
+  std::optional<Shortlists> shortlists_;  // of listed sentences
 
   struct Found {
     Tensor log_probabilities;          // [rows, V]; with a log_sum: log_sum more than these
@@ -119,6 +128,12 @@ class Slots {
     std::optional<Ranked> likeliest;   // from here on on the host: [rows, most]
     std::optional<Tensor> normalizer;  // its logarithm, negative: [rows, 1]
     std::optional<Tensor> weights;     // [rows, Ts]
+    // Of listed sentences, by slot, in the place of the first five: of its list alone.
+    struct Listed {
+      Tensor logits;      // [beam, n]
+      TopLogSoftmax top;  // whose indices are tokens
+    };
+    std::vector<Listed> listed;
   } found_;
   std::optional<Tensor> all_;        // found_.log_probabilities on the host
   std::optional<Tensor> one_;        // or a row of it

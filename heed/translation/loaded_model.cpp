@@ -14,7 +14,13 @@ std::shared_ptr<const LoadedModel> LoadedModel::open(const std::filesystem::path
                                   .index = o.index,
                                   .threads = o.threads > 0 ? o.threads : threads()});
   const UseContext here(*made->context_);
-  made->own_ = std::make_unique<const ModelFolder>(load_model(folder, o.compute));
+  ModelFolder loaded = load_model(folder, o.compute);
+  if (o.shortlist == "none")
+    loaded.shortlist = nullptr;
+  else if (!o.shortlist.empty())
+    loaded.shortlist =
+        std::make_shared<const Shortlist>(read_shortlist(o.shortlist, loaded.tokenizers));
+  made->own_ = std::make_unique<const ModelFolder>(std::move(loaded));
   made->folder_ = made->own_.get();
   made->packed_ = std::make_shared<PackedWeights>();
   const bool several = made->device_ == Device::cpu && made->context_->pool().threads() > 1;

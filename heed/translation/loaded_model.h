@@ -25,6 +25,9 @@ class LoadedModel {
     int index = 0;                      // which GPU
     int threads = 0;                    // 0: as many as the context in use has
     Compute compute = Compute::as_stored;
+    // Words that translations may have: of a file as read_shortlist() takes it; "none": all words;
+    // not given: those of the folder's own shortlist, if it has one.
+    std::string shortlist = {};
     // Whether a thread waits for sentences even where there is but one: for callers that come and
     // go all the time, none of which is woken to take steps for the others.
     bool own_thread = false;

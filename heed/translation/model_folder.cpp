@@ -128,12 +128,9 @@ Opened open_all_else(const std::filesystem::path& path) {
   if (json.contains("training")) out.seed = json["training"].value("seed", uint64_t{1});
   if (json.contains("alignment")) out.alignment = alignment_head(json["alignment"], file);
   if (json.contains("search")) out.search = search_defaults(json["search"], file);
-  if (const auto bytes = read_file(path / kShortlistName)) {
-    const std::string name = (path / kShortlistName).string();
-    out.shortlist = std::make_shared<const Shortlist>(*bytes, name);
-    require(out.shortlist->largest() < out.tokenizers.target->size(), name, ": has word ",
-            out.shortlist->largest(), ", the vocabulary has ", out.tokenizers.target->size());
-  }
+  if (std::filesystem::exists(path / kShortlistName))
+    out.shortlist =
+        std::make_shared<const Shortlist>(read_shortlist(path / kShortlistName, out.tokenizers));
   return out;
 }
 

@@ -1,9 +1,15 @@
 #include "heed/translation/shortlist.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "heed/base/check.h"
+#include "heed/base/unicode.h"
+#include "heed/files/atomic_file.h"
 
 namespace heed {
 namespace {
@@ -45,20 +51,172 @@ Shortlist::Shortlist(std::string_view bytes, const std::string& what) {
   }
 }
 
+Shortlist::Shortlist(const std::vector<std::vector<Id>>& targets, const std::vector<Id>& always)
+    : offsets_{0} {
+  for (const std::vector<Id>& given : targets) {
+    std::set<Id> own(given.begin(), given.end());
+    own.insert(always.begin(), always.end());
+    ids_.insert(ids_.end(), own.begin(), own.end());
+    offsets_.push_back(ids_.size());
+  }
+  for (const Id id : ids_) largest_ = std::max(largest_, id);
+}
+
+std::span<const Id> Shortlist::entries(size_t word) const {
+  return std::span(ids_).subspan(offsets_[word], offsets_[word + 1] - offsets_[word]);
+}
+
 std::vector<Id> Shortlist::of(std::span<const Id> source) const {
   std::vector<Id> out(first_);
   for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<Id>(i);
   for (const Id w : source) {
     if (w < 0 || w >= source_words()) continue;  // such as what was added to begin with
-    const auto word = static_cast<size_t>(w);
-    const auto entry = [&](size_t i) {
-      return ids_.begin() + static_cast<std::ptrdiff_t>(offsets_[i]);
-    };
-    out.insert(out.end(), entry(word), entry(word + 1));
+    const std::span<const Id> own = entries(static_cast<size_t>(w));
+    out.insert(out.end(), own.begin(), own.end());
   }
   std::ranges::sort(out);
   out.erase(std::ranges::unique(out).begin(), out.end());
   return out;
+}
+
+std::string Shortlist::bytes() const {
+  std::string out;
+  const auto put = [&](auto number) {
+    out.append(reinterpret_cast<const char*>(&number), sizeof number);
+  };
+  size_t best = 0;
+  for (size_t w = 0; std::cmp_less(w, source_words()); ++w)
+    best = std::max(best, entries(w).size());
+  for (const uint64_t number : {kMagic, uint64_t{0}, first_, uint64_t{best},
+                                uint64_t{offsets_.size()}, uint64_t{ids_.size()}})
+    put(number);
+  for (const uint64_t offset : offsets_) put(offset);
+  for (const Id id : ids_) put(static_cast<uint32_t>(id));
+  return out;
+}
+
+// ---- making one
+
+namespace {
+
+// How often a source piece goes with each target piece, or how probably.
+using Counts = std::vector<std::map<Id, double>>;  // by source piece
+
+// The `most` keys of the largest numbers; of equals the smaller.
+std::vector<Id> largest_of(const std::map<Id, double>& numbers, int64_t most) {
+  std::vector<std::pair<double, Id>> order;
+  for (const auto& [id, number] : numbers) order.emplace_back(-number, id);
+  const auto count = std::min<size_t>(order.size(), static_cast<size_t>(most));
+  std::ranges::partial_sort(order, order.begin() + static_cast<std::ptrdiff_t>(count));
+  std::vector<Id> out;
+  for (size_t i = 0; i < count; ++i) out.push_back(order[i].second);
+  return out;
+}
+
+// `frequent`: how often, or how probably, each target piece is said.
+Shortlist made(const TokenizerPair& tokenizers, const Counts& counts,
+               const std::map<Id, double>& frequent, const ShortlistOptions& options) {
+  const Tokenizer &source = *tokenizers.source, &target = *tokenizers.target;
+  std::vector<Id> always = largest_of(frequent, options.always);
+  always.push_back(target.special().end);
+  if (!target.writes_all()) always.push_back(target.special().unknown);
+  std::map<std::string, Id> known;
+  for (Id id = 0; id < target.size(); ++id) known.emplace(target.piece(id), id);
+  std::vector<std::vector<Id>> targets;
+  for (Id id = 0; id < source.size(); ++id) {
+    std::vector<Id>& own =
+        targets.emplace_back(largest_of(counts[static_cast<size_t>(id)], options.best));
+    if (const auto same = known.find(source.piece(id)); same != known.end())
+      own.push_back(same->second);
+  }
+  // What every source has, its end or its begin, allows what is always allowed; where one has
+  // neither, every piece does.
+  const std::vector<Id> everywhere = framed({}, source.special());
+  if (everywhere.empty()) return Shortlist(targets, always);
+  std::vector<Id>& end = targets.at(static_cast<size_t>(everywhere.back()));
+  end.insert(end.end(), always.begin(), always.end());
+  return Shortlist(targets, {});
+}
+
+// Pieces as words that an aligner takes as they are: two characters for private use each, so that
+// none is punctuation, and none shares a stem with another.
+constexpr char32_t kPrivate = 0xE000;
+constexpr Id kPrivates = 6400;
+std::string as_words(std::span<const Id> pieces) {
+  std::u32string out;
+  for (const Id id : pieces) {
+    if (!out.empty()) out += U' ';
+    out += kPrivate + static_cast<char32_t>(id / kPrivates);
+    out += kPrivate + static_cast<char32_t>(id % kPrivates);
+  }
+  return encode_utf8(out);
+}
+Id of_word(const std::string& word) {
+  const std::u32string text = decode_utf8(word);
+  return static_cast<Id>(text.at(0) - kPrivate) * kPrivates +
+         static_cast<Id>(text.at(1) - kPrivate);
+}
+
+}  // namespace
+
+Shortlist learn_shortlist(const TokenizerPair& tokenizers, std::span<const std::string> sources,
+                          std::span<const std::string> targets, const ShortlistOptions& options) {
+  std::map<Id, double> frequent;
+  std::vector<std::string> left, right;
+  for (const std::string& line : sources)
+    left.push_back(as_words(tokenizers.source->encode(line).ids));
+  for (const std::string& line : targets) {
+    const std::vector<Id> pieces = tokenizers.target->encode(line).ids;
+    for (const Id id : pieces) ++frequent[id];
+    right.push_back(as_words(pieces));
+  }
+  const LearntAlignment learnt =
+      WordAligner::learn(left, right, {.lower_case = false, .progress = options.progress});
+  Counts counts(static_cast<size_t>(tokenizers.source->size()));
+  for (const LexiconEntry& entry : learnt.aligner.lexicon())
+    counts[static_cast<size_t>(of_word(entry.source))][of_word(entry.target)] = entry.probability;
+  return made(tokenizers, counts, frequent, options);
+}
+
+namespace {
+
+Shortlist of_lexicon(std::string_view text, const std::string& name,
+                     const TokenizerPair& tokenizers, const ShortlistOptions& options) {
+  Counts counts(static_cast<size_t>(tokenizers.source->size()));
+  std::map<Id, double> frequent;
+  for (int64_t number = 1; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const size_t first = line.find('\t'), second = line.find('\t', first + 1);
+    double probability = 0;
+    const char* const end = line.data() + line.size();
+    require(is_utf8(line) && first != line.npos && second != line.npos &&
+                std::from_chars(line.data() + second + 1, end, probability).ptr == end &&
+                second + 1 < line.size(),
+            name, ": line ", number,
+            ": neither a binary shortlist of Marian's nor a lexicon; "
+            "wanted: source word, target word and probability, tabs between");
+    const std::vector<Id> to =
+        tokenizers.target->encode(line.substr(first + 1, second - first - 1)).ids;
+    for (const Id id : to) frequent[id] += probability;
+    for (const Id from : tokenizers.source->encode(line.substr(0, first)).ids)
+      for (const Id id : to) counts[static_cast<size_t>(from)][id] += probability;
+  }
+  return made(tokenizers, counts, frequent, options);
+}
+
+}  // namespace
+
+Shortlist read_shortlist(const std::filesystem::path& file, const TokenizerPair& tokenizers,
+                         const ShortlistOptions& options) {
+  const std::optional<std::string> bytes = read_file(file);
+  require(bytes.has_value(), file.string(), ": there is no such file");
+  if (bytes->size() < sizeof kMagic || number_at<uint64_t>(*bytes, 0) != kMagic)
+    return of_lexicon(*bytes, file.string(), tokenizers, options);
+  Shortlist list(*bytes, file.string());
+  require(list.largest() < tokenizers.target->size(), file.string(), ": has word ", list.largest(),
+          ", the vocabulary has ", tokenizers.target->size());
+  return list;
 }
 
 }  // namespace heed

@@ -270,7 +270,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
     if (!o.search.prefixes.empty()) r.prefix = o.search.prefixes.at(i);
     if (!o.search.shortlists.empty())
       r.shortlist = o.search.shortlists[i];
-    else if (o.shortlist && model().shortlist)
+    else if (model().shortlist)
       r.shortlist = model().shortlist->of(r.source);
     if (!r.shortlist.empty()) {  // what must be sayable is
       r.shortlist.insert(r.shortlist.end(), r.prefix.begin(), r.prefix.end());

@@ -30,7 +30,6 @@ struct TranslateOptions {
   // weighs most. Throws Error for a model that has no attention, or other subwords than words and
   // characters.
   bool replace_unknown = false;
-  bool shortlist = true;        // only words of the model's shortlist, where its folder has one
   std::optional<Id> end = {};   // a token that ends a translation in the place of the model's end
   ExtractOptions extract = {};  // how links are made of weights (word_alignment)
   // The number of the first line: for messages and, where search has no numbers, for sampling.

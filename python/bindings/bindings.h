@@ -50,7 +50,8 @@ auto interruptibly(F work) {
 // A model's folder, opened interruptibly. In a process that was forked since, where its threads are
 // not, it is never ended.
 std::shared_ptr<const LoadedModel> opened(const std::string& path, const std::string& device,
-                                          const std::string& compute, int threads);
+                                          const std::string& compute, int threads,
+                                          const std::string& shortlist = "");
 
 // An array that looks at memory which `owner` keeps. Row-major; whoever writes to it writes there.
 template <class T>

@@ -100,14 +100,17 @@ void run_interruptibly(Work work) {
 }
 
 std::shared_ptr<const LoadedModel> opened(const std::string& path, const std::string& device,
-                                          const std::string& compute, int threads) {
+                                          const std::string& compute, int threads,
+                                          const std::string& shortlist) {
   const Compute numbers = compute_named(compute);
   require(threads >= 0, "threads wants a number of at least 0 (0: all cores), given ", threads);
   const ChosenDevice chosen = device_named(device);
   const auto model = interruptibly([=](const std::atomic<bool>&) {
-    return LoadedModel::open(
-        path,
-        {.device = chosen.device, .index = chosen.index, .threads = threads, .compute = numbers});
+    return LoadedModel::open(path, {.device = chosen.device,
+                                    .index = chosen.index,
+                                    .threads = threads,
+                                    .compute = numbers,
+                                    .shortlist = shortlist});
   });
   return {model.get(), [kept = model, opener = ::getpid()](const LoadedModel*) mutable {
             if (::getpid() != opener) new std::shared_ptr<const LoadedModel>(std::move(kept));

@@ -425,11 +425,12 @@ void add_translation(py::module_& m) {
   // A translator of texts, which has one of lines: what it knows of a vocabulary is made once.
   py::class_<TextTranslator, std::shared_ptr<TextTranslator>>(m, "Translator")
       .def(py::init([](const std::string& path, const std::string& device,
-                       const std::string& compute, int threads) {
+                       const std::string& compute, int threads, const std::string& shortlist) {
              return std::make_shared<TextTranslator>(
-                 Translator(opened(path, device, compute, threads)));
+                 Translator(opened(path, device, compute, threads, shortlist)));
            }),
-           py::arg("path"), py::arg("device"), py::arg("compute"), py::arg("threads"))
+           py::arg("path"), py::arg("device"), py::arg("compute"), py::arg("threads"),
+           py::arg("shortlist"))
       .def_property_readonly(
           "device", [](const TextTranslator& t) { return name(t.translator().loaded().device()); })
       .def_property_readonly(

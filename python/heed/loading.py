@@ -19,11 +19,12 @@ class Opened(Generic[Made]):
 
     def __init__(
         self,
-        make: Callable[[str, str, str, int], Made],
+        make: Callable[..., Made],
         path: str | os.PathLike[str],
         device: str,
         compute: str,
         threads: int,
+        *more: str,  # what this kind of model is given besides
     ) -> None:
         folder = os.fspath(path)
         if not isinstance(folder, str):
@@ -35,7 +36,7 @@ class Opened(Generic[Made]):
             raise TypeError(f"threads wants a whole number, given {type(threads).__name__}")
         if not 0 <= threads <= 1024:
             raise ValueError(f"threads wants a number from 0 (all cores) to 1024, given {threads}")
-        self._given = (want_string("a model's folder", folder), device, compute, threads)
+        self._given = (want_string("a model's folder", folder), device, compute, threads, *more)
         self._process = os.getpid()
         try:
             self._made = make(*self._given)
@@ -53,7 +54,7 @@ class Opened(Generic[Made]):
             )
         return self._made
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, str, int]]:
+    def __reduce__(self) -> tuple[type, tuple[str | int, ...]]:
         return type(self), self._given
 
 

@@ -244,7 +244,9 @@ class Translator(Opened[_core.Translator]):
 
     `path` is a folder that `heed train` (or `heed.train`) made. `device`: "cpu", "cuda", "cuda:1",
     or "auto", a GPU where this build and this machine have one. `compute`: "f32", "bf16" or "int8"
-    (both on a CPU), or "auto", as the folder has it. `threads`: 0 takes all cores.
+    (both on a CPU), or "auto", as the folder has it. `threads`: 0 takes all cores. `shortlist`:
+    which pieces translations may have, a file or "none", all of them; by default as
+    `heed shortlist` made it.
 
     >>> translator = heed.Translator(model)
     >>> translator.translate("the cat sleeps .").text
@@ -257,8 +259,12 @@ class Translator(Opened[_core.Translator]):
         device: str = "auto",
         compute: str = "auto",
         threads: int = 0,
+        shortlist: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__(_core.Translator, path, device, compute, threads)
+        pieces = os.fspath(shortlist) if shortlist is not None else ""
+        if not isinstance(pieces, str):
+            raise TypeError(f"shortlist wants a path or 'none', given {type(shortlist).__name__}")
+        super().__init__(_core.Translator, path, device, compute, threads, pieces)
 
     @property
     def device(self) -> str:
