@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "heed/search/draw.h"
 #include "heed/search/reweigh.h"
@@ -47,6 +48,7 @@ Beam::Beam(const SearchOptions& options, Sentence sentence)
     sentence_.prefix.resize(static_cast<size_t>(longest_));
   leaves_.assign(static_cast<size_t>(options_.beam), kDead);
   leaves_[0] = kRoot;
+  order_ = {0};
 }
 
 double Beam::log_probability(int64_t leaf) const {
@@ -194,9 +196,8 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
   std::vector<Candidate> all;
   std::vector<std::vector<float>> weights(leaves_.size());
   std::vector<std::vector<SearchNode::Candidate>> considered(leaves_.size());
-  for (size_t k = 0; k < leaves_.size(); ++k) {
+  for (const size_t k : order_) {
     const int64_t leaf = leaves_[k], hypothesis = static_cast<int64_t>(k);
-    if (leaf == kDead) continue;
     Allowed allowed{.options = o, .tokens = tokens(leaf), .longest = longest_};
     const bool forced = steps_ < std::ssize(sentence_.prefix) && o.prefix_bias == 0;
     if (forced) {
@@ -241,7 +242,7 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
                             steps_ == std::ssize(sentence_.prefix) + 1;
   int64_t lost = 0;
   const std::vector<int64_t> before = std::exchange(leaves_, {});
-  std::vector<Id> from;
+  std::vector<size_t> parents;  // of the new leaves
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const Candidate& c = all[rank];
     if ((shrinks || last) && rank == places) break;
@@ -271,13 +272,34 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
                       .weights = weights[c.leaf],
                       .candidates = considered[c.leaf]});
     leaves_.push_back(std::ssize(nodes_) - 1);
-    from.push_back(static_cast<Id>(c.leaf));
+    parents.push_back(c.leaf);
   }
   over_ = leaves_.empty();
-  leaves_.resize(static_cast<size_t>(o.beam), kDead);
-  from.resize(static_cast<size_t>(o.beam), 0);
+  const std::vector<Id> from = place(parents);
   // Those that are as long as they may be have ended, too, and are yet to be counted.
   over_ = over_ || (!last && (enough() || hopeless()));
+  return from;
+}
+
+// Gives the new leaves, which stand by rank, their places. The first child of each hypothesis has
+// its parent's, the others have those that are left.
+std::vector<Id> Beam::place(std::span<const size_t> parents) {
+  const std::vector<int64_t> by_rank = std::exchange(leaves_, {});
+  leaves_.assign(static_cast<size_t>(options_.beam), kDead);
+  order_.assign(by_rank.size(), leaves_.size());
+  std::vector<Id> from(leaves_.size());
+  std::iota(from.begin(), from.end(), 0);
+  const auto put = [&](size_t rank, size_t at) {
+    leaves_[at] = by_rank[rank], from[at] = static_cast<Id>(parents[rank]), order_[rank] = at;
+  };
+  for (size_t rank = 0; rank < by_rank.size(); ++rank)
+    if (leaves_[parents[rank]] == kDead) put(rank, parents[rank]);
+  size_t free = 0;
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    if (order_[rank] < leaves_.size()) continue;
+    while (leaves_[free] != kDead) ++free;
+    put(rank, free);
+  }
   return from;
 }
 
@@ -302,7 +324,8 @@ std::vector<SearchNode> Beam::tree_from(size_t first) const {
 }
 
 SearchProgress Beam::progress() {
-  return {tokens(leaves_.front()), tree_from(std::exchange(told_, nodes_.size()))};
+  return {tokens(order_.empty() ? kDead : leaves_[order_.front()]),
+          tree_from(std::exchange(told_, nodes_.size()))};
 }
 
 // With the way to the best hypothesis: the only end after its tokens.

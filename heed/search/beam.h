@@ -28,7 +28,8 @@ class Beam {
   // The tokens that a step takes, [beam].
   std::vector<Id> last() const;
   const SearchOptions& options() const { return options_; }
-  // Goes on with what a step found for its slot. Which hypothesis each of the new ones grew from.
+  // Goes on with what a step found for its slot. Which hypothesis each of the new ones grew from:
+  // one that others grew from is in its own place again.
   std::vector<Id> grow(Slots& slots, int64_t slot);
   bool over() const { return over_; }
   SearchProgress progress();  // since the last time
@@ -54,6 +55,7 @@ class Beam {
   double log_probability(int64_t leaf) const;
   std::vector<SearchNode> tree_from(size_t first) const;
   std::vector<Id> tokens(int64_t leaf) const;
+  std::vector<Id> place(std::span<const size_t> parents);
   // Its score.
   double finish(int64_t leaf, double log_probability, std::vector<float> last_weights);
   bool enough() const;
@@ -67,7 +69,10 @@ class Beam {
   bool over_ = false;
   std::vector<Node> nodes_;
   size_t told_ = 0;  // of these, by progress()
+  // A hypothesis stays in its parent's place if it can, so that little of what a model keeps of
+  // them moves; `order_` has the places of the live ones, likeliest first.
   std::vector<int64_t> leaves_;
+  std::vector<size_t> order_;
   std::vector<Hypothesis> finished_;  // the best of them
   int64_t ended_ = 0;                 // all of them
   bool best_ended_ = false;           // was the likeliest of a step an end?

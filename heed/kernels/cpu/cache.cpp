@@ -19,24 +19,27 @@ void move(const MoveRows<T>& k, const MovePart<T>& p) {
   if (most == 0) return;
   const int64_t grain = std::max<int64_t>(1, kGrain / (most * k.group));
   parallel_for(k.groups * p.outer, grain, [&](int64_t begin, int64_t end) {
-    std::vector<T> read;  // in place, what is written may still be wanted
+    std::vector<T> read;  // in place, where what is written may still be wanted
     for (int64_t item = begin; item < end; ++item) {
       const int64_t group = item / p.outer, first = group * k.group, o = item % p.outer;
       const int64_t count = k.length[group] * p.n;
       if (k.to && k.to[group] < 0) continue;
       const auto source = [&](int64_t i) { return p.x + (k.from[i] * p.outer + o) * x_step; };
       const bool in_place = p.x == p.y && !k.to;
+      bool apart = true;  // is nothing written that is still to be read?
+      for (int64_t i = first; in_place && i < first + k.group; ++i)
+        apart = apart && k.from[k.from[i]] == k.from[i];
       const auto each = [&](auto body) {
         for (int64_t i = first; i < first + k.group; ++i)
           if (!in_place || k.from[i] != i) body(i);
       };
       read.clear();
-      if (in_place) each([&](int64_t i) { read.insert(read.end(), source(i), source(i) + count); });
+      if (!apart) each([&](int64_t i) { read.insert(read.end(), source(i), source(i) + count); });
       const T* next = read.data();
       each([&](int64_t i) {
         const int64_t row = k.to ? k.to[i] : i;
-        std::copy_n(in_place ? next : source(i), count, p.y + (row * p.outer + o) * y_step);
-        next += in_place ? count : 0;
+        std::copy_n(apart ? source(i) : next, count, p.y + (row * p.outer + o) * y_step);
+        next += apart ? 0 : count;
       });
     }
   });
