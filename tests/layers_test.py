@@ -6,7 +6,7 @@ BELOW = {
     "nn": "base kernels tensor ops", "attention": "base kernels tensor ops nn",
     "models": "base files kernels tensor ops nn attention",
     "search": "base kernels tensor ops nn attention models",
-    "translation": "base data files text kernels tensor ops nn attention models search",
+    "translation": "base alignment data files text kernels tensor ops nn attention models search",
     "exchange": "base data files kernels tensor ops nn attention models search translation",
     "language": "base data files kernels tensor ops nn attention models search translation",
     "ranks": "base",

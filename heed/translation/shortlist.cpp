@@ -140,41 +140,51 @@ Shortlist made(const TokenizerPair& tokenizers, const Counts& counts,
 
 // Pieces as words that an aligner takes as they are: two characters for private use each, so that
 // none is punctuation, and none shares a stem with another.
-constexpr char32_t kPrivate = 0xE000;
-constexpr Id kPrivates = 6400;
 std::string as_words(std::span<const Id> pieces) {
+  constexpr char32_t kFirst = 0xE000;
+  constexpr Id kCharacters = 6400;
   std::u32string out;
   for (const Id id : pieces) {
     if (!out.empty()) out += U' ';
-    out += kPrivate + static_cast<char32_t>(id / kPrivates);
-    out += kPrivate + static_cast<char32_t>(id % kPrivates);
+    out += kFirst + static_cast<char32_t>(id / kCharacters);
+    out += kFirst + static_cast<char32_t>(id % kCharacters);
   }
   return encode_utf8(out);
 }
-Id of_word(const std::string& word) {
-  const std::u32string text = decode_utf8(word);
-  return static_cast<Id>(text.at(0) - kPrivate) * kPrivates +
-         static_cast<Id>(text.at(1) - kPrivate);
+
+struct Side {
+  std::vector<std::vector<Id>> pieces;  // by line
+  std::vector<std::string> words;
+};
+Side side_of(const Tokenizer& tokenizer, std::span<const std::string> lines) {
+  Side out;
+  for (const std::string& line : lines) {
+    out.pieces.push_back(tokenizer.encode(line).ids);
+    out.words.push_back(as_words(out.pieces.back()));
+  }
+  return out;
 }
 
 }  // namespace
 
 Shortlist learn_shortlist(const TokenizerPair& tokenizers, std::span<const std::string> sources,
                           std::span<const std::string> targets, const ShortlistOptions& options) {
+  const Side source = side_of(*tokenizers.source, sources),
+             target = side_of(*tokenizers.target, targets);
+  // What either direction links: of a word that has become several pieces the other finds one.
+  const std::vector<Links> links =
+      WordAligner::learn(
+          source.words, target.words,
+          {.lower_case = false, .combine = Combine::unite, .progress = options.progress})
+          .links;
   std::map<Id, double> frequent;
-  std::vector<std::string> left, right;
-  for (const std::string& line : sources)
-    left.push_back(as_words(tokenizers.source->encode(line).ids));
-  for (const std::string& line : targets) {
-    const std::vector<Id> pieces = tokenizers.target->encode(line).ids;
-    for (const Id id : pieces) ++frequent[id];
-    right.push_back(as_words(pieces));
-  }
-  const LearntAlignment learnt =
-      WordAligner::learn(left, right, {.lower_case = false, .progress = options.progress});
   Counts counts(static_cast<size_t>(tokenizers.source->size()));
-  for (const LexiconEntry& entry : learnt.aligner.lexicon())
-    counts[static_cast<size_t>(of_word(entry.source))][of_word(entry.target)] = entry.probability;
+  for (size_t i = 0; i < links.size(); ++i) {
+    for (const Id id : target.pieces[i]) ++frequent[id];
+    for (const Link& link : links[i])
+      ++counts[static_cast<size_t>(source.pieces[i][static_cast<size_t>(link.source)])]
+              [target.pieces[i][static_cast<size_t>(link.target)]];
+  }
   return made(tokenizers, counts, frequent, options);
 }
 
