@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "apps/commands.h"
+#include "apps/corpus_files.h"
 #include "apps/flags.h"
 #include "apps/training.h"
 #include "heed/alignment/aligner.h"
@@ -26,9 +27,9 @@ namespace {
 constexpr const char* kAuto = "auto";  // the preset that is none: recipe.h chooses
 
 struct Options {
+  GivenFiles given, given_valid;
   CorpusFiles corpus, valid;
-  std::string tsv, valid_tsv;  // instead of source and target
-  std::string config;          // with_settings() reads it
+  std::string config;  // with_settings() reads it
   std::string folder, from, preset = kAuto, log, tensorboard, tokenize = "13a";
   TokenizerOptions tokenizer;
   std::string source_tokenizer, target_tokenizer;  // existing ones
@@ -105,24 +106,9 @@ std::optional<Validation> look_at(const Options& o, const Translator& translator
   return out;
 }
 
-// A line that both sides have words in.
-void want_text(const CorpusFiles& files) {
-  PairReader reader(files);
-  bool any = false, whole = false, bad = false;
-  while (const std::optional<TextPair> pair = reader.next()) {
-    const bool utf8 = !encoding_trouble(pair->source) && !encoding_trouble(pair->target);
-    if (utf8 && !pair->source.empty() && !pair->target.empty()) return;
-    any = true, whole = whole || !pair->torn, bad = bad || !utf8;
-  }
-  if (bad)
-    fail("there is no pair of lines in UTF-8 to learn from. ", first_bad_line(files).value_or(""));
-  require(!any || whole, files.source,
-          ": no line has a tab between source and target, as --tsv wants it");
-  fail(files.source, files.target.empty() ? "" : " or " + files.target, ": has no text");
-}
-
 // Made by the first rank, and opened by the others once it is there.
-ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainConfig& training) {
+ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainConfig& training,
+                      int64_t lines) {
   if (o.resume) {
     ModelFolder model = resumed_model(o.folder, "--resume");
     require(!is_language_model(model.config), o.folder,
@@ -134,27 +120,13 @@ ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainCo
     return model_of_first_rank(o.folder);
   }
   const auto learnt = [&] {
-    tell_learning(o.tokenizer, count_lines(o.corpus.source) * (o.joint ? 2 : 1));
+    tell_learning(o.tokenizer, lines * (o.joint ? 2 : 1));
     return create_model(o.folder, config, training, learn_tokenizers(o));
   };
   ModelFolder model =
       o.from.empty() ? learnt() : continue_model(o.folder, o.from, config, training);
   ranks()->meet("the model's folder");
   return model;
-}
-
-// Either two files or one TSV file, which `files` gets.
-void choose_files(CorpusFiles& files, const std::string& tsv, const std::string& prefix) {
-  const std::string source = prefix + "source", target = prefix + "target";
-  if (!tsv.empty()) {
-    want(files.source.empty() && files.target.empty(),
-         prefix + "tsv stands for " + source + " and " + target + "; give it alone");
-    files.source = tsv;
-  } else {
-    want(files.source.empty() == files.target.empty(),
-         files.source.empty() ? target + " wants " + source + " beside it"
-                              : source + " wants " + target + " beside it");
-  }
 }
 
 // Links between the words of a corpus, learnt from it (alignment/aligner.h), in a file of the
@@ -290,8 +262,8 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   outlive_readers();
   const bool first = ranks(o.deadline)->first();
   if (o.machine.threads == 0) o.machine.threads = threads_of_rank();
-  choose_files(o.corpus, o.tsv, "--");
-  choose_files(o.valid, o.valid_tsv, "--valid-");
+  o.corpus = chosen_files(o.given, "--");
+  o.valid = chosen_files(o.given_valid, "--valid-");
   ModelConfig config;
   TrainConfig training;
   train_flags.apply(training);
@@ -326,21 +298,26 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   configure(ground({}));  // mistakes in the arguments are told before anything is read
   want_same_settings(config, training);
   use(o.machine);
-  want_files({o.corpus.source, o.corpus.target, o.corpus.alignment, o.valid.source, o.valid.target,
-              o.source_tokenizer, o.target_tokenizer});
+  for (const Paths& files : {o.corpus.source, o.corpus.target, o.corpus.alignment, o.valid.source,
+                             o.valid.target, Paths(o.source_tokenizer), Paths(o.target_tokenizer)})
+    want_files({files.begin(), files.end()});
   std::optional<FolderLock> lock;
   if (first) lock.emplace(o.folder);
   if (!o.resume && first) want_new_folder(o.folder, {o.log, o.tensorboard}, "--resume");
   TrainingLog log(first ? o.log : "", first ? o.tensorboard : "");
-  if (o.cut) o.cleaning.surplus = CorpusOptions::Surplus::cut;
+  if (o.cut) o.cleaning.surplus = Surplus::cut;
+  std::shared_ptr<const CorpusIndex> index, valid_index;
+  const auto look_through = [&](const CorpusFiles& files, const std::filesystem::path& kept = {}) {
+    return files.source.empty() ? nullptr
+                                : std::make_shared<CorpusIndex>(files, o.cleaning.surplus, kept);
+  };
   if (!o.resume && first) {
     want_text(o.corpus);
-    for (const CorpusFiles& files : {o.corpus, o.valid})
-      if (!files.source.empty()) compare_lengths(files, o.cleaning.surplus);
-    Recipe recipe = ground(o.preset == kAuto ? corpus_facts(o.corpus) : CorpusFacts());
+    index = look_through(o.corpus), valid_index = look_through(o.valid);
+    Recipe recipe = ground(o.preset == kAuto ? corpus_facts(*index) : CorpusFacts());
     if (!recipe.why.empty()) std::fprintf(stderr, "%s\n", recipe.why.c_str());
     if (o.valid.source.empty() && o.preset == kAuto)
-      recipe.training.hold_out = hold_out_of(count_lines(o.corpus.source));
+      recipe.training.hold_out = hold_out_of(index->lines());
     configure(recipe);
     if (!o.valid.source.empty()) training.hold_out = 0;  // its lines would be lost
     want(training.patience == 0 || !o.valid.source.empty() || training.hold_out > 0,
@@ -348,15 +325,11 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   }
   std::shared_ptr<const HeldOut> held_out;
   const auto hold_out = [&] {
-    if (training.hold_out > 0) held_out = std::make_shared<HeldOut>(o.corpus, training.hold_out);
+    if (training.hold_out > 0) held_out = std::make_shared<HeldOut>(*index, training.hold_out);
   };
   if (!o.resume && first) hold_out();  // before anything is written
-  ModelFolder model = model_for(o, config, training);
+  ModelFolder model = model_for(o, config, training, index ? index->lines() : 0);
   if (first) lock->clean();
-  if (!o.resume && !first) {
-    training = training_of(o.folder);
-    hold_out();
-  }
   if (o.resume) {
     // What is read from a file has the kind and the size that it has.
     const bool learnt = o.source_tokenizer.empty() && o.target_tokenizer.empty();
@@ -378,18 +351,27 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
          "this run learns its alignment (--guided auto); leave --alignment out");
     want(training.guided == 0 || training.guided_auto || !o.corpus.alignment.empty(),
          "this run is guided by an alignment; give --alignment again");
-    hold_out();
   }
+  // Where the lines of a corpus are that is streamed is written down beside the model.
+  const std::filesystem::path kept = std::filesystem::path(o.folder) / kCorpusIndex;
+  if (first && !index) index = look_through(o.corpus, kept);
+  if (first && !index->was_kept() && index->lines() > o.cleaning.window) index->keep(kept);
+  ranks()->meet("the corpus's index");
+  if (!first) index = look_through(o.corpus, kept);
+  if (!valid_index) valid_index = look_through(o.valid);
+  if (!first && !o.resume) training = training_of(o.folder);
+  if (!first || o.resume) hold_out();
   if (const std::optional<int64_t> most = longest_sentence(model.config))
     o.cleaning.max_length = std::min(o.cleaning.max_length, *most);
   std::optional<LearntLinks> learnt_links;
   if (training.guided_auto) {
     if (first) learnt_links.emplace(o.corpus, o.folder);
     o.corpus.alignment = ranks()->gather("the alignment", first ? learnt_links->path() : "")[0];
+    index = look_through(o.corpus, kept);
   }
   CorpusOptions cleaning = o.cleaning;
   cleaning.held_out = held_out;
-  const RunCorpora corpora = read_corpora(o.corpus, o.valid, model.tokenizers, cleaning, training);
+  const RunCorpora corpora = read_corpora(index, valid_index, model.tokenizers, cleaning, training);
   std::fprintf(stderr, "%s", corpora.found.text().c_str());
   const bool validates = corpora.valid_corpus != nullptr;
   if (validates) std::fprintf(stderr, "%s", corpora.valid_corpus->report().text().c_str());
@@ -443,15 +425,17 @@ void add_train(CLI::App& app) {
       "  mpirun -n 8 heed train ...                    on several machines, the same bytes (make "
       "mpi)\n"
       "  heed train --list                                            scores, weights, presets\n");
-  train->add_option("--source", o->corpus.source,
-                    "source sentences, one a line (plain, gzip, zstd or xz)");
-  train->add_option("--target", o->corpus.target, "their translations");
-  train->add_option("--tsv", o->tsv, "instead: one file, source, tab, translation");
-  train->add_option("--alignment", o->corpus.alignment,
+  train->add_option("--source", o->given.source,
+                    "source sentences, one a line (plain, gzip, zstd or xz); several files, or a "
+                    "pattern in quotes ('part-*.en.zst'), are one corpus");
+  train->add_option("--target", o->given.target, "their translations, in as many files");
+  train->add_option("--tsv", o->given.tsv, "instead: source, tab, translation in each line");
+  train->add_option("--alignment", o->given.alignment,
                     "word links in Pharaoh's form, for --guided (which can learn them itself)");
-  train->add_option("--valid-source", o->valid.source, "validation sentences");
-  train->add_option("--valid-target", o->valid.target, "their translations");
-  train->add_option("--valid-tsv", o->valid_tsv, "instead: one file, source, tab, translation");
+  train->add_option("--valid-source", o->given_valid.source, "validation sentences");
+  train->add_option("--valid-target", o->given_valid.target, "their translations");
+  train->add_option("--valid-tsv", o->given_valid.tsv,
+                    "instead: source, tab, translation in each line");
   train->add_option("--model", o->folder, "the folder to write to");
   CLI::Option* preset =
       train->add_option("--preset", o->preset,

@@ -286,7 +286,7 @@ TEST(Corpus, FilesOfDifferentLengthAreRefusedOrCut) {
   const auto words = learn_tokenizer(stream({"a"}), {.kind = "words"});
   const CorpusFiles files{.source = folder.put("s", "a\na\na\n"), .target = folder.put("t", "a\n")};
   EXPECT_TRUE(has(message([&] { Corpus(files, {words, words}); }), "s has 3 lines and"));
-  Corpus corpus(files, {words, words}, {.surplus = CorpusOptions::Surplus::cut});
+  Corpus corpus(files, {words, words}, {.surplus = Surplus::cut});
   EXPECT_EQ(corpus.report().kept, 1);
   EXPECT_EQ(corpus.report()[Flaw::surplus].count, 2);
   EXPECT_TRUE(has(corpus.report().text(), "left out, from the end (lines 2 on)"))
@@ -331,9 +331,9 @@ TEST(Corpus, LinksAreBetweenPieces) {
     EXPECT_EQ(corpus.report()[Flaw::bad_links].count, 0) << kind;
     const auto window = corpus.window(0);
     ASSERT_EQ(window->size(), 300) << kind;
-    const Strings source = read_lines(files->names.source),
-                  target = read_lines(files->names.target);
-    const Strings links = read_lines(files->names.alignment);
+    const Strings source = read_lines(files->names.source[0]),
+                  target = read_lines(files->names.target[0]);
+    const Strings links = read_lines(files->names.alignment[0]);
     for (int64_t i = 0; i < window->size(); ++i) {
       const PairView pair = (*window)[i];
       const auto s = files->tokenizers.source->encode(source[static_cast<size_t>(i)]);
@@ -512,7 +512,7 @@ TEST(Batch, ErrorsOfTheThreadReachTheReader) {
                                                CorpusOptions{.max_length = 64, .window = 100});
   Batches batches(corpus, {.tokens = 500});
   const Batch first = batches.next();
-  fs::resize_file(files->names.source, 100);
+  fs::resize_file(files->names.source[0], 100);
   std::string error;
   for (int i = 0; i < 1000 && error.empty(); ++i) error = message([&] { batches.next(); });
   EXPECT_TRUE(has(error, "c.en")) << error;

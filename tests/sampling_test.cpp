@@ -166,12 +166,13 @@ TEST(Sampling, NewlinesStayWhole) {
 
 // ---- in a corpus
 
-Ids all_ids(const CorpusWindow& window) {
-  Ids all;
+// By line.
+using Pieces = std::map<int64_t, Ids>;
+
+void add_pieces(const CorpusWindow& window, Pieces& all) {
   for (int64_t i = 0; i < window.size(); ++i)
     for (const auto& side : {window[i].source, window[i].target})
-      all.insert(all.end(), side.begin(), side.end());
-  return all;
+      all[window[i].line].insert(all[window[i].line].end(), side.begin(), side.end());
 }
 
 TEST(Sampling, IsAFunctionOfSeedAndEpoch) {
@@ -182,15 +183,14 @@ TEST(Sampling, IsAFunctionOfSeedAndEpoch) {
     const auto epoch_of = [&](int64_t epoch, uint64_t seed, int64_t window = 1'000'000) {
       Corpus corpus(files->names, files->tokenizers,
                     {.window = window, .sampling = some_choice(kind), .seed = seed});
-      Ids all;
-      for (int64_t n = 0; n < corpus.windows(); ++n) {
-        const Ids some = all_ids(*corpus.window_of(epoch, n, false));
-        all.insert(all.end(), some.begin(), some.end());
-      }
+      Pieces all;
+      for (int64_t n = 0; n < corpus.windows(); ++n)
+        add_pieces(*corpus.window_of(epoch, n, false), all);
       return all;
     };
-    const Ids plain = all_ids(*Corpus(files->names, files->tokenizers).window_of(3, 0, false));
-    const Ids first = epoch_of(0, 1);
+    Pieces plain;
+    add_pieces(*Corpus(files->names, files->tokenizers).window_of(3, 0, false), plain);
+    const Pieces first = epoch_of(0, 1);
     EXPECT_NE(first, plain);
     EXPECT_NE(first, epoch_of(1, 1));
     EXPECT_NE(first, epoch_of(0, 2));
@@ -208,7 +208,7 @@ TEST(Sampling, LinksFollowThePieces) {
     const auto files = grammar_files(300, kind);
     Corpus corpus(files->names, files->tokenizers, {.sampling = some_choice(kind)});
     const Tokenizer& tokenizer = *files->tokenizers.source;
-    const std::vector<std::string> links = read_lines(files->names.alignment);
+    const std::vector<std::string> links = read_lines(files->names.alignment[0]);
     const auto window = corpus.window_of(1, 0, false);
     ASSERT_EQ(window->size(), 300);
     for (int64_t i = 0; i < window->size(); ++i) {

@@ -54,11 +54,11 @@ TEST(Untuned, OneVocabularyForLanguagesOfOneAlphabet) {
   const std::string other =
       folder.put("b", "the little dog is sleeping in a house\nI can see a cat\n");
   const std::string greek = folder.put("c", "ο σκύλος κοιμάται\nένα σπίτι\n");
-  const CorpusFacts near = corpus_facts({.source = latin, .target = other});
+  const CorpusFacts near = corpus_facts(CorpusIndex({.source = latin, .target = other}));
   EXPECT_EQ(near.pairs, 2);
   EXPECT_EQ(near.source_words, 11);
   EXPECT_TRUE(recipe_for(near, {}).joint);
-  EXPECT_FALSE(recipe_for(corpus_facts({.source = latin, .target = greek}), {}).joint);
+  EXPECT_FALSE(recipe_for(corpus_facts(CorpusIndex({.source = latin, .target = greek})), {}).joint);
 }
 
 TEST(Untuned, TheLineTellsOfWhatIsUsed) {
@@ -100,7 +100,7 @@ TEST(Untuned, WhereWordsHaveNoSpacesCharactersAreCounted) {
   int files = 0;
   const auto words = [&](const std::string& line) {
     const std::string path = folder.put(std::to_string(files++), line + "\n");
-    return corpus_facts({.source = path, .target = path}).target_words;
+    return corpus_facts(CorpusIndex({.source = path, .target = path})).target_words;
   };
   EXPECT_EQ(words("a dog , two cats"), 5);
   // Seventeen characters are ten words; what is written as others are counts as there.
@@ -116,7 +116,7 @@ TEST(Untuned, WhereWordsHaveNoSpacesCharactersAreCounted) {
     english += "we saw a little black dog at the school gate yesterday\n";
   }
   const std::string zh = folder.put("zh", chinese), en = folder.put("en", english);
-  const CorpusFacts facts = corpus_facts({.source = en, .target = zh});
+  const CorpusFacts facts = corpus_facts(CorpusIndex({.source = en, .target = zh}));
   EXPECT_NEAR(double(facts.target_words) / double(facts.source_words), 0.9, 0.1);
 }
 
@@ -144,7 +144,7 @@ TEST(HeldOut, NeitherThemNorTheirCopiesAreTrainedOn) {
   }
   const auto [files, tokenizers] = WordPairs(folder, source, target);
   CorpusOptions o;
-  o.held_out = std::make_shared<HeldOut>(files, 10);
+  o.held_out = std::make_shared<HeldOut>(CorpusIndex(files), 10);
   Corpus training(files, tokenizers, o);
   o.part = CorpusOptions::Part::held_out;
   Corpus held(files, tokenizers, o);
@@ -172,7 +172,7 @@ TEST(HeldOut, OfACorpusThatIsStreamedNeither) {
   const auto [files, tokenizers] = WordPairs(folder, source, target);
   for (const int64_t each : {2, 3, 40}) {
     CorpusOptions o{.window = 64};
-    o.held_out = std::make_shared<HeldOut>(files, each);
+    o.held_out = std::make_shared<HeldOut>(CorpusIndex(files), each);
     const auto training = std::make_shared<Corpus>(files, tokenizers, o);
     o.part = CorpusOptions::Part::held_out;
     Corpus held(files, tokenizers, o);

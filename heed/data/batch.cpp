@@ -22,13 +22,6 @@ int64_t wider(const PairView& pair) {
   return std::max(width(pair.source.size()), target_width(pair));
 }
 
-// std::shuffle's result is left to each library; ours is the same everywhere.
-template <class T>
-void shuffle(std::vector<T>& items, Random& random) {
-  for (size_t i = items.size(); i > 1; --i)
-    std::swap(items[i - 1], items[random.below(static_cast<uint32_t>(i))]);
-}
-
 struct Keyed {
   size_t source, target;
   int64_t pair;

@@ -22,90 +22,26 @@ constexpr int64_t kBlock = 8192;   // pairs encoded at a time
 constexpr int64_t kDrawn = 512;    // pairs drawn at a time
 constexpr int64_t kGrain = 64;     // pairs a thread takes at a time
 
-std::string name_of(const CorpusFiles& files) {
-  return files.target.empty() ? files.source : files.source + ", " + files.target;
-}
-
 std::string several(int64_t count, const std::string& one, const std::string& many) {
   return grouped(count) + " " + (count == 1 ? one : many);
 }
 
 }  // namespace
 
-std::optional<std::string> first_bad_line(const CorpusFiles& files) {
-  for (const std::string& path : {files.source, files.target})
-    if (!path.empty())
-      if (const std::optional<std::string> bad = first_bad_line(path)) return bad;
-  return {};
-}
-
-PairReader::PairReader(const CorpusFiles& files, const Position& position)
-    : source_(files.source, position.source) {
-  if (!files.target.empty()) target_.emplace(files.target, position.target);
-  if (!files.alignment.empty()) alignment_.emplace(files.alignment, position.alignment);
-}
-
-std::optional<TextPair> PairReader::next() {
-  auto source = source_.next();
-  if (!source) return std::nullopt;
-  TextPair pair;
-  pair.line = static_cast<int64_t>(source_.position().line);
-  if (target_) {
-    auto target = target_->next();
-    if (!target) return std::nullopt;
-    pair.source = std::move(*source);
-    pair.target = std::move(*target);
-  } else {
-    const std::vector<std::string_view> columns = split_fields(*source, '\t');
-    pair.torn = columns.size() < 2;
-    pair.source = columns[0];
-    if (!pair.torn) pair.target = columns[1];
-  }
-  if (alignment_) {
-    auto alignment = alignment_->next();
-    if (!alignment) return std::nullopt;
-    pair.alignment = std::move(*alignment);
-  }
-  return pair;
-}
-
-void PairReader::skip(uint64_t count) {
-  source_.skip(count);
-  if (target_) target_->skip(count);
-  if (alignment_) alignment_->skip(count);
-}
-
-PairReader::Position PairReader::position() const {
-  Position position{.source = source_.position(), .target = {}, .alignment = {}};
-  if (target_) position.target = target_->position();
-  if (alignment_) position.alignment = alignment_->position();
-  return position;
-}
-
-TextStream texts(const CorpusFiles& files, Side side) {
-  // Shared, because a std::function must be copyable.
-  auto reader = std::make_shared<PairReader>(
-      CorpusFiles{.source = files.source, .target = files.target, .alignment = {}});
-  return [reader, side, held = std::optional<std::string>()]() mutable {
-    if (held) return std::exchange(held, std::nullopt);
-    auto pair = reader->next();
-    if (!pair) return std::optional<std::string>();
-    if (side == Side::both) held = std::move(pair->target);
-    return std::optional(std::move(side == Side::target ? pair->target : pair->source));
-  };
-}
-
 // ---- what is held out
 
-HeldOut::HeldOut(const CorpusFiles& files, int64_t each) : each_(each) {
-  require(each >= 2, name_of(files), ": of every ", each, " lines none can be held out");
-  PairReader reader({.source = files.source, .target = files.target, .alignment = {}});
+HeldOut::HeldOut(const CorpusIndex& index, int64_t each) : each_(each) {
+  require(each >= 2, name_of(index.files()), ": of every ", each, " lines none can be held out");
+  PairReader reader = index.at(0);
   const std::hash<std::string> hash;
-  while (const std::optional<TextPair> pair = reader.next())
-    if (chosen(pair->line))
-      sources_.insert(hash(pair->source)), targets_.insert(hash(pair->target));
-  require(!sources_.empty(), name_of(files), ": has fewer than ", each / 2, " lines; of every ",
-          each, " none is there to be held out");
+  for (int64_t line = first(); line <= index.lines(); line += each) {
+    index.go(reader, line - 1);
+    const std::optional<TextPair> pair = reader.next();
+    if (!pair) fail(name_of(index.files()), ": has become shorter while it was being read");
+    sources_.insert(hash(pair->source)), targets_.insert(hash(pair->target));
+  }
+  require(!sources_.empty(), name_of(index.files()), ": has fewer than ", each / 2,
+          " lines; of every ", each, " none is there to be held out");
 }
 
 bool HeldOut::leaks(const TextPair& pair) const {
@@ -261,30 +197,10 @@ struct Corpus::Block {
 
 // ---- the corpus
 
-CorpusLength compare_lengths(const CorpusFiles& files, CorpusOptions::Surplus surplus) {
-  struct Counted {
-    std::string path;
-    int64_t lines;
-  };
-  std::vector<Counted> counted;
-  for (const std::string& path : {files.source, files.target, files.alignment})
-    if (!path.empty()) counted.push_back({path, count_lines(path)});
-  require(!counted.empty(), "corpus: no files were given");
-  const auto by_lines = [](const Counted& a, const Counted& b) { return a.lines < b.lines; };
-  const auto [fewest, most] = std::minmax_element(counted.begin(), counted.end(), by_lines);
-  require(most->lines > 0, name_of(files), ": empty; one sentence a line was wanted");
-  const CorpusLength length{.lines = fewest->lines, .surplus = most->lines - fewest->lines};
-  require(length.surplus == 0 || surplus == CorpusOptions::Surplus::cut, most->path, " has ",
-          grouped(most->lines), " lines and ", fewest->path, " ", grouped(fewest->lines),
-          ": they are no translations of each other line by line; mend the files, or have the ",
-          "surplus cut (--cut)");
-  require(length.lines > 0, fewest->path, ": empty; one sentence a line was wanted");
-  return length;
-}
-
-Corpus::Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions options)
-    : files_(std::move(files)), tokenizers_(std::move(tokenizers)), options_(options) {
-  report_.name = name_of(files_) + (is_held_out() ? ", held out" : "");
+Corpus::Corpus(std::shared_ptr<const CorpusIndex> index, TokenizerPair tokenizers,
+               CorpusOptions options)
+    : index_(std::move(index)), tokenizers_(std::move(tokenizers)), options_(std::move(options)) {
+  report_.name = name_of(files()) + (is_held_out() ? ", held out" : "");
   report_.limits = options_;
   require(options_.max_length > 0 && options_.max_ratio >= 1 && options_.window > 0, report_.name,
           ": max_length (", options_.max_length, ") and window (", options_.window,
@@ -306,18 +222,17 @@ Corpus::Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions option
             " means one thing for bpe and another for unigram, and the source's vocabulary is ",
             source, ", the target's ", target, "; take two of one kind, or no sampling");
   }
-  const CorpusLength length = compare_lengths(files_, options_.surplus);
-  report_.pairs = lines_ = length.lines;
-  if (length.surplus > 0) report_.add(Flaw::surplus, lines_ + 1, length.surplus);
+  report_.pairs = lines();
+  if (index_->surplus() > 0) report_.add(Flaw::surplus, lines() + 1, index_->surplus());
   if (is_held_out()) {
     const HeldOut& held_out = *options_.held_out;
-    report_.pairs = (lines_ - held_out.first() + held_out.each()) / held_out.each();
+    report_.pairs = (lines() - held_out.first() + held_out.each()) / held_out.each();
   }
-  starts_.push_back(PairReader(files_).position());
   if (windows() > 1) return;
-  only_ = read_window(0, Threads::all, false);
+  PairReader reader = index_->at(0);
+  only_ = read_window({{0, lines()}}, reader, Threads::all, false, report_);
   if (only_->size() == 0)
-    fail("nothing is left to learn from:\n", report_.text(), first_bad_line(files_).value_or(""));
+    fail("nothing is left to learn from:\n", report_.text(), first_bad_line(files()).value_or(""));
 }
 
 bool Corpus::is_held_out() const {
@@ -327,7 +242,7 @@ bool Corpus::is_held_out() const {
 // Of a corpus that is streamed the pieces are not known yet: what is told apart are the limits.
 std::string Corpus::identity() const {
   std::ostringstream out;
-  out << lines_ << " lines";
+  out << lines() << " lines";
   if (only_) {
     PieceHash hash;
     for (int64_t i = 0; i < only_->size(); ++i)
@@ -336,23 +251,79 @@ std::string Corpus::identity() const {
     if (options_.sampling > 0) out << ", drawn up to " << options_.max_length << " pieces";
   } else {
     out << " of at most " << options_.max_length << " pieces, ratio " << options_.max_ratio
-        << ", in windows of " << options_.window;
+        << ", in windows of " << options_.window << (index_->anywhere() ? "" : " in turn") << ", "
+        << index_->checksum();
     if (options_.held_out) out << ", one of " << options_.held_out->each() << " held out";
   }
   return out.str();
 }
 
-std::shared_ptr<const CorpusWindow> Corpus::window(int64_t n, const std::atomic<bool>& stop) {
-  require(n >= 0 && n < windows(), name_of(files_), ": no window ", n, "; there are ", windows());
+// ---- windows
+
+namespace {
+
+// A window of several has `each` runs of so many lines: enough of them to mix what stands far
+// apart, long enough that going there costs little, and few enough that to go on within a window,
+// which takes all of it, takes seconds.
+struct Runs {
+  int64_t lines, each;
+  explicit Runs(int64_t window)
+      : lines(std::clamp<int64_t>(window / 16, 1, TextIndex::kEvery)),
+        each(std::min<int64_t>(window / lines, 32)) {}
+  int64_t of(int64_t all) const { return (all + lines - 1) / lines; }
+};
+
+}  // namespace
+
+int64_t Corpus::windows() const {
+  if (lines() <= options_.window) return 1;
+  const Runs runs(options_.window);
+  return (runs.of(lines()) + runs.each - 1) / runs.each;
+}
+
+std::vector<LineRun> Corpus::lines_of(int64_t epoch, int64_t n) const {
+  const Runs runs(options_.window);
+  std::vector<int64_t> order(static_cast<size_t>(runs.of(lines())));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  if (index_->anywhere() && !is_held_out()) {
+    Random random = stream_of(options_.seed, {static_cast<uint32_t>(epoch),
+                                              static_cast<uint32_t>(epoch >> 32), 0, 0x72756e73});
+    shuffle(order, random);
+  }
+  const auto begin = order.begin() + n * runs.each;
+  const auto end = order.begin() + std::min((n + 1) * runs.each, std::ssize(order));
+  std::sort(begin, end);
+  std::vector<LineRun> out;
+  std::transform(begin, end, std::back_inserter(out), [&](int64_t run) {
+    return LineRun{run * runs.lines, std::min(runs.lines, lines() - run * runs.lines)};
+  });
+  return out;
+}
+
+std::shared_ptr<const CorpusWindow> Corpus::plain_window(int64_t epoch, int64_t n,
+                                                         const std::atomic<bool>& stop) {
+  require(n >= 0 && n < windows(), name_of(files()), ": no window ", n, "; there are ", windows());
   if (only_) return only_;
   const std::lock_guard lock(reading_);
-  // On this thread alone: while a model trains, the pool is its own.
-  return read_window(n, Threads::one, stop);
+  CleaningReport found;
+  // The first one is waited for. Later the pool is the model's that trains.
+  const Threads threads = reader_ ? Threads::one : Threads::all;
+  const std::vector<LineRun> runs = lines_of(epoch, n);
+  PairReader reader = reader_ ? std::move(*reader_) : index_->at(runs.front().first);
+  reader_.reset();
+  auto window = read_window(runs, reader, threads, stop, found);
+  reader_ = std::move(reader);
+  if (window && epoch == 0 && n == reported_) {
+    ++reported_;
+    const std::lock_guard reporting(reporting_);
+    report_.add(found);
+  }
+  return window;
 }
 
 std::shared_ptr<const CorpusWindow> Corpus::window_of(int64_t epoch, int64_t n,
                                                       const std::atomic<bool>& stop) {
-  auto plain = window(n, stop);
+  auto plain = plain_window(epoch, n, stop);
   return plain && source_sampler_ ? drawn(*plain, epoch, stop) : plain;
 }
 
@@ -414,44 +385,32 @@ CleaningReport Corpus::look(int64_t most) const {
   if (only_) return report();
   CleaningReport found;
   found.name = report_.name, found.limits = options_, found.pairs = report_.pairs;
-  int64_t line = 1, every = std::max<int64_t>(1, report_.pairs / most);
-  if (is_held_out())
-    line = options_.held_out->first(), every *= options_.held_out->each();
-  else if (options_.held_out)  // as many of those as there are, neither all nor none
-    while (std::gcd(every, options_.held_out->each()) > 1) ++every;
-  PairReader reader(files_);
-  reader.skip(static_cast<uint64_t>(line - 1));
-  while (line <= lines_) {
-    Block block;
-    for (; line <= lines_ && static_cast<int64_t>(block.texts.size()) < kBlock; line += every) {
-      if (auto pair = reader.next()) block.texts.push_back(std::move(*pair));
-      reader.skip(static_cast<uint64_t>(every - 1));
-    }
+  const int64_t each = options_.held_out ? options_.held_out->each() : 1;
+  const std::vector<LineRun> runs = here_and_there(report_.pairs, most, is_held_out() ? 1 : each);
+  PairReader reader = index_->at(0);
+  Block block;
+  const auto flush = [&] {
     encode(block, Threads::all);
     block.report(tokenizers_, found);
-  }
+    block = {};
+  };
+  for (const LineRun& run : runs)
+    for (int64_t i = run.first; i < run.first + run.count; ++i) {
+      index_->go(reader, is_held_out() ? options_.held_out->first() - 1 + i * each : i);
+      if (auto pair = reader.next()) block.texts.push_back(std::move(*pair));
+      if (std::ssize(block.texts) == kBlock) flush();
+    }
+  flush();
   return found;
 }
 
-std::shared_ptr<const CorpusWindow> Corpus::read_window(int64_t n, Threads threads,
-                                                        const std::atomic<bool>& stop) {
-  const int64_t known = std::min(n, static_cast<int64_t>(starts_.size()) - 1);
-  PairReader reader(files_, starts_[static_cast<size_t>(known)]);
-  reader.skip(static_cast<uint64_t>((n - known) * options_.window));
-
-  CleaningReport found;
+std::shared_ptr<const CorpusWindow> Corpus::read_window(const std::vector<LineRun>& lines,
+                                                        PairReader& reader, Threads threads,
+                                                        const std::atomic<bool>& stop,
+                                                        CleaningReport& found) const {
   auto window = std::make_shared<CorpusWindow>();
-  int64_t left = std::min(options_.window, lines_ - n * options_.window);
-  while (left > 0) {
-    if (stop) return nullptr;
-    Block block;
-    while (static_cast<int64_t>(block.texts.size()) < kBlock && left > 0) {
-      auto pair = reader.next();
-      if (!pair) fail(name_of(files_), ": has become shorter while it was being read");
-      --left;
-      if (is_held_out() && !options_.held_out->chosen(pair->line)) continue;
-      block.texts.push_back(std::move(*pair));
-    }
+  Block block;
+  const auto flush = [&] {
     encode(block, threads);
     block.report(tokenizers_, found);
     for (size_t i = 0; i < block.pairs.size(); ++i)
@@ -460,13 +419,24 @@ std::shared_ptr<const CorpusWindow> Corpus::read_window(int64_t n, Threads threa
                      .target = pair.target.ids,
                      .links = pair.links,
                      .line = block.texts[i].line});
+    block = {};
+  };
+  const int64_t each = is_held_out() ? options_.held_out->each() : 1;
+  const int64_t first = is_held_out() ? options_.held_out->first() : 1;
+  for (const LineRun& run : lines) {
+    // The first line of it that is wanted, and then every one.
+    int64_t line = first + std::max<int64_t>(0, run.first + each - first) / each * each;
+    for (; line <= run.first + run.count; line += each) {
+      index_->go(reader, line - 1);
+      auto pair = reader.next();
+      if (!pair) fail(name_of(files()), ": has become shorter while it was being read");
+      block.texts.push_back(std::move(*pair));
+      if (std::ssize(block.texts) < kBlock) continue;
+      if (stop) return nullptr;
+      flush();
+    }
   }
-  if (static_cast<int64_t>(starts_.size()) == n + 1) starts_.push_back(reader.position());
-  if (n == reported_) {  // and not a second time in the next epoch
-    ++reported_;
-    const std::lock_guard lock(reporting_);
-    report_.add(found);
-  }
+  flush();
   return window;
 }
 

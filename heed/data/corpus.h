@@ -1,9 +1,10 @@
 // A parallel corpus: sentences and their translations, from files to cleaned ids.
 //
-// A corpus is read in windows of a fixed number of lines. One that fits into a window is encoded
-// once and kept; a larger one streams: each epoch goes through its windows in the order of the
-// file, one being used while the next is read. Shuffling happens inside a window (batch.h), so a
-// corpus that is sorted by topic and larger than a window should be shuffled once beforehand.
+// A corpus of up to CorpusOptions::window lines is encoded once and kept: one window. A larger one
+// streams, one window being used while the next is read. Each is made of 32 runs of 4,096 lines
+// from anywhere, drawn anew for each epoch, and is shuffled in itself (batch.h), so that what the
+// corpus is sorted by matters little. (Packed files that cannot be read from anywhere are gone
+// through in their order.)
 #pragma once
 
 #include <array>
@@ -18,58 +19,17 @@
 #include <vector>
 
 #include "heed/data/alignment.h"
+#include "heed/data/pairs.h"
 #include "heed/data/tokenizer.h"
-#include "heed/files/lines.h"
 
 namespace heed {
-
-// Plain or gzip text, UTF-8, line i of one file being the translation of line i of the other.
-struct CorpusFiles {
-  std::string source;
-  std::string target;          // empty: `source` is TSV, a sentence, a tab, its translation
-  std::string alignment = {};  // empty: none; else links between words, in Pharaoh's form
-};
-
-// As of one file (files/lines.h), of both sides.
-std::optional<std::string> first_bad_line(const CorpusFiles& files);
-
-struct TextPair {
-  std::string source, target, alignment;
-  int64_t line = 0;   // from 1
-  bool torn = false;  // a line of a TSV file without a tab
-};
-
-// The pairs of a corpus one after the other, as they stand in the files. Ends with the file that
-// ends first.
-class PairReader {
- public:
-  struct Position {
-    LineReader::Position source, target, alignment;
-  };
-
-  explicit PairReader(const CorpusFiles& files) : PairReader(files, Position{}) {}
-  PairReader(const CorpusFiles& files, const Position& position);
-
-  std::optional<TextPair> next();
-  void skip(uint64_t count);
-  Position position() const;
-
- private:
-  LineReader source_;
-  std::optional<LineReader> target_, alignment_;
-};
-
-enum class Side { source, target, both };
-
-// The sentences of one side or both, for learn_tokenizer().
-TextStream texts(const CorpusFiles& files, Side side);
 
 // Pairs of a corpus that are split off to validate on: one of every `each` lines. What is trained
 // on then has neither these lines nor any other with the same sentence on either side.
 class HeldOut {
  public:
-  // Reads the files through once. Throws Error if `each` is less than 2.
-  HeldOut(const CorpusFiles& files, int64_t each);
+  // Throws Error if `each` is less than 2, or there are no such lines.
+  HeldOut(const CorpusIndex& index, int64_t each);
 
   bool chosen(int64_t line) const { return line % each_ == first(); }  // from 1
   int64_t first() const { return each_ / 2; }                          // that is chosen
@@ -97,9 +57,9 @@ inline constexpr size_t kFlaws = 8;
 struct CorpusOptions {
   int64_t max_length = 256;  // pieces a side; longer pairs are left out
   double max_ratio = 9;      // longer side to shorter side, in pieces
-  // Files of different length are most often files that do not belong together.
-  enum class Surplus { refuse, cut } surplus = Surplus::refuse;
-  int64_t window = 1'000'000;  // lines a window; two windows are in memory at a time
+  Surplus surplus = Surplus::refuse;
+  // A corpus of more lines streams, in windows of as many at most; two are in memory at a time.
+  int64_t window = 1'000'000;
   // Not 0: in each epoch every sentence comes in pieces that are drawn anew (piece_sampler.h), a
   // function of (seed, epoch, line). One that is then longer than max_length comes as it is;
   // max_ratio is of plain pieces. One more window is in memory then.
@@ -109,13 +69,6 @@ struct CorpusOptions {
   std::shared_ptr<const HeldOut> held_out = {};
   enum class Part { training, held_out } part = Part::training;
 };
-
-// Lines that all of a corpus's files have, and how many more the longest has. Throws Error if that
-// is any, and surplus is refused, or if a file is empty. Reads the files through.
-struct CorpusLength {
-  int64_t lines = 0, surplus = 0;
-};
-CorpusLength compare_lengths(const CorpusFiles& files, CorpusOptions::Surplus surplus);
 
 // What cleaning found and did.
 struct CleaningReport {
@@ -201,17 +154,19 @@ class Examples {
 
 class Corpus final : public Examples {
  public:
-  // Reads every file through once to compare their lengths. A corpus of one window is encoded now,
-  // on all threads. Throws Error if nothing is left of it.
-  Corpus(CorpusFiles files, TokenizerPair tokenizers, CorpusOptions options = {});
+  // A corpus of one window is encoded now, on all threads. Throws Error if nothing is left of it.
+  Corpus(std::shared_ptr<const CorpusIndex> index, TokenizerPair tokenizers,
+         CorpusOptions options = {});
+  // Reads every file through once.
+  Corpus(const CorpusFiles& files, TokenizerPair tokenizers, const CorpusOptions& options = {})
+      : Corpus(std::make_shared<CorpusIndex>(files, options.surplus), std::move(tokenizers),
+               options) {}
 
-  int64_t lines() const { return lines_; }
-  int64_t windows() const override { return (lines_ + options_.window - 1) / options_.window; }
+  int64_t lines() const { return index_->lines(); }
+  int64_t windows() const override;
 
-  // Window n, from 0, in plain pieces; read now unless it is the only one. Null if `stop` becomes
-  // true meanwhile.
-  std::shared_ptr<const CorpusWindow> window(int64_t n, const std::atomic<bool>& stop);
-  std::shared_ptr<const CorpusWindow> window(int64_t n) { return window(n, false); }
+  // Window n, from 0, of the first epoch, in plain pieces; read now unless it is the only one.
+  std::shared_ptr<const CorpusWindow> window(int64_t n) { return plain_window(0, n, false); }
   std::shared_ptr<const CorpusWindow> window_of(int64_t epoch, int64_t n,
                                                 const std::atomic<bool>& stop) override;
 
@@ -219,37 +174,42 @@ class Corpus final : public Examples {
   CleaningReport report() const;
   // What cleaning finds: in all of it or, of a corpus that is streamed, in up to `most` lines here
   // and there, which are read now.
-  CleaningReport look(int64_t most = 100'000) const;
+  CleaningReport look(int64_t most = 20'000) const;
   std::string summary() const override { return report().text(); }
   std::string identity() const override;
 
   const TokenizerPair& tokenizers() const override { return tokenizers_; }
   int64_t longest() const override { return options_.max_length; }
   const CorpusOptions& options() const { return options_; }
-  const CorpusFiles& files() const { return files_; }
-  bool has_links() const override { return !files_.alignment.empty(); }
+  const CorpusFiles& files() const { return index_->files(); }
+  const CorpusIndex& index() const { return *index_; }
+  bool has_links() const override { return !files().alignment.empty(); }
 
  private:
   enum class Threads { one, all };
   struct Block;
   bool is_held_out() const;
+  std::vector<LineRun> lines_of(int64_t epoch, int64_t n) const;
   void encode(Block& block, Threads threads) const;
-  std::shared_ptr<const CorpusWindow> read_window(int64_t n, Threads threads,
-                                                  const std::atomic<bool>& stop);
+  std::shared_ptr<const CorpusWindow> plain_window(int64_t epoch, int64_t n,
+                                                   const std::atomic<bool>& stop);
+  std::shared_ptr<const CorpusWindow> read_window(const std::vector<LineRun>& lines,
+                                                  PairReader& reader, Threads threads,
+                                                  const std::atomic<bool>& stop,
+                                                  CleaningReport& found) const;
   std::shared_ptr<const CorpusWindow> drawn(const CorpusWindow& plain, int64_t epoch,
                                             const std::atomic<bool>& stop) const;
 
-  const CorpusFiles files_;
+  const std::shared_ptr<const CorpusIndex> index_;
   const TokenizerPair tokenizers_;
   const CorpusOptions options_;
-  int64_t lines_ = 0;
   std::shared_ptr<const PieceSampler> source_sampler_, target_sampler_;  // null: plain pieces
 
   std::shared_ptr<const CorpusWindow> only_;  // where there is one window
 
-  std::mutex reading_;                        // guards the next two
-  std::vector<PairReader::Position> starts_;  // of the windows found so far
-  int64_t reported_ = 0;                      // windows that are in report_
+  std::mutex reading_;                // guards the next two
+  std::optional<PairReader> reader_;  // where the last window ended; none: nothing was read yet
+  int64_t reported_ = 0;              // windows of the first epoch that are in report_
 
   mutable std::mutex reporting_;  // guards the next; apart, so that report() need not wait
   CleaningReport report_;

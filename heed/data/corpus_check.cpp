@@ -58,14 +58,10 @@ struct Sides {
 };
 
 Sides sides_of(const Corpus& corpus) {
-  constexpr int64_t kLines = 20'000;
-  const auto every = static_cast<uint64_t>(std::max<int64_t>(1, corpus.lines() / kLines));
   Sides sides;
-  PairReader reader({.source = corpus.files().source, .target = corpus.files().target});
-  while (const std::optional<TextPair> pair = reader.next()) {
-    sides.source.add(pair->source), sides.target.add(pair->target);
-    reader.skip(every - 1);
-  }
+  corpus.index().look(20'000, [&](const TextPair& pair) {
+    sides.source.add(pair.source), sides.target.add(pair.target);
+  });
   return sides;
 }
 
@@ -128,20 +124,20 @@ std::vector<CorpusDoubt> swapped_sides(const Corpus& corpus, const Corpus& other
 
 std::vector<CorpusDoubt> known_pairs(const Corpus& corpus, const Corpus& other) {
   constexpr double kKnown = 0.1;
+  constexpr int64_t kMost = 2'000'000;  // of a larger corpus, what is found stands for the rest
   const std::hash<std::string> hash;
   const auto key = [&](const TextPair& pair) {
     return hash(pair.source + '\n' + pair.target);  // no side has a newline
   };
-  const auto reader_of = [](const Corpus& c) {
-    return PairReader({.source = c.files().source, .target = c.files().target});
-  };
   std::unordered_map<uint64_t, int64_t> counts;
   int64_t all = 0, known = 0;
-  for (PairReader reader = reader_of(other); const std::optional<TextPair> pair = reader.next();)
+  for (PairReader reader = other.index().at(0); const auto pair = reader.next();)
     ++counts[key(*pair)], ++all;
-  for (PairReader reader = reader_of(corpus); const std::optional<TextPair> pair = reader.next();)
-    if (const auto found = counts.find(key(*pair)); found != counts.end())
+  const int64_t looked = corpus.index().look(kMost, [&](const TextPair& pair) {
+    if (const auto found = counts.find(key(pair)); found != counts.end())
       known += std::exchange(found->second, 0);
+  });
+  known = std::min(all, known * corpus.lines() / looked);
   if (share_of(known, all) <= kKnown) return {};
   return {{other.report().name + ": " + in_figures(known, all) + " of its pairs are also in " +
                corpus.report().name +

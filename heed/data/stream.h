@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "heed/base/random.h"
 
@@ -15,6 +17,13 @@ namespace heed {
 inline Random stream_of(uint64_t seed, const std::array<uint32_t, 4>& place) {
   const auto bits = philox(place, {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   return Random(uint64_t{bits[0]} << 32 | bits[1]);
+}
+
+// std::shuffle's result is left to each library; this one's is the same everywhere.
+template <class T>
+void shuffle(std::vector<T>& items, Random& random) {
+  for (size_t i = items.size(); i > 1; --i)
+    std::swap(items[i - 1], items[random.below(static_cast<uint32_t>(i))]);
 }
 
 }  // namespace heed

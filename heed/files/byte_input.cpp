@@ -36,6 +36,7 @@ bool ByteInput::more() {
   while (count < 0 && errno == EINTR);
   if (count < 0) fail(": cannot be read: ", std::generic_category().message(errno));
   over_ = count == 0;
+  read_ += static_cast<uint64_t>(count);
   end_ += static_cast<size_t>(count);
   return count > 0;
 }
@@ -72,6 +73,7 @@ size_t ByteInput::read(char* to, size_t size) {
       }
       unpacker_->begin_again();
       between_ = false;
+      members_.push_back({.file = read_ - (end_ - begin_), .text = at_});
     }
     Unpacker::Step step;
     try {
@@ -92,16 +94,28 @@ size_t ByteInput::read(char* to, size_t size) {
   return written;
 }
 
-bool ByteInput::skip_to(uint64_t byte) {
+ByteInput::Member ByteInput::member_of(uint64_t byte) {
+  while (members_.size() > 1 && members_[1].text <= byte) members_.pop_front();
+  return members_.front();
+}
+
+bool ByteInput::skip_to(uint64_t byte, const Member& member) {
   begin();
-  if (!unpacker_ && byte > at_ + (end_ - begin_)) {
+  const uint64_t in_file = unpacker_ ? member.file : byte;
+  const uint64_t in_text = unpacker_ ? member.text : byte;
+  if (in_text > at_ && in_file > read_) {
     const off_t end = ::lseek(descriptor_, 0, SEEK_END);
     if (end >= 0) {
-      if (static_cast<uint64_t>(end) < byte) return false;
-      require(::lseek(descriptor_, static_cast<off_t>(byte), SEEK_SET) >= 0,
-              ": cannot be read from byte ", byte, " on");
-      begin_ = end_ = 0, at_ = byte;
-      return true;
+      if (static_cast<uint64_t>(end) < in_file) return false;
+      require(::lseek(descriptor_, static_cast<off_t>(in_file), SEEK_SET) >= 0,
+              ": cannot be read from byte ", in_file, " on");
+      begin_ = end_ = 0, over_ = false;
+      at_ = in_text, read_ = in_file;
+      if (unpacker_) {
+        unpacker_->begin_again();
+        between_ = false;
+        members_ = {member};
+      }
     }
   }
   std::vector<char> passed(kRawBytes);

@@ -52,10 +52,17 @@ LineReader::LineReader(const std::string& path, Position position) : LineReader(
     position_ = position;
     return;
   }
-  require(input_->skip_to(position.byte), name_, ": has fewer than ", position.byte,
+  require(input_->skip_to(position.byte, position.member), name_, ": has fewer than ",
+          position.byte,
           " bytes, where reading was to go on; is it the file that was read before?");
   begin_ = end_ = 0;
   position_ = position;
+}
+
+LineReader::Position LineReader::position() const {
+  Position here = position_;
+  here.member = input_->member_of(here.byte);
+  return here;
 }
 
 // Reads into the used-up buffer. False at the end of the file.

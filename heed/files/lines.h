@@ -26,14 +26,15 @@ class LineReader {
   // A place between two lines. Bytes are counted in the text as it is after unpacking.
   struct Position {
     uint64_t byte = 0;
-    uint64_t line = 0;  // lines before it
+    uint64_t line = 0;              // lines before it
+    ByteInput::Member member = {};  // of a packed file, where unpacking can begin
     bool operator==(const Position&) const = default;
   };
 
   // "-" is standard input. Throws Error if the file is absent, unreadable or a directory.
   explicit LineReader(const std::string& path);
-  // Goes on where another reader of the same file was. In a packed file this unpacks what is
-  // before. Standard input can only be read from its beginning.
+  // Goes on where another reader of the same file was. In a packed file this unpacks what of its
+  // member is before. Standard input can only be read from its beginning.
   LineReader(const std::string& path, Position position);
 
   // The next line; nothing at the end. Throws Error if the file is damaged or cut short, or has a
@@ -48,7 +49,8 @@ class LineReader {
   uint64_t skip(uint64_t count);
 
   // Where next() will read.
-  Position position() const { return position_; }
+  Position position() const;
+  bool packed() const { return input_->packed(); }
   // What errors call it: the path, or "standard input".
   const std::string& name() const { return name_; }
 

@@ -112,7 +112,7 @@ Study senses_study(const StudyOptions& o) {
   require(made || std::filesystem::exists(o.senses), o.senses.string(),
           ": is not there; --senses names the file of the word-sense test");
   const std::vector<SenseSentence> test = made ? made_test(random) : read_senses(o.senses);
-  std::string text = o.text.source;
+  std::string text = o.text.source.name();
   if (made) write_file(text = (work.path() / "text").string(), made_text(random));
   const ModelFolder model = train_embedder(o, text, work.path() / "model");
   const Embedder embedder(model);

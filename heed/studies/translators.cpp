@@ -135,8 +135,8 @@ CorpusFiles as_files(const Pairs& pairs, const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
   const CorpusFiles files{.source = (folder / "source").string(),
                           .target = (folder / "target").string()};
-  write_file(files.source, as_lines(pairs.source));
-  write_file(files.target, as_lines(pairs.target));
+  write_file(files.source[0], as_lines(pairs.source));
+  write_file(files.target[0], as_lines(pairs.target));
   return files;
 }
 

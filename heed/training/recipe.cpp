@@ -108,15 +108,14 @@ double words_in(std::u32string_view text) {
 
 }  // namespace
 
-CorpusFacts corpus_facts(const CorpusFiles& files) {
-  CorpusFacts facts;
-  PairReader reader({.source = files.source, .target = files.target, .alignment = {}});
+CorpusFacts corpus_facts(const CorpusIndex& index) {
+  constexpr int64_t kMost = 1'000'000;
   std::map<char32_t, double> counts[2];
-  double all[2] = {}, words[2] = {};
-  while (const std::optional<TextPair> pair = reader.next()) {
-    const std::string* const sides[] = {&pair->source, &pair->target};
-    if (!is_utf8(pair->source) || !is_utf8(pair->target)) continue;
-    ++facts.pairs;
+  double all[2] = {}, words[2] = {}, pairs = 0;
+  const auto add = [&](const TextPair& pair) {
+    const std::string* const sides[] = {&pair.source, &pair.target};
+    if (!is_utf8(pair.source) || !is_utf8(pair.target)) return;
+    ++pairs;
     for (int side = 0; side < 2; ++side) {
       const std::u32string text = decode_utf8(*sides[side]);
       words[side] += words_in(text);
@@ -124,8 +123,12 @@ CorpusFacts corpus_facts(const CorpusFiles& files) {
         if (!is_white_space(c) && !is_punctuation(c) && !is_number(c))
           ++counts[side][c], ++all[side];
     }
-  }
-  facts.source_words = std::llround(words[0]), facts.target_words = std::llround(words[1]);
+  };
+  const int64_t looked = index.look(kMost, add);
+  const double share = double(looked) / double(index.lines());
+  CorpusFacts facts{.pairs = std::llround(pairs / share),
+                    .source_words = std::llround(words[0] / share),
+                    .target_words = std::llround(words[1] / share)};
   for (const auto& [c, count] : counts[0])
     if (const auto other = counts[1].find(c); other != counts[1].end())
       facts.shared_characters += std::min(count / all[0], other->second / all[1]);

@@ -27,8 +27,9 @@ struct CorpusFacts {
   // of the lesser of their frequencies. About 0.9 for two languages of one alphabet, 0.2 for two.
   double shared_characters = 0;
 };
-// Reads the files through once; lines that are not UTF-8 are passed over.
-CorpusFacts corpus_facts(const CorpusFiles& files);
+// Lines that are not UTF-8 are passed over; of more than a million, so many here and there are
+// read.
+CorpusFacts corpus_facts(const CorpusIndex& index);
 
 struct Budget {
   Device device = Device::cpu;

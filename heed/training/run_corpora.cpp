@@ -15,9 +15,12 @@ namespace {
 ValidSet read_valid(Corpus& corpus) {
   ValidSet valid;
   const std::shared_ptr<const HeldOut>& held_out = corpus.options().held_out;
-  PairReader reader(corpus.files());
-  while (const std::optional<TextPair> pair = reader.next()) {
-    if (held_out && !held_out->chosen(pair->line)) continue;
+  PairReader reader = corpus.index().at(0);
+  for (int64_t line = held_out ? held_out->first() : 1; line <= corpus.lines();
+       line += held_out ? held_out->each() : 1) {
+    corpus.index().go(reader, line - 1);
+    const std::optional<TextPair> pair = reader.next();
+    if (!pair) break;
     if (encoding_trouble(pair->source) || encoding_trouble(pair->target)) continue;
     valid.sources.push_back(pair->source);
     valid.targets.push_back(pair->target);
@@ -35,7 +38,8 @@ double tokens_of(const std::vector<Batch>& batches) {
 
 }  // namespace
 
-RunCorpora read_corpora(const CorpusFiles& files, const CorpusFiles& valid,
+RunCorpora read_corpora(const std::shared_ptr<const CorpusIndex>& files,
+                        const std::shared_ptr<const CorpusIndex>& valid,
                         const TokenizerPair& tokenizers, CorpusOptions cleaning,
                         const TrainConfig& training) {
   const CorpusOptions plain = cleaning;
@@ -43,16 +47,15 @@ RunCorpora read_corpora(const CorpusFiles& files, const CorpusFiles& valid,
   const auto corpus = std::make_shared<Corpus>(files, tokenizers, cleaning);
   RunCorpora out{.corpus = corpus, .found = corpus->look()};
   out.doubts = doubts_of(*corpus, out.found);
-  const bool own = !valid.source.empty();
+  const bool own = valid != nullptr;
   if (!own && !cleaning.held_out) return out;
-  CorpusFiles looked_at = own ? valid : files;
-  looked_at.alignment.clear();
   CorpusOptions options = plain;
   if (own)
     options.held_out = nullptr;
   else
     options.part = CorpusOptions::Part::held_out;
-  out.valid_corpus = std::make_shared<Corpus>(looked_at, tokenizers, options);
+  out.valid_corpus =
+      std::make_shared<Corpus>(own ? valid : files->without_links(), tokenizers, options);
   out.valid = read_valid(*out.valid_corpus);
   if (!own) return out;
   // The wrong way round, all its words are unknown: that is no doubt of its own.

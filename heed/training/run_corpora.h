@@ -30,9 +30,10 @@ struct RunCorpora {
   ValidSet valid = {};
   std::vector<CorpusDoubt> doubts = {};
 };
-// Reads them. `cleaning` is both corpora's, with what is held out, if anything is; `valid` has no
-// files where nothing is to be validated on but that.
-RunCorpora read_corpora(const CorpusFiles& files, const CorpusFiles& valid,
+// Reads them. `cleaning` is both corpora's, with what is held out, if anything is; `valid` is null
+// where nothing is to be validated on but that.
+RunCorpora read_corpora(const std::shared_ptr<const CorpusIndex>& files,
+                        const std::shared_ptr<const CorpusIndex>& valid,
                         const TokenizerPair& tokenizers, CorpusOptions cleaning,
                         const TrainConfig& training);
 

@@ -29,7 +29,8 @@ bool is_tokenizer(const std::string& name) {
 
 // What is written into the folder itself; into its checkpoint/: is_checkpoint_name.
 bool is_folder_name(const std::string& name) {
-  return name == "config.json" || name == "model.safetensors" || is_tokenizer(name);
+  return name == "config.json" || name == "model.safetensors" || name == kCorpusIndex ||
+         is_tokenizer(name);
 }
 
 // Whether the entry is what is left of one of the folder's files if its writer is killed.

@@ -23,6 +23,9 @@ ModelFolder create_model(const std::filesystem::path& path, const ModelConfig& c
 ModelFolder continue_model(const std::filesystem::path& path, const std::filesystem::path& from,
                            const ModelConfig& config, const TrainConfig& training);
 
+// Where a CorpusIndex is kept in it.
+inline constexpr const char* kCorpusIndex = "corpus.safetensors";
+
 // What heed did not write into the folder: where it has a config.json of heed's, tokenizers that
 // this one does not know; else everything but what a killed run leaves before it writes one.
 std::vector<std::string> foreign_files(const std::filesystem::path& path);

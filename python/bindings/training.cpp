@@ -174,20 +174,27 @@ auto prepared(F work) {
   return interruptibly([work = std::move(work)](const std::atomic<bool>&) { return work(); });
 }
 
+using Index = std::shared_ptr<const CorpusIndex>;
+// Null where there are no files.
+Index index_of(const CorpusFiles& files, Surplus surplus, const std::filesystem::path& kept = {}) {
+  if (files.source.empty()) return nullptr;
+  return prepared([=] { return std::make_shared<const CorpusIndex>(files, surplus, kept); });
+}
+
 struct Configured {
   ModelConfig model;
   TrainConfig training;
 };
 
 // A preset, or what is chosen for the corpus, where the settings say nothing of it.
-Configured configured(Call& c, const Callbacks& python) {
+Configured configured(Call& c, const Index& index, const Callbacks& python) {
   TrainConfig given;
   c.set_training(given);
   Recipe r;
   if (c.preset != kAuto) {
     r.model = preset(c.preset);
   } else {
-    r = recipe_for(prepared([files = c.corpus] { return corpus_facts(files); }),
+    r = recipe_for(prepared([index] { return corpus_facts(*index); }),
                    {.device = c.device.device,
                     .threads = threads(),
                     .minutes = given.minutes,
@@ -195,7 +202,7 @@ Configured configured(Call& c, const Callbacks& python) {
                    c.family, c.vocabulary);
     c.tokenizer.kind = r.tokenizer.kind, c.tokenizer.size = r.tokenizer.size, c.joint = r.joint;
     python.tell(r.why);
-    if (c.valid.source.empty()) r.training.hold_out = hold_out_of(count_lines(c.corpus.source));
+    if (c.valid.source.empty()) r.training.hold_out = hold_out_of(index->lines());
   }
   Configured out{r.model, r.training};
   c.set_model(out.model);
@@ -229,10 +236,10 @@ struct Ended {
   int64_t steps = 0;
 };
 
-std::shared_ptr<const HeldOut> held_out_of(const Call& c, const TrainConfig& training) {
+std::shared_ptr<const HeldOut> held_out_of(const Index& index, const TrainConfig& training) {
   if (training.hold_out == 0) return nullptr;
-  return prepared([files = c.corpus, one_of = training.hold_out] {
-    return std::make_shared<const HeldOut>(files, one_of);
+  return prepared([index, one_of = training.hold_out] {
+    return std::make_shared<const HeldOut>(*index, one_of);
   });
 }
 
@@ -245,6 +252,8 @@ Ended run(Call c, const Callbacks& python) {
   const FolderLock lock(c.folder);
   TrainConfig training;
   CorpusOptions cleaning = c.cleaning;
+  Index index, valid_index;
+  const std::filesystem::path kept = std::filesystem::path(c.folder) / kCorpusIndex;
   ModelFolder model = [&] {
     if (c.resume) {
       ModelFolder m = resumed_model(c.folder, kResume);
@@ -257,16 +266,16 @@ Ended run(Call c, const Callbacks& python) {
       training = training_of(c.folder);
       c.set_training(training);
       check(training);
-      cleaning.held_out = held_out_of(c, training);
+      index = index_of(c.corpus, cleaning.surplus, kept);
+      valid_index = index_of(c.valid, cleaning.surplus);
+      cleaning.held_out = held_out_of(index, training);
       return m;
     }
     want_new_folder(c.folder, {}, kResume);
-    for (const CorpusFiles& files : {c.corpus, c.valid})
-      if (!files.source.empty())
-        prepared([files, how = cleaning.surplus] { return compare_lengths(files, how); });
-    const Configured made = configured(c, python);
+    index = index_of(c.corpus, cleaning.surplus), valid_index = index_of(c.valid, cleaning.surplus);
+    const Configured made = configured(c, index, python);
     training = made.training;
-    cleaning.held_out = held_out_of(c, training);
+    cleaning.held_out = held_out_of(index, training);
     python.tell("learning the vocabulary (" + c.tokenizer.kind + ") ...");
     const TokenizerPair tokenizers = prepared([c] { return learnt(c); });
     return create_model(c.folder, made.model, training, tokenizers);
@@ -274,9 +283,11 @@ Ended run(Call c, const Callbacks& python) {
   lock.clean();
   if (const std::optional<int64_t> most = longest_sentence(model.config))
     cleaning.max_length = std::min(cleaning.max_length, *most);
+  if (!index->was_kept() && index->lines() > cleaning.window) index->keep(kept);
   const RunCorpora corpora =
-      prepared([files = c.corpus, valid = c.valid, tokenizers = model.tokenizers, cleaning,
-                training] { return read_corpora(files, valid, tokenizers, cleaning, training); });
+      prepared([index, valid_index, tokenizers = model.tokenizers, cleaning, training] {
+        return read_corpora(index, valid_index, tokenizers, cleaning, training);
+      });
   python.tell(corpora.found.text());
   for (const CorpusDoubt& doubt : corpora.doubts) {
     require(!doubt.grave || c.anyway || c.resume, doubt.told,
