@@ -109,15 +109,18 @@ std::vector<std::string> with_settings(const CLI::App& app, std::vector<std::str
     const std::string flag = flag_of(key), name = flag.substr(2), no = "--no-" + name;
     if (std::ranges::find(known, name) == known.end())
       want(false, "--config " + *file + ": " + unknown_name("key", key, known));
-    want(value.is_string() || value.is_number() || value.is_boolean(),
+    // Several files, as of a corpus: the flag several times.
+    const bool list = value.is_array() && !value.empty() &&
+                      std::ranges::all_of(value, [](const Json& v) { return v.is_string(); });
+    want(list || value.is_string() || value.is_number() || value.is_boolean(),
          "--config " + *file + ": '" + key + "' cannot be " + value.dump());
     if (given(flag) || given(no)) continue;
     if (value == false && std::ranges::find(known, no.substr(2)) == known.end()) continue;
     if (value.is_boolean())
       arguments.push_back(value.get<bool>() ? flag : no);
     else
-      arguments.push_back(flag + "=" +
-                          (value.is_string() ? value.get<std::string>() : value.dump()));
+      for (const Json& one : list ? value : Json::array({value}))
+        arguments.push_back(flag + "=" + (one.is_string() ? one.get<std::string>() : one.dump()));
   }
   return arguments;
 }
