@@ -105,10 +105,27 @@ TEST(Pairs, FilesThatDoNotBelongTogetherAreRefused) {
       CorpusIndex(CorpusFiles{.source = Paths(source), .target = Paths(target)}, Surplus::cut);
     });
   };
-  EXPECT_TRUE(has(complaint({three, two}, {three}), "2 files, and of"));
+  EXPECT_TRUE(has(complaint({three, two}, {three}), "2 and 1 files"));
+  EXPECT_TRUE(has(complaint({three, "nowhere"}, {three}), "2 and 1 files"));  // before any is read
   // As many lines in all.
   EXPECT_TRUE(has(complaint({three, two}, {two, three}), "three has 3 lines and"));
   EXPECT_EQ(CorpusIndex({.source = three, .target = two}, Surplus::cut).surplus(), 1);
+}
+
+// As the one that --guided auto learns.
+TEST(Pairs, AnAlignmentMayBeOneFileOfAllLines) {
+  const Folder folder;
+  const Paths sides({folder.put("three", "a\nb\nc\n"), folder.put("two", "d\ne\n")});
+  const auto index = [&](const std::string& links) {
+    return CorpusIndex({.source = sides, .target = sides, .alignment = folder.put("links", links)});
+  };
+  const CorpusIndex all = index("0-0\n0-0 1-1\n\n3-3\n4-4\n");
+  EXPECT_EQ(all.lines(), 5);
+  EXPECT_EQ(all.at(3).next().value().alignment, "3-3");
+  EXPECT_TRUE(has(message([&] { index("0-0\n"); }), "links 1"));
+  EXPECT_TRUE(
+      has(message([&] { CorpusIndex({.source = "three", .target = "three", .alignment = sides}); }),
+          "1 and 2 files; each wants its links beside it"));
 }
 
 // What stands far apart comes together, and an epoch has every pair once.
@@ -164,12 +181,22 @@ TEST(Pairs, BatchesGoOnFromAnIndexThatWasKept) {
 // One long packed file is gone through from its beginning.
 TEST(Pairs, WhatCannotBeReadFromAnywhereComesInItsOrder) {
   const Folder folder;
-  const std::string text(200, 'x');
   std::string all;
-  for (int64_t i = 0; i < 100'000; ++i) all += text + "\n";
-  const CorpusIndex index({.source = folder.put("s.zst", frame(all)), .target = {}});
-  EXPECT_FALSE(index.anywhere());
-  EXPECT_EQ(index.lines(), 100'000);
+  for (int64_t i = 0; i < 100'000; ++i)
+    all += std::string(200, 'x') + " " + std::to_string(i) + "\ty\n";
+  const auto index = std::make_shared<CorpusIndex>(
+      CorpusFiles{.source = folder.put("s.zst", frame(all)), .target = {}});
+  EXPECT_FALSE(index->anywhere());
+  EXPECT_EQ(index->lines(), 100'000);
+  const auto words = learn_tokenizer(texts(index->files(), Side::target), {.kind = "words"});
+  Corpus corpus(index, {words, words}, {.window = 3200});
+  const int64_t size = 16 * 200;
+  for (const int64_t epoch : {0, 1})
+    for (const int64_t n : {0, 1, 30}) {
+      const auto window = corpus.window_of(epoch, n, false);
+      ASSERT_EQ(window->size(), size);
+      for (int64_t i = 0; i < size; ++i) ASSERT_EQ((*window)[i].line, n * size + i + 1);
+    }
 }
 
 }  // namespace

@@ -160,6 +160,18 @@ cmp -s guided/model.safetensors unguided/model.safetensors && wrong "--guided au
 [ -z "$(find guided guided-again -name '*.tmp-*')" ] || wrong "--guided auto leaves its links"
 guided --config guided/config.json --model guided-by-file
 same guided/model.safetensors guided-by-file/model.safetensors "--guided auto, of a file"
+# Several files are one corpus, in a file of settings and by a pattern, too.
+zcat pairs.tsv.gz | head -100 | gzip >part-0.tsv.gz
+zcat pairs.tsv.gz | tail -n +101 >part-1.tsv
+echo '{"tsv": ["part-0.tsv.gz", "part-1.tsv"]}' >parts.json
+for parts in "--config parts.json" "--tsv part-?.tsv*"; do
+  set -f
+  "$heed" train $parts --preset rnn-small --size 16 --tokens words --batch-tokens 300 --guided auto --model parts \
+    --steps 6 2>err || wrong "$parts: $(cat err)"
+  set +f
+  same guided/model.safetensors parts/model.safetensors "$parts"
+  rm -r parts
+done
 expect 2 "auto learns an alignment" train --tsv pairs.tsv.gz --guided auto --alignment corpus/train.align --model no
 expect 2 "none has none" train --tsv pairs.tsv.gz --guided auto --score none --model no
 expect 0 "done after 1 steps" train --tsv pairs.tsv.gz --model one --steps 1 --size 16 --tokens characters

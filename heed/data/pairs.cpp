@@ -78,18 +78,29 @@ TextStream texts(const CorpusFiles& files, Side side) {
 
 namespace {
 
+std::array<const Paths*, 3> sides_of(const CorpusFiles& files) {
+  return {&files.source, &files.target, &files.alignment};
+}
+
+// Before any is read through.
+void want_as_many_files(const CorpusFiles& files) {
+  const auto want = [&](const Paths& here, const char* what) {
+    require(here.empty() || here.size() == files.source.size(), files.source.name(), " and ",
+            here.name(), ": ", files.source.size(), " and ", here.size(), " files; each wants its ",
+            what, " beside it");
+  };
+  want(files.target, "translation");
+  if (files.alignment.size() != 1) want(files.alignment, "links");  // one: of all lines
+}
+
 // Nothing tells files of one length from others more surely than each of them.
-void want_same_files(const CorpusFiles& files, const std::array<TextIndex, 3>& sides) {
-  const std::array<const Paths*, 3> paths{&files.source, &files.target, &files.alignment};
-  for (size_t side = 1; side < paths.size(); ++side) {
-    const Paths &here = *paths[side], &source = files.source;
-    if (here.empty()) continue;
-    require(here.size() == source.size(), source.name(), ": ", source.size(), " files, and of ",
-            here.name(), " ", here.size(), ": each wants its translation beside it");
-    for (size_t f = 0; f < here.size(); ++f) {
+void want_same_lengths(const CorpusFiles& files, const std::array<TextIndex, 3>& sides) {
+  for (size_t side = 1; side < sides.size(); ++side) {
+    const Paths& here = *sides_of(files)[side];
+    for (size_t f = 0; f < here.size() && here.size() > 1; ++f) {
       const uint64_t a = sides[0].data().files[f].lines, b = sides[side].data().files[f].lines;
-      require(a == b || here.size() == 1, source[f], " has ", grouped(int64_t(a)), " lines and ",
-              here[f], " ", grouped(int64_t(b)),
+      require(a == b, files.source[f], " has ", grouped(int64_t(a)), " lines and ", here[f], " ",
+              grouped(int64_t(b)),
               ": they are no translations of each other line by line; mend the files");
     }
   }
@@ -99,7 +110,9 @@ void want_same_files(const CorpusFiles& files, const std::array<TextIndex, 3>& s
 
 CorpusIndex::CorpusIndex(CorpusFiles files, Surplus surplus, const std::filesystem::path& kept)
     : files_(std::move(files)) {
-  const std::array<const Paths*, 3> paths{&files_.source, &files_.target, &files_.alignment};
+  require(!files_.source.empty(), "corpus: no files were given");
+  want_as_many_files(files_);
+  const std::array<const Paths*, 3> paths = sides_of(files_);
   const std::array<TextIndex, 3> known = kept_in(kept);
   // Sides are read at the same time.
   std::array<std::future<TextIndex>, 3> coming;
@@ -122,8 +135,7 @@ CorpusIndex::CorpusIndex(CorpusFiles files, Surplus surplus, const std::filesyst
   for (size_t i = 0; i < paths.size(); ++i)
     if (!paths[i]->empty())
       counted.push_back({paths[i]->name(), static_cast<int64_t>(sides_[i].lines())});
-  require(!counted.empty(), "corpus: no files were given");
-  want_same_files(files_, sides_);
+  want_same_lengths(files_, sides_);
   const auto by_lines = [](const Counted& a, const Counted& b) { return a.lines < b.lines; };
   const auto [fewest, most] = std::minmax_element(counted.begin(), counted.end(), by_lines);
   require(most->lines > 0, name_of(files_), ": empty; one sentence a line was wanted");

@@ -19,7 +19,8 @@
 namespace heed {
 
 // Plain or packed text, UTF-8, line i of one side being the translation of line i of the other. A
-// side in several files has as many as the others, of as many lines each.
+// side in several files has as many as the others, of as many lines each; an alignment may be one
+// file of all lines.
 struct CorpusFiles {
   Paths source;
   Paths target;          // empty: `source` is TSV, a sentence, a tab, its translation
