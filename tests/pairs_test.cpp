@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <zstd.h>
 
+#include <cstring>
 #include <map>
 
 #include "heed/data/batch.h"
+#include "heed/files/safetensors.h"
 #include "tests/folder.h"
 
 namespace heed {
@@ -95,6 +97,49 @@ TEST(Pairs, AnIndexIsOfTheFilesAsTheyAre) {
   // One that is damaged is made again.
   std::filesystem::resize_file(kept, 300);
   EXPECT_FALSE(CorpusIndex(files, Surplus::refuse, kept).was_kept());
+}
+
+// A checksum tells of accidents alone: what is read is looked at, too.
+TEST(Pairs, AnIndexThatNoFilesCanHaveIsMadeAgain) {
+  const Folder folder;
+  const std::filesystem::path kept = folder.path() / "index";
+  const CorpusFiles files{.source = folder.put("s", text_of("s", 0, 10'000)),
+                          .target = folder.put("t", text_of("t", 0, 10'000))};
+  const CorpusIndex made(files);
+  const auto expect_made_again = [&](const std::string& what) {
+    const CorpusIndex again(files, Surplus::refuse, kept);
+    EXPECT_FALSE(again.was_kept()) << what;
+    EXPECT_EQ(again.lines(), 10'000) << what;
+    EXPECT_EQ(again.at(9000).next().value().target, "t9000") << what;
+  };
+  const auto change = [&](const std::string& name, size_t at, uint64_t value) {
+    made.keep(kept);
+    const auto file = SafetensorsFile::open(kept);
+    std::vector<TensorEntry> entries(file.entries().begin(), file.entries().end());
+    const TensorEntry& found = file.at(name);
+    std::vector<uint64_t> numbers(found.bytes.size() / sizeof value);
+    std::memcpy(numbers.data(), found.bytes.data(), found.bytes.size());
+    if (at < numbers.size())
+      numbers[at] = value;
+    else
+      numbers.clear();
+    for (TensorEntry& entry : entries)
+      if (entry.name == name) {
+        entry.bytes = std::as_bytes(std::span(numbers));
+        entry.shape[0] = static_cast<int64_t>(numbers.size()) / entry.shape[1];
+      }
+    write_safetensors(kept, entries, {{"heed.corpus", "1"}, {kChecksumEntry, ""}});
+    expect_made_again(name + " " + std::to_string(at) + " is " + std::to_string(value));
+  };
+  constexpr uint64_t kHuge = uint64_t{1} << 63;
+  for (const uint64_t value : {uint64_t{4000}, uint64_t{99'999}, kHuge})
+    for (size_t column = 0; column < 6; ++column)
+      if (column != 1 || value > 4000) change("target.positions", 6 + column, value);
+  change("target.positions", 7, 4095);  // fewer bytes than lines are before it
+  for (const uint64_t value : {uint64_t{0}, kHuge}) change("source.files", 2, value);
+  change("source.files", 3, 2);
+  change("source.checksum", 1, 0);  // none
+  change("source.positions", 99, 0);
 }
 
 TEST(Pairs, FilesThatDoNotBelongTogetherAreRefused) {

@@ -46,16 +46,16 @@ TextIndex read_side(const SafetensorsFile& file, const std::string& side) {
   for (size_t i = 0; i < files.size(); i += 4)
     data.files.push_back({files[i], files[i + 1], files[i + 2], files[i + 3]});
   const Numbers positions = read(file, side + ".positions", 6);
-  for (size_t i = 0; i < positions.size(); i += 6) {
-    require(positions[i] < data.files.size(), side, ".positions names a file that is none");
+  for (size_t i = 0; i < positions.size(); i += 6)
     data.positions.push_back(
         {.file = positions[i],
          .in_file = {.byte = positions[i + 1],
                      .line = positions[i + 2],
                      .member = {.file = positions[i + 3], .text = positions[i + 4]}},
          .line = positions[i + 5]});
-  }
-  data.checksum = read(file, side + ".checksum", 1).at(0);
+  const Numbers checksum = read(file, side + ".checksum", 1);
+  require(checksum.size() == 1, side, ".checksum is not as it should be");
+  data.checksum = checksum[0];
   return TextIndex(std::move(data));
 }
 
@@ -87,7 +87,7 @@ void CorpusIndex::keep(const std::filesystem::path& path) const {
 // What cannot be used is made again: nothing is lost but time.
 std::array<TextIndex, 3> CorpusIndex::kept_in(const std::filesystem::path& path) {
   std::array<TextIndex, 3> sides;
-  if (path.empty() || !std::filesystem::exists(path)) return sides;
+  if (path.empty()) return sides;
   try {
     const auto file = SafetensorsFile::open(path, {.want_checksum = true});
     const auto format = file.metadata().find(kFormatEntry);

@@ -123,6 +123,30 @@ TextIndex::TextIndex(const Paths& paths) {
   data_.checksum = xxh64(std::as_bytes(std::span(checksums)));
 }
 
+TextIndex::TextIndex(Data data) : data_(std::move(data)) {
+  std::vector<uint64_t> before{0};  // lines of the files before each
+  for (const File& file : data_.files) {
+    constexpr uint64_t kMost = uint64_t{1} << 60;  // so that no sum is too large
+    require(file.lines <= kMost && before.back() <= kMost && file.packed <= 1, "index: a file of ",
+            file.lines, " lines");
+    before.push_back(before.back() + file.lines);
+  }
+  const uint64_t count = (before.back() + kEvery - 1) / kEvery;
+  require(data_.positions.size() == count, "index: ", data_.positions.size(), " positions of ",
+          before.back(), " lines");
+  for (uint64_t i = 0; i < count; ++i) {
+    const TextReader::Position& p = data_.positions[i];
+    const LineReader::Position& in = p.in_file;
+    require(p.line == i * kEvery && p.file < data_.files.size(), "index: position ", i,
+            " is of another line");
+    const File& file = data_.files[p.file];
+    require(in.line < file.lines && before[p.file] + in.line == p.line && in.byte >= in.line &&
+                in.member.text <= in.byte && in.member.file <= file.size &&
+                (file.packed || (in.byte <= file.size && in.member == ByteInput::Member{})),
+            "index: position ", i, " is nowhere in its file");
+  }
+}
+
 uint64_t TextIndex::lines() const {
   uint64_t lines = 0;
   for (const File& file : data_.files) lines += file.lines;

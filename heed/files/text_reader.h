@@ -88,7 +88,8 @@ class TextIndex {
     uint64_t checksum = 0;                        // of all lines
     bool operator==(const Data&) const = default;
   };
-  explicit TextIndex(Data data) : data_(std::move(data)) {}
+  // Throws Error if no text can have such an index.
+  explicit TextIndex(Data data);
 
   const Data& data() const { return data_; }
   uint64_t lines() const;
