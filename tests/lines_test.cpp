@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <lzma.h>
+#include <malloc.h>
 #include <unistd.h>
 #include <zstd.h>
 
@@ -148,6 +149,22 @@ TEST(Lines, ReadingGoesOnWhereItStopped) {
     EXPECT_TRUE(has(message([&] { LineReader(path, {.byte = 10'000'000, .line = 1}); }),
                     "fewer than 10000000 bytes"));
   }
+}
+
+// Where it could be gone on from, of a file of very many members, is not kept for all of it.
+TEST(Lines, OfManyMembersTakeNoMemory) {
+  const Folder folder;
+  const std::string empty = read(folder.put_gzip("empty", "")),
+                    one = read(folder.put_gzip("one", "a\n"));
+  std::string all;
+  for (int i = 0; i < 30'000; ++i) all += empty + one;
+  LineReader reader(folder.put("all", all));
+  reader.next();
+  const size_t before = mallinfo2().uordblks;
+  EXPECT_EQ(reader.skip(29'998), 29'998u);
+  EXPECT_LT(mallinfo2().uordblks, before + 100'000);  // (sanitizers tell 0)
+  EXPECT_EQ(reader.next(), "a");
+  EXPECT_EQ(reader.next(), std::nullopt);
 }
 
 TEST(Lines, ComeFromStandardInputToo) {

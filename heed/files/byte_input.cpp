@@ -73,6 +73,7 @@ size_t ByteInput::read(char* to, size_t size) {
       }
       unpacker_->begin_again();
       between_ = false;
+      if (members_.back().text == at_) members_.pop_back();  // it had no text
       members_.push_back({.file = read_ - (end_ - begin_), .text = at_});
     }
     Unpacker::Step step;

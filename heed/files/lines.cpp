@@ -68,6 +68,7 @@ LineReader::Position LineReader::position() const {
 // Reads into the used-up buffer. False at the end of the file.
 bool LineReader::fill() {
   try {
+    input_->member_of(position_.byte);  // nobody asks for what was before
     begin_ = 0;
     end_ = input_->read(buffer_.data(), buffer_.size());
   } catch (const Error& error) {
