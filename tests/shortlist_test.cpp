@@ -80,7 +80,8 @@ TEST(OutputColumns, SayWhatTheyCannotTake) {
   EXPECT_EQ(said(w, {1, 10}), "output_columns: wants outputs from 0 to 9");
   EXPECT_EQ(said(w, {-1}), "output_columns: wants outputs from 0 to 9");
   EXPECT_EQ(said(w, {}), "output_columns: wants outputs from 0 to 9");
-  EXPECT_TRUE(has(said(zeros({4, 10}, Type::f64), {1}), "wants a weight [K, N] of f32, i8 or bf16"));
+  EXPECT_TRUE(
+      has(said(zeros({4, 10}, Type::f64), {1}), "wants a weight [K, N] of f32, i8 or bf16"));
 }
 
 // ---- in a running batch
@@ -293,13 +294,16 @@ TEST(Shortlist, IsReadFromALexicon) {
   EXPECT_EQ(list.of(framed(words(*tokenizers.source, "s1 Rio"), tokenizers.source->special())),
             wanted);
   EXPECT_EQ(list.of(words(*tokenizers.source, "s3")), words(*tokenizers.target, "t3"));
-  for (const char* bad : {"s1\tt1", "s1 t1 0.5\n", "s1\tt1\tmuch\n", "s1\tt1\t\n"}) {
+  for (const char* bad : {"s1\tt1", "s1 t1 0.5\n", "s1\tt1\tmuch\n", "s1\tt1\t\n", "s1\tt1\tnan\n",
+                          "s1\tt1\tinf\n", "s1\tt1\t-1\n"}) {
     write_file(file, std::string(bad));
     EXPECT_TRUE(has(message([&] { read_shortlist(file, tokenizers); }),
                     ": line 1: neither a binary shortlist of Marian's nor a lexicon"))
         << bad;
   }
   EXPECT_TRUE(has(message([&] { read_shortlist(folder / "no", tokenizers); }), "no such file"));
+  write_file(file, "");
+  EXPECT_TRUE(has(message([&] { read_shortlist(file, tokenizers); }), "is empty"));
 }
 
 TEST(Shortlist, AModelsFolderKeepsItsOwnAndNoneLetsAllWordsBeSaid) {

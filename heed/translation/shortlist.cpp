@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
@@ -194,6 +195,7 @@ Shortlist of_lexicon(std::string_view text, const std::string& name,
                      const TokenizerPair& tokenizers, const ShortlistOptions& options) {
   Counts counts(static_cast<size_t>(tokenizers.source->size()));
   std::map<Id, double> frequent;
+  require(!text.empty(), name, ": is empty; a shortlist was wanted");
   for (int64_t number = 1; !text.empty(); ++number) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
@@ -202,7 +204,7 @@ Shortlist of_lexicon(std::string_view text, const std::string& name,
     const char* const end = line.data() + line.size();
     require(is_utf8(line) && first != line.npos && second != line.npos &&
                 std::from_chars(line.data() + second + 1, end, probability).ptr == end &&
-                second + 1 < line.size(),
+                second + 1 < line.size() && probability >= 0 && std::isfinite(probability),
             name, ": line ", number,
             ": neither a binary shortlist of Marian's nor a lexicon; "
             "wanted: source word, target word and probability, tabs between");
