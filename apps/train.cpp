@@ -134,7 +134,7 @@ ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainCo
 class LearntLinks {
  public:
   LearntLinks(const CorpusFiles& files, const std::string& folder)
-      : path_((std::filesystem::path(folder) / "alignment.tmp-").string() +
+      : path_((std::filesystem::path(folder) / kLearntLinks).string() + ".tmp-" +
               std::to_string(::getpid()) + "-0") {
     StatusLine status;
     std::vector<std::string> sources, targets;

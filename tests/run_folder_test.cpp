@@ -90,6 +90,8 @@ TEST(RunFolder, OnlyTemporariesOfItsOwnFilesAreRemoved) {
   const Names ours{"config.json.tmp-12-0",
                    "model.safetensors.tmp-1-23",
                    "source.words.tmp-7-7",
+                   "alignment.tmp-7-0",
+                   "alignment.tmp-7-0.tmp-7-8",
                    "checkpoint/last.safetensors.tmp-12-4",
                    "checkpoint/seconds.json.tmp-12-5",
                    "checkpoint/step-30.safetensors.tmp-12-6"};

@@ -32,12 +32,17 @@ bool is_folder_name(const std::string& name) {
   return name == "config.json" || name == "model.safetensors" || name == kCorpusIndex ||
          is_tokenizer(name);
 }
+// And what is there while a run is under way.
+bool is_written_there(const std::string& name) {
+  return is_folder_name(name) || name == kLearntLinks;
+}
 
 // Whether the entry is what is left of one of the folder's files if its writer is killed.
 bool is_temporary(const std::filesystem::directory_entry& entry,
                   bool (*is_own)(const std::string& name)) {
-  const auto target = target_of_temporary(entry.path().filename().string());
-  return target && is_own(*target) && entry.is_regular_file() && !entry.is_symlink();
+  auto target = target_of_temporary(entry.path().filename().string());
+  while (target && !is_own(*target)) target = target_of_temporary(*target);  // a temporary's own
+  return target && entry.is_regular_file() && !entry.is_symlink();
 }
 
 // Nothing else in it, or nothing at all.
@@ -107,7 +112,7 @@ std::vector<std::string> foreign_files(const std::filesystem::path& path) {
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
     const std::string name = entry.path().filename().string();
     const bool own = config ? !is_tokenizer(name) || knows(*config, name)
-                            : is_temporary(entry, is_folder_name) ||
+                            : is_temporary(entry, is_written_there) ||
                                   (name == kCheckpoint && has_only_temporaries(entry.path()));
     if (!own) foreign.push_back(name);
   }
@@ -124,7 +129,7 @@ void remove_temporaries(const std::filesystem::path& path) {
       if (is_temporary(entry, is_own)) found.push_back(entry.path());
     for (const auto& file : found) std::filesystem::remove(file, error);
   };
-  remove_in(path, is_folder_name);
+  remove_in(path, is_written_there);
   remove_in(path / kCheckpoint, is_checkpoint_name);
 }
 

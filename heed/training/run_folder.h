@@ -26,6 +26,10 @@ ModelFolder continue_model(const std::filesystem::path& path, const std::filesys
 // Where a CorpusIndex is kept in it.
 inline constexpr const char* kCorpusIndex = "corpus.safetensors";
 
+// Where links between words that a run learns lie while it is under way: a temporary file of this
+// name (files/atomic_file.h).
+inline constexpr const char* kLearntLinks = "alignment";
+
 // What heed did not write into the folder: where it has a config.json of heed's, tokenizers that
 // this one does not know; else everything but what a killed run leaves before it writes one.
 std::vector<std::string> foreign_files(const std::filesystem::path& path);
