@@ -131,7 +131,7 @@ Slots::Kind Engine::kind_of(const Request& r) const {
   Slots::Kind kind{.beam = o.beam};
   // A few more than are wanted, for tokens that may not follow.
   kind.likeliest = o.sample ? tokens_for_draw(o) : 2 * o.beam + 8;
-  kind.listed = !r.shortlist.empty() && !captures(r);
+  kind.listed = !r.shortlist.empty() && device_ == Device::cpu && !captures(r);
   kind.normalizer = o.sample && normalizer_for_draw(o) && !kind.listed;
   kind.logits = o.repetition_penalty != 1;
   kind.weights = o.want_weights || o.coverage > 0;
