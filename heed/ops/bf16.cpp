@@ -67,10 +67,10 @@ Tensor bf16_columns(const Tensor& w, const Tensor& ids) {
   require(m.outputs == (w.stride(1) == 1 ? 1 : 0),
           "output_columns: a weight of bf16 whose outputs lie along the other axis; transpose it");
   const Tensor table({ids.count(), from.k});
-  kernels::run(kernels::Cpu{}, kernels::Bf16Columns{.count = ids.count(),
-                                                    .ids = ids.data<Id>(),
-                                                    .w = from,
-                                                    .y = table.data<float>()});
+  kernels::run(
+      kernels::Cpu{},
+      kernels::Bf16Columns{
+          .count = ids.count(), .ids = ids.data<Id>(), .w = from, .y = table.data<float>()});
   return transpose(bf16_weight(table, 0), 0, 1);
 }
 

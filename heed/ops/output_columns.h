@@ -13,8 +13,9 @@ namespace heed {
 
 class OutputColumns {
  public:
-  // Of w [K, N], f32, i8 (ops/int8.h) or bf16 (ops/bf16.h), also transposed, and a bias [N], the columns `ids`: at
-  // least one, each below N. In memory of the arena in use, laid out for products.
+  // Of w [K, N], f32, i8 (ops/int8.h) or bf16 (ops/bf16.h), also transposed, and a bias [N], the
+  // columns `ids`: at least one, each below N. In memory of the arena in use, laid out for
+  // products.
   OutputColumns(const Tensor& w, const std::optional<Tensor>& bias, std::span<const Id> ids);
 
   // x [rows, K] to [rows, number of ids]: the bits that linear(x, w, bias) has there, whatever else
