@@ -5,7 +5,8 @@
 //   u64 magic, u64 checksum of what follows, u64 first, u64 best, u64 words + 1, u64 entries,
 //   u64 offsets [words + 1], u32 ids [entries], rising within a word
 //
-// The `first` smallest ids are always allowed. Words are the model's pieces.
+// The `first` smallest ids are always allowed. Words are the model's pieces. The checksum is read and
+// written by Marian alone.
 //
 // Threads: what is made does not change; it may be called from any number at once.
 #pragma once
@@ -35,7 +36,7 @@ class Shortlist {
 
   int64_t source_words() const { return std::ssize(offsets_) - 1; }
   Id largest() const { return largest_; }  // of all ids
-  std::string bytes() const;               // of its file; the checksum, which nobody reads, is 0
+  std::string bytes() const;               // of its file; the checksum is 0
 
  private:
   std::span<const Id> entries(size_t word) const;
