@@ -263,7 +263,7 @@ AttentionPage::Words words_of(const Sentence& s) {
 }
 
 AttentionPage::Why why_of(const ModelConfig& config, const Translator::Attentions& all) {
-  AttentionPage::Why out{config.score, config.weigh, config.temperature, {}};
+  AttentionPage::Why out{config.score, config.weigh, config.temperature, {}, all.before};
   for (const std::vector<Translator::HeadTerms>& heads : all.terms) {
     out.layers.emplace_back();
     for (const Translator::HeadTerms& h : heads)

@@ -444,15 +444,17 @@ TEST(Page, WordsCandidatesAndTermsAreThere) {
                                                                 .q = {3, 4},
                                                                 .k = {5, 6, 7},
                                                                 .v = {},
-                                                                .bias = {},
-                                                                .values = {1, 2, 3, 4, 5, 6}}}}}}}};
+                                                                .bias = {1, 2, 3, 4, 5, 6},
+                                                                .values = {1, 2, 3, 4, 5, 6}}}},
+                                                             1}}}};
   const std::string html = draw_html(one);
   EXPECT_TRUE(has(html, "\"words\":[\"ab\"],\"piece_words\":[0,0]"));
   EXPECT_TRUE(has(html, "\"number\":7"));
   EXPECT_TRUE(has(html, "\"log_probability\":-1.5"));
   EXPECT_TRUE(has(html, "{\"piece\":\"y\",\"probability\":0.125}"));
   EXPECT_TRUE(has(html, "\"q\":[[3],[4]],\"k\":[[5],[6],[7]]"));
-  EXPECT_TRUE(has(html, "\"values\":[[1,2],[3,4],[5,6]]"));
+  EXPECT_TRUE(has(html, "\"bias\":[[1,2,3],[4,5,6]],\"values\":[[1,2],[3,4],[5,6]]"));
+  EXPECT_TRUE(has(html, "\"temperature\":1,\"before\":1,"));
   one.sentences[0].source_words->of.pop_back();
   EXPECT_TRUE(has(message([&] { draw_html(one); }), "2 tokens want as many numbers of words"));
 }

@@ -268,23 +268,26 @@ json matrix_json(const std::vector<double>& values, int64_t columns) {
   return rows;
 }
 
-json why_json(const ModelConfig& config, const Translator::Attentions& all, int64_t columns) {
+json why_json(const ModelConfig& config, const Translator::Attentions& all) {
   json layers = json::array();
   for (const std::vector<Translator::HeadTerms>& heads : all.terms) {
     json layer = json::array();
-    for (const Translator::HeadTerms& h : heads)
+    for (const Translator::HeadTerms& h : heads) {
+      const int64_t keys = static_cast<int64_t>(h.values.size()) / h.value_size;
       layer.push_back({{"form", h.form},
                        {"scale", h.scale},
                        {"q", matrix_json(h.q, h.size)},
                        {"k", matrix_json(h.k, h.size)},
                        {"v", h.v},
-                       {"bias", matrix_json(h.bias, columns)},
+                       {"bias", matrix_json(h.bias, keys)},
                        {"values", matrix_json(h.values, h.value_size)}});
+    }
     layers.push_back(std::move(layer));
   }
   return {{"score", config.score},
           {"weigh", config.weigh},
           {"temperature", config.temperature},
+          {"before", all.before},
           {"layers", std::move(layers)}};
 }
 
@@ -315,9 +318,7 @@ json sentence_json(const Translator& translator, const Translation& t, const Pla
   if ((layers || q.self_attention || q.why) && !t.source.ids.empty()) {
     const Translator::Attentions all = translator.attentions(t);
     if (layers) out["layers"] = layers_json(all.cross);
-    if (q.why)
-      out["why"] =
-          why_json(translator.model().config, all, static_cast<int64_t>(t.source.ids.size()) + 1);
+    if (q.why) out["why"] = why_json(translator.model().config, all);
     if (q.self_attention) {
       out["encoder_self"] = layers_json(all.encoder_self);
       out["decoder_self"] = layers_json(all.decoder_self);

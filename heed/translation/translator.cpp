@@ -178,8 +178,8 @@ Translator::Attentions Translator::read_again(const Translation& t,
     };
     for (Weights& w : found.cross) as_pieces(w.values, 3);
     for (Weights& w : found.encoder_self) as_pieces(w.values, 2), as_pieces(w.values, 3);
-    if (!special.source_begin && special.source_end)  // else rows would not be those of the pieces
-      for (const AttentionTerms& layer : forced.terms) found.terms.push_back(terms_of_heads(layer));
+    for (const AttentionTerms& layer : forced.terms) found.terms.push_back(terms_of_heads(layer));
+    found.before = special.source_begin ? 1 : 0;
     for (std::vector<Weights>* layers : all)
       for (Weights& w : *layers) w.values = to(contiguous(w.values), Device::cpu);
   }

@@ -95,6 +95,9 @@ class Translator {
   struct Attentions {
     std::vector<Weights> cross, encoder_self, decoder_self;
     std::vector<std::vector<HeadTerms>> terms = {};  // by layer and head
+    // Keys and values are of all that the model reads: so many of them stand before the first piece
+    // (a begin, where it reads one), and an end that it does not read has none.
+    int64_t before = 0;
   };
   Attentions attentions(const Translation& translation) const;
 

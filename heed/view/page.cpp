@@ -149,16 +149,18 @@ std::string json_candidates(const AttentionPage::Sentence& s) {
   return out + ']';
 }
 
-std::string json_why(const AttentionPage::Why& why, size_t columns) {
-  const auto terms = [&](const AttentionPage::Terms& t) {
-    const auto size = static_cast<size_t>(t.size);
+std::string json_why(const AttentionPage::Why& why) {
+  const auto terms = [](const AttentionPage::Terms& t) {
+    const auto size = static_cast<size_t>(t.size), value_size = static_cast<size_t>(t.value_size);
+    const size_t keys = value_size > 0 ? t.values.size() / value_size : 0;
     return "{\"form\":" + json_string(t.form) + ",\"scale\":" + json_number(t.scale) +
            ",\"q\":" + json_matrix(t.q, size) + ",\"k\":" + json_matrix(t.k, size) +
-           ",\"v\":" + json_list(t.v, json_number) + ",\"bias\":" + json_matrix(t.bias, columns) +
-           ",\"values\":" + json_matrix(t.values, static_cast<size_t>(t.value_size)) + "}";
+           ",\"v\":" + json_list(t.v, json_number) + ",\"bias\":" + json_matrix(t.bias, keys) +
+           ",\"values\":" + json_matrix(t.values, value_size) + "}";
   };
   return "{\"score\":" + json_string(why.score) + ",\"weigh\":" + json_string(why.weigh) +
-         ",\"temperature\":" + json_number(why.temperature) + ",\"layers\":" +
+         ",\"temperature\":" + json_number(why.temperature) +
+         ",\"before\":" + std::to_string(why.before) + ",\"layers\":" +
          json_list(why.layers, [&](const auto& heads) { return json_list(heads, terms); }) + "}";
 }
 
@@ -183,7 +185,7 @@ std::string json_sentence(const AttentionPage::Sentence& s) {
   if (s.marks) put("gold", json_marks(*s.marks));
   if (s.tree) put("tree", json_tree(*s.tree));
   if (!s.candidates.empty()) put("candidates", json_candidates(s));
-  if (s.why) put("why", json_why(*s.why, columns));
+  if (s.why) put("why", json_why(*s.why));
   return out + "}";
 }
 

@@ -35,14 +35,15 @@ struct AttentionPage {
   struct Terms {
     std::string form;                   // "dot", "log_dot", "additive"
     int64_t size = 0, value_size = 0;   // of a row of q and of k, of a value
-    std::vector<double> q, k, v, bias;  // [target, size], [source, size], [size], [target, source]
-    std::vector<double> values;         // [source, value_size]
+    std::vector<double> q, k, v, bias;  // [target, size], [keys, size], [size], [target, keys]
+    std::vector<double> values;         // [keys, value_size]
     double scale = 1;
   };
   struct Why {
     std::string score, weigh;  // by name
     double temperature = 1;
     std::vector<std::vector<Terms>> layers;
+    int64_t before = 0;  // how many keys stand before that of the first source token
   };
   struct Sentence {
     std::vector<std::string> source, target;

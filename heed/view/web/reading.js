@@ -21,8 +21,11 @@ export function reading_of(sentence) {
     chosen: sentence.weights ?? null, // of the head that aligns, at its step
     log_probability: sentence.log_probability ?? null, score: sentence.score ?? null,
     candidates: sentence.candidates ?? [], tree: sentence.tree ?? [], best: sentence.best ?? [],
-    alignment: sentence.alignment ?? null, gold: sentence.gold ?? null, why: sentence.why ?? null,
-    ends: sentence.ends ?? true, begin: sentence.begin ?? begin_mark, end: sentence.end ?? end_mark,
+    gold: sentence.gold ?? null, why: sentence.why ?? null,
+    ends: sentence.ends ?? true,
+    // Some models read no end: then it reads nothing itself.
+    source_ends: !kinds.encoder[0]?.heads[0]?.at(-1)?.every((w) => w === 0),
+    begin: sentence.begin ?? begin_mark, end: sentence.end ?? end_mark,
     past: sentence.past ?? false, // a language model's: columns are what it has said
     waiting: sentence.waiting ?? false, note: sentence.note ?? "", cut: sentence.cut ?? false, number: sentence.number ?? null,
     model: sentence.model ?? "",
@@ -75,7 +78,7 @@ function tokens(half_side, { joined, end, begin }) {
 
 export function sides_of(reading, side, { words, ends }) {
   const whole = { joined: words, end: ends && reading.ends ? reading.end : null };
-  const source = tokens(reading.source, whole), target = tokens(reading.target, reading.waiting ? { ...whole, end: null } : whole);
+  const source = tokens(reading.source, reading.source_ends ? whole : { ...whole, end: null }), target = tokens(reading.target, reading.waiting ? { ...whole, end: null } : whole);
   if (side.kind === "encoder") return { rows: source, columns: source };
   if (side.kind !== "decoder") return { rows: target, columns: source };
   // What a step has read of the target: the begin mark, and every word before.

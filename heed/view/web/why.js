@@ -52,7 +52,6 @@ const strip_names = {
   additive: ["W s", "U h"], tanh: ["w₂ᵀs", "w₁ᵀh"], bilinear: ["Wᵀs", "h"], dot: ["q", "k"], scaled_dot: ["q", "k"],
   cosine: ["g q/|q|", "k/|k|"], static: ["", ""], location: ["s", "Wⱼ"], factorized: ["softmax(A s)", "softmax(B h)"],
 };
-const weigh_names = { soft: "softmax", sparsemax: "sparsemax", entmax: "1.5-entmax", gumbel: "softmax" };
 
 // ---- numbers
 
@@ -83,11 +82,13 @@ function pair_of(reading, matrix, side) {
   }
   if (layer < 0) layer = layers_of(reading, side).length - 1;
   const of_mean = typeof head !== "number" || head < 0;
-  const look = looked_at();
-  let row_at = look.row >= 0 && look.row < matrix.rows.length ? look.row : token_of(matrix.rows_of, step_of(reading, matrix));
-  row_at = Math.max(0, row_at);
-  const weights = matrix.weights[row_at];
-  const column_at = look.column >= 0 && look.column < matrix.columns.length ? look.column : weights.indexOf(Math.max(...weights.map((w) => w ?? 0)));
+  // Of a row alone the column that it reads most, of a column alone the row that reads it most.
+  const look = looked_at(), most = (list) => list.indexOf(Math.max(...list.map((w) => w ?? 0)));
+  const given = look.column >= 0 && look.column < matrix.columns.length;
+  let row_at = Math.max(0, token_of(matrix.rows_of, step_of(reading, matrix)));
+  if (look.row >= 0 && look.row < matrix.rows.length) row_at = look.row;
+  else if (given && state.step < 0) row_at = most(matrix.weights.map((row) => row[look.column]));
+  const column_at = given ? look.column : most(matrix.weights[row_at]);
   const heads = layers_of(reading, side)[layer].heads;
   const at = (h) => Math.max(...matrix.columns_of[column_at].map((n) => heads[h][Math.min(matrix.rows_of[row_at][0] + shift, heads[h].length - 1)][n] ?? 0));
   if (of_mean) head = heads.map((_, h) => h).reduce((a, b) => (at(b) > at(a) ? b : a));
@@ -122,24 +123,31 @@ function bars(labels, values, chosen, text) {
   }));
 }
 
+// Pieces, those that are whole words as these: an unknown word has its own name.
+const named = ({ pieces, words, word: of }) => pieces.map((p, n) => (of[n] >= 0 && of[n] !== of[n - 1] && of[n] !== of[n + 1] ? words[of[n]] ?? p : p));
+
 export function draw_why(reading, matrix, world) {
   const side = state.sides[0], box = $("chain");
   const can = side.kind === "cross" && !reading.past && matrix.weights && matrix.rows.length > 0 && (world.live || reading.why);
   $("why").hidden = !can;
   if (!can) return;
   const pair = pair_of(reading, matrix, side);
-  if (!reading.why) return world.ask_why(reading), box.replaceChildren(element("p", { className: "hint" }, ["…"]));
+  const hint = (text) => (delete box.dataset.key, box.replaceChildren(element("p", { className: "hint" }, [text])));
+  if (!reading.why) return world.ask_why(reading), hint("…");
   const terms = reading.why.layers[pair.layer]?.[pair.head];
-  if (!terms) return box.replaceChildren(element("p", { className: "hint" }, ["This model's score has no parts that can be shown."]));
-  const { i, j, weights } = pair;
-  const key = JSON.stringify([pair.layer, pair.head, i, j, matrix.rows.length, reading.target.text, reading.source.text, colors().paper, state.words]);
+  if (!terms) return hint("This model’s score has no parts that can be shown.");
+  // What is read may have a begin before the words and no end after them.
+  const { before = 0 } = reading.why, all = pair.weights.reduce((a, b) => a + b, 0);
+  const source = [...Array(before).fill(reading.begin), ...named(reading.source), reading.end].slice(0, terms.values.length);
+  const { i } = pair, j = pair.j + before, weights = [...Array(before).fill(1 - all), ...pair.weights];
+  const key = JSON.stringify([pair.layer, pair.head, pair.of_mean, pair.first_of, i, j, matrix.rows.length, reading.target.text, reading.source.text, colors().paper, state.words]);
   if (box.dataset.key === key) return;
   box.dataset.key = key;
-  const source = [...reading.source.pieces, reading.end], target = [...reading.target.pieces, reading.end];
+  const target = [...named(reading.target), reading.end];
   const whose = pair.of_mean ? `A mean of heads has no one score; this is head ${pair.head + 1} of layer ${pair.layer + 1}, which weighs the pair most.`
     : pair.first_of > 1 ? `Of heads that are laid over each other the first: head ${pair.head + 1} of layer ${pair.layer + 1}.` : "";
   const which = element("p", {}, ["How much ", name_of(target[i]), " reads ", name_of(source[j]), `: ${exact(weights[j])}`]);
-  box.replaceChildren(which, element("p", { className: "hint" }, [whose]), chain(reading, terms, { ...pair, source, target, i, j, weights }));
+  box.replaceChildren(which, element("p", { className: "hint" }, [whose]), chain(reading, terms, { source, target, i, j, weights: weights.slice(0, source.length) }));
   for (const list of box.querySelectorAll(".long")) reveal(list, list.querySelector(".chosen"));
 }
 
@@ -157,9 +165,10 @@ function chain(reading, terms, { i, j, weights, source, target }) {
   const made = [element("p", {}, [formula(row(below("e", "tj"), op("="), score_formulas[score]?.() ?? id(score), op("="), number(scores[j])))])];
   if (parts.length > 1) {
     const order = parts.map((x, n) => [x, n]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 5);
-    const rest = parts.reduce((s, x) => s + x, 0) - order.reduce((s, [x]) => s + x, 0);
-    made.push(element("p", { className: "hint" }, ["The largest of its terms, by their numbers, and the sum of the others:"]),
-      bars([...order.map(([, n]) => `${n + 1}`), "others"], [...order.map(([x]) => x), rest], -1, (x) => decimals(x, 3)));
+    const names = order.map(([, n]) => `${n + 1}`), values = order.map(([x]) => x), more = parts.length > order.length;
+    if (more) names.push("others"), values.push(parts.reduce((s, x) => s + x, 0) - values.reduce((s, x) => s + x, 0));
+    made.push(element("p", { className: "hint" }, [more ? "The largest of its terms, by their numbers, and the sum of the others:" : "Its terms, by their numbers:"]),
+      bars(names, values, -1, (x) => decimals(x, 3)));
   }
   list.append(link(++count, "The score", ...made));
   list.append(link(++count, "The row of scores", bars(source, scores, j, (x) => decimals(x, 2))));
@@ -168,8 +177,8 @@ function chain(reading, terms, { i, j, weights, source, target }) {
   const cooled = (inside) => (temperature === 1 ? row(inside) : math_element("mfrac", inside, number(`${temperature}`)));
   const softmax = soft
     ? formula(row(below("α", "tj"), op("="), math_element("mfrac", call("exp", cooled(below("e", "tj"))), row(math_element("msub", op("∑"), id("k")), call("exp", cooled(below("e", "tk"))))),
-        op("="), math_element("mfrac", number(hot[j].toPrecision(4)), number(sum.toPrecision(4))), op("="), number(exact(weights[j]))))
-    : formula(row(below("α", "tj"), op("="), math_element("msub", call(weigh_names[weigh] ?? weigh, below("e", "t")), id("j")), op("="), number(exact(weights[j]))));
+        op("="), math_element("mfrac", number(hot[j].toPrecision(4).replace("-", "−")), number(sum.toPrecision(4))), op("="), number(exact(weights[j]))))
+    : formula(row(below("α", "tj"), op("="), math_element("msub", call(weigh === "entmax" ? "1.5-entmax" : weigh, below("e", "t")), id("j")), op("="), number(exact(weights[j]))));
   list.append(link(++count, soft ? "Softmax" : "From scores to weights", element("p", {}, [softmax]),
     ...(soft ? [element("p", { className: "hint" }, ["Numerator and sum are divided by the largest exponential, as computers do."])] : []),
     bars(source, weights.map((w) => w ?? 0), j, (w) => decimals(w, 3))));
