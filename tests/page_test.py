@@ -275,6 +275,15 @@ def live(browser, server, transformer):
         page.click("#back")
         w.settle()
         check(w.words() == before, what, "and back:", before, w.words())
+        page.locator(".ribbons .target .token").nth(1).click()
+        page.fill("#other", "</s>")
+        page.press("#other", "Enter")
+        w.settle()
+        check(w.words() == [before[0], "</s>"], what, "a typed end:", before, w.words())
+        page.click("#back")
+        w.settle()
+        page.locator(".ribbons .target .token").first.click()
+        page.wait_for_timeout(80)
         page.fill("#other", "chat")
         page.press("#other", "Enter")
         w.settle()
@@ -309,6 +318,11 @@ def live(browser, server, transformer):
         numbers = page.inner_text("#chain")
         check("Query and key" in numbers and "Softmax" in numbers and "mixed value" in numbers, what, "why:", numbers[:200])
         check("tanh" in w.js("document.querySelector('#chain math').textContent"), what, "the formula is not that of additive scores")
+        page.locator(".ribbons .source .token").nth(1).click()
+        page.wait_for_timeout(250)
+        read = w.js("document.querySelector('.panel').matrix.weights.map(row => row[1])")
+        check(page.inner_text("#chain").startswith(f"How much {w.words()[read.index(max(read))]} reads {w.words('source')[1]}"), what, "a word read by others:", page.inner_text("#chain")[:60], read)
+        page.keyboard.press("Escape")
         # Comparing: another model, another head, another translation.
         page.check("#compare")
         w.settle()
@@ -439,6 +453,40 @@ def strange(browser, server):
                     select(w, what)
 
 
+def long_self_attention(browser, server):
+    """Arcs of a long text use the width: its past beside words at the left; and nothing beside the views stays empty."""
+    reply = answer(LONG[:30], LONG[:28], 2)
+    rows = lambda n, weight: [{"layer": 0, "heads": [[[weight(i, j) for j in range(n)] for i in range(n)]] * 2}]
+    reply["translations"][0]["sentences"][0] |= {"encoder_self": rows(31, lambda i, j: 0.5 * (abs(i - j) == 1)), "decoder_self": rows(29, lambda i, j: (j <= i) / (i + 1))}
+    with Window(browser, server.url + "#kind=decoder", 360, answer=reply) as w:
+        line, wide = w.js("[document.querySelector('.arcs .line').getBoundingClientRect().right, document.querySelector('.arcs canvas').getBoundingClientRect().width]")
+        check(line < wide / 2, "a past of 29 words on 360 px: words end at", line, "of", wide)
+        w.fits("a past of 29 words:")
+    with Window(browser, server.url + "#kind=encoder", answer=reply) as w:
+        left = w.js("['heads', 'beam-tree', 'views'].map(id => document.getElementById(id).getBoundingClientRect().left)")
+        check(left[0] == left[2] < left[1] and w.js("document.getElementById('heads').offsetTop === document.getElementById('beam-tree').offsetTop"), "heads and the beam of a long source are not beside each other:", left)
+
+
+def far_ribbons(browser, server):
+    """Ribbons that go far are seen on their way, on screen as in print: neither threads nor as thick as at their ends."""
+    with Window(browser, server.url) as w:
+        found = w.js("""async () => {
+          const { raster } = await import('./web/raster.js'), { paint } = await import('./web/scene.js');
+          const [screen, print] = [0, 1].map(() => Object.assign(document.createElement('canvas'), { width: 530, height: 100 }));
+          const ribbon = { at: Float32Array.of(1, 10, 30, 500, 520), alpha: Float32Array.of(0.9), fill: Uint8Array.of(0) };
+          raster(screen, ribbon, { width: 530, height: 100, down: true, paper: '#ffffff', fills: ['#000000'] });
+          const context = print.getContext('2d');
+          paint(context, [{ rect: [0, 0, 530, 100], fill: '#ffffff' }, { ribbons: [[10, 0, 30, 0, 520, 100, 500, 100]], fill: '#000000', alpha: 0.9, down: true }]);
+          return [screen, print].map((canvas) => {
+            const { data } = canvas.getContext('2d').getImageData(0, 0, 530, 100);
+            const ink = (inside) => data.reduce((sum, v, i) => sum + (i % 4 === 0 && inside((i / 4) % 530, Math.floor(i / 4 / 530)) ? (255 - v) / 255 / 0.9 : 0), 0);
+            return [ink((x, y) => y === 0), ink((x, y) => y === 99), ink((x) => x === 265)];
+          });
+        }""")
+        for name, (top, foot, way) in zip(("screen", "print"), found):
+            check(19 < top < 24 and 19 < foot < 24 and 5 < way < 8, f"a ribbon of 20 px on {name} is {top} and {foot} px wide at its ends, {way} px high on its way")
+
+
 # Answers of the server event by event, as they would come from a slow one.
 SLOWLY = """(delay) => {
   const real = window.fetch;
@@ -480,6 +528,21 @@ def grows(browser, server):
             check(all(same) or [x[0] for x in a["places"]] != [y[0] for y in b["places"][:len(a["places"])]], "words move while others come:", a["places"], b["places"])
         check(w.js("window.jumps") < 0.01, "the layout shifts while the tree grows:", w.js("window.jumps"))
         print(f"the tree while it is searched: {lengths} words of the winner so far, layout shift {w.js('window.jumps'):.4f}")
+
+
+def unanswered(browser, server):
+    """A server that refuses is asked once, and what it says is shown; what is typed next is asked again."""
+    with Window(browser, server.url) as w:
+        asked = []
+        w.page.route("**/v1/translate", lambda route: (asked.append(1), route.fulfill(content_type="application/json", body='{"error": "no more today"}')))
+        w.page.fill("#text", "the dogs eat .")
+        w.page.wait_for_timeout(500)
+        check(len(asked) == 1 and w.page.inner_text("#said") == "no more today", "a server that refuses was asked", len(asked), "times:", w.page.inner_text("#said"))
+        w.page.unroute("**/v1/translate")
+        w.page.fill("#text", "the dogs eat . ")
+        w.until("[...document.querySelectorAll('.ribbons .source .token')].some(t => t.dataset.label === 'dogs')")
+        w.settle()
+        check(w.page.inner_text("#said") == "", "what was said stays:", w.page.inner_text("#said"))
 
 
 def nothing_jumps(browser, server):
@@ -548,6 +611,22 @@ def two_pairs(browser, models):
 # ---- why
 
 
+# The softmax of a model's scores beside its weights: how far it is off, how far weights are from equal
+# ones, how large scores are, how many rows there are, how many keys.
+SOFTMAX = """async (ask) => {
+  const { score_of } = await import('./web/why.js');
+  const answer = await (await fetch('v1/translate', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ source: 'en', target: 'fr', weights: 'all', why: true, ...ask }) })).json();
+  const { why, layers } = answer.translations[0].sentences[0], terms = why.layers[0][0], rows = layers[0].heads[0];
+  let off = 0, flat = 0, high = 0;
+  rows.forEach((row, i) => {
+    const e = terms.values.map((_, j) => score_of(terms, i, j)), most = Math.max(...e), hot = e.map((x) => Math.exp((x - most) / why.temperature)), sum = hot.reduce((a, b) => a + b);
+    high = Math.max(high, ...e.map(Math.abs));
+    row.forEach((weight, j) => (off = Math.max(off, Math.abs((hot[j + why.before] ?? 0) / sum - weight)), flat = Math.max(flat, Math.abs(weight - 1 / row.length))));
+  });
+  return [off, flat, high, rows.length, terms.values.length];
+}"""
+
+
 def every_score(browser):
     """The numbers of the chain are those of the model, of every score: their softmax is its weights."""
     formulas = {"additive": "tanh", "tanh": "tanh", "bilinear": "W", "dot": "q", "scaled_dot": "\u221a", "cosine": "cos", "static": "W", "location": "W", "factorized": "log"}
@@ -561,22 +640,34 @@ def every_score(browser):
                 w.until("document.querySelector('#chain math') !== null")
                 shown = w.js("document.querySelector('#chain').innerText")
                 check(sign in w.js("document.querySelector('#chain math').textContent"), score, "has another formula:", shown[:200])
-                off, flat, high, rows = w.js("""async (model) => {
-                  const { score_of } = await import('./web/why.js');
-                  const ask = { text: 'the small cat sleeps .', source: 'en', target: 'fr', model, forced: 'le petit chat dort .', weights: 'all', why: true };
-                  const answer = await (await fetch('v1/translate', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(ask) })).json();
-                  const { why, layers } = answer.translations[0].sentences[0], terms = why.layers[0][0], rows = layers[0].heads[0];
-                  let off = 0, flat = 0, high = 0;
-                  rows.forEach((row, i) => {
-                    const e = row.map((_, j) => score_of(terms, i, j)), most = Math.max(...e), hot = e.map((x) => Math.exp((x - most) / why.temperature)), sum = hot.reduce((a, b) => a + b);
-                    high = Math.max(high, ...e.map(Math.abs));
-                    row.forEach((weight, j) => (off = Math.max(off, Math.abs(hot[j] / sum - weight)), flat = Math.max(flat, Math.abs(weight - 1 / row.length))));
-                  });
-                  return [off, flat, high, rows.length];
-                }""", number)
+                off, flat, high, rows, _ = w.js(SOFTMAX, {"text": "the small cat sleeps .", "model": number, "forced": "le petit chat dort ."})
                 # The model's numbers are of 24 bits, and so is a score that is their sum.
                 check(off < 2**-21 * (1 + high) and flat > 0.01 and rows == 6, score, f"its softmax is off by {off}, weights differ by {flat} from equal ones, {rows} rows")
                 print(f"why, {score}: the softmax of its scores is off by {off:.1e} at most, of weights {flat:.2f} from equal ones")
+    finally:
+        server.end()
+
+
+def without_an_end(browser, transformer):
+    """A model that reads no end, and one that reads a beginning in its place: only what is read is shown."""
+    subprocess.run([HEED, "export", "--model", transformer, "--to", "ctranslate2", "--out", "ct2"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    config = pathlib.Path("ct2/config.json")
+    for name in ("bare", "begun"):
+        config.write_text(json.dumps({**json.loads(config.read_text()), "add_source_bos": name == "begun"}))
+        subprocess.run([HEED, "import", "ct2", "--model", name, "--no-source-end"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = Server("bare", "begun")
+    try:
+        for number, name in enumerate(("bare", "begun")):
+            with Window(browser, f"{server.url}#model={number}&words=0&text=the+small+cat+sleeps+.") as w:
+                w.until("document.querySelector('#chain math') !== null")
+                pieces = w.words("source")
+                check("</s>" not in pieces and w.words()[-1] == "</s>", name, "shows an end that is not read:", pieces, w.words())
+                row = w.js("[...document.querySelectorAll('.chain .bars')].at(-1).innerText.split('\\n').filter((_, i) => i % 2 === 0)")
+                bare = lambda words: [p.replace("▁", "") for p in words]
+                check(bare(row) == ["<s>"] * (name == "begun") + bare(pieces), name, "weighs others:", row)
+                check(w.js("document.querySelector('.map').geometry.columns") == len(pieces), name, "the map's columns")
+                off, _, high, rows, keys = w.js(SOFTMAX, {"text": "the small cat sleeps .", "model": number})
+                check(off < 2**-21 * (1 + high) and rows > 0 and keys == len(row), name, f"its softmax is off by {off}, {rows} rows, {keys} keys")
     finally:
         server.end()
 
@@ -696,10 +787,14 @@ with tempfile.TemporaryDirectory() as folder:
                 made, compared = live(browser, server, models[1])
                 still_and_moving(browser, server)
                 strange(browser, server)
+                long_self_attention(browser, server)
+                far_ribbons(browser, server)
+                unanswered(browser, server)
                 nothing_jumps(browser, server)
                 grows(browser, server)
                 offline(browser, models, made, compared)
                 two_pairs(browser, models)
+                without_an_end(browser, models[1])
                 if not GIVEN:
                     every_score(browser)
             steering(browser, server, models[0], lines)

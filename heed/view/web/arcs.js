@@ -46,13 +46,13 @@ export function arc_shapes(heads, places, { middle, reach, down, past, look, dim
   return out.sort((a, b) => a.lit - b.lit || a.alpha - b.alpha);
 }
 
-// `past`: nothing looks ahead, so the words stand at the foot.
+// `past`: nothing looks ahead, so the words stand at the foot or, down, at the left.
 export function draw_arcs(figure, { width, matrices, look, dim, names, past }) {
   const [over, line] = figure.children, canvas = over.firstChild;
   const { columns } = matrices[0];
   const { down, size } = fit([columns], width);
   figure.classList.toggle("down", down);
-  figure.classList.toggle("past", past && !down);
+  figure.classList.toggle("past", past);
   put_style(figure, "--size", `${size}px`);
   draw_line(line, { labels: columns, axis: "row", name: names.columns });
   const box = over.getBoundingClientRect(), words = line.getBoundingClientRect();
@@ -60,7 +60,7 @@ export function draw_arcs(figure, { width, matrices, look, dim, names, past }) {
   const middle = down
     ? { at: (words.left + words.right) / 2 - box.left, edge: words.width / 2 }
     : { at: (words.top + words.bottom) / 2 - box.top, edge: words.height / 2 - 2 };
-  const reach = down ? (box.width - words.width) / 2 - 8 : past ? box.height - words.height - 6 : (box.height - words.height) / 2 - 6;
+  const room = down ? box.width - words.width - 12 : box.height - words.height - 8, reach = past ? room : room / 2;
   const heads = matrices[0].weights ? matrices : [];
   const shapes = arc_shapes(heads, places, { middle, reach, down, past, look, dim });
   paint(prepare(canvas, box.width, box.height), shapes);

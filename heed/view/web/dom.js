@@ -33,7 +33,7 @@ const broken = "no number"; // what JSON's null stands for
 export const decimals = (value, count = 2) => (value === null ? broken : value.toFixed(count).replace("-", "−"));
 export const percent = (p) =>
   p === null ? broken : p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : p >= 0.001 ? `${(100 * p).toFixed(1)} %` : "< 0.1 %";
-export const exact = (value) => (value === null ? broken : `${Number(value.toPrecision(3))}`.replace("-", "−"));
+export const exact = (value) => (value === null ? broken : value >= 0.0995 ? value.toFixed(3) : `${Number(value.toPrecision(3))}`.replace("-", "−"));
 
 export const within = (value, low, high) => Math.min(high, Math.max(low, value));
 export const large = () => innerWidth >= 1900; // a wall, not a desk: page.css has the same bound

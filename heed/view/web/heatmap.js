@@ -4,7 +4,7 @@
 import { colors, shade, shade_color, shade_pixel } from "./palette.js";
 import { direction, element, exact, large, within } from "./dom.js";
 import { hover, pin, state } from "./state.js";
-import { fitted, paint, prepare, text_width } from "./scene.js";
+import { fitted, moved, paint, prepare, text_width } from "./scene.js";
 
 const smallest = 11, of_number = 30, longest_label = 150; // px
 const largest = () => (large() ? 58 : 46), text_size = () => (large() ? 18 : 15);
@@ -41,9 +41,10 @@ export const make_map = () => {
 function map_geometry(matrix, { width, numbers }) {
   const label = Math.min(longest_label, width * 0.34, Math.max(30, ...matrix.rows.map((r) => text_width(r, text_size(), "serif", 700))) + 16);
   const cell = within(Math.floor((width - label - 14) / Math.max(1, matrix.columns.length)), numbers ? of_number : smallest, largest());
-  const top = Math.min(longest_label, Math.max(20, ...matrix.columns.map((c) => text_width(c, text_size(), "serif", 700)))) + 14;
+  const longest = Math.max(...matrix.columns.map((c) => text_width(c, text_size(), "serif", 700)));
+  const upright = longest < cell - 3, top = upright ? text_size() + 14 : Math.min(longest_label, Math.max(20, longest)) + 14; // else they stand on end
   const back = direction(matrix.columns) === "rtl", columns = matrix.columns.length;
-  return { label, cell, top, rows: matrix.rows.length, columns, column_at: (x) => (back ? columns - 1 - x : x) };
+  return { label, cell, top, upright, rows: matrix.rows.length, columns, column_at: (x) => (back ? columns - 1 - x : x) };
 }
 
 const pale = 0.15; // rows that are not written yet
@@ -83,14 +84,14 @@ function paint_cells(context, matrix, { geometry: { cell, rows, columns, column_
 
 // What is on cells beside their colour: crosses where there is no number, numbers, links, what is
 // looked at.
-function mark_scene(matrix, { geometry, look, links, numbers }) {
+function mark_scene(matrix, { geometry, look, links, numbers, dim }) {
   const { cell, rows, columns, column_at } = geometry;
   const c = colors(), cells = [];
   for (let i = 0; i < rows; ++i)
     for (let x = 0; x < columns; ++x) {
       const w = matrix.weights[i][column_at(x)], share = shade(w, matrix.whole[i]);
       if (w === null) cells.push({ path: `M${x * cell + 3} ${i * cell + 3}l${cell - 6} ${cell - 6}m0 ${6 - cell}l${6 - cell} ${cell - 6}`, stroke: c.quiet });
-      else if (numbers && w >= 0.005)
+      else if (numbers && i <= dim && w >= 0.005)
         cells.push({ text: w.toFixed(2).replace(/^0/, ""), x: (x + 0.5) * cell, y: (i + 0.5) * cell + 4, size: large() ? 13 : 11, face: "sans", anchor: "middle", fill: share > 0.62 ? c.on_dark : c.on_light });
     }
   for (const l of links) {
@@ -105,16 +106,16 @@ function mark_scene(matrix, { geometry, look, links, numbers }) {
 }
 
 function label_scenes(matrix, { geometry, look }) {
-  const { cell, label, top, column_at } = geometry, c = colors();
-  const size = within(cell - 2, 10, text_size());
-  const fill = (on) => (on ? c.lit : c.text);
+  const { cell, label, top, column_at, upright } = geometry, c = colors(), size = within(cell - 2, 10, text_size());
+  const labels = (texts, chosen, most, place) => texts.map((text, i) => ({
+    text: fitted(text, size, most), size, fill: i === chosen ? c.lit : c.text, weight: i === chosen ? 700 : 400, ...place(i),
+  }));
+  const middle = (j) => (column_at(j) + 0.5) * cell;
   return {
-    left: matrix.rows.map((r, i) => ({
-      text: fitted(r, size, label - 12), x: label - 8, y: (i + 0.5) * cell + size * 0.34, size, anchor: "end", fill: fill(i === look.row), weight: i === look.row ? 700 : 400,
-    })),
-    top: matrix.columns.map((text, j) => ({
-      text: fitted(text, size, top - 10), x: (column_at(j) + 0.5) * cell + size * 0.34, y: top - 6, size, turn: -90, fill: fill(j === look.column), weight: j === look.column ? 700 : 400,
-    })),
+    left: labels(matrix.rows, look.row, label - 12, (i) => ({ x: label - 8, y: (i + 0.5) * cell + size * 0.34, anchor: "end" })),
+    top: upright
+      ? labels(matrix.columns, look.column, cell, (j) => ({ x: middle(j), y: top - 8, anchor: "middle" }))
+      : labels(matrix.columns, look.column, top - 10, (j) => ({ x: middle(j) + size * 0.34, y: top - 6, turn: -90 })),
   };
 }
 
@@ -138,7 +139,7 @@ export function draw_map(scroll, { matrix, look, links, numbers, dim, name, wait
   const { cell, label, rows, columns } = geometry;
   const width = columns * cell, height = rows * cell;
   map.style.gridTemplateColumns = `${label}px ${width}px`;
-  const marks = mark_scene(matrix, { geometry, look, links, numbers });
+  const marks = mark_scene(matrix, { geometry, look, links, numbers, dim });
   const key = JSON.stringify([matrix.rows, matrix.columns, look, cell, label, colors().text]);
   if (map.labels_key !== key) {
     const labels = label_scenes(matrix, { geometry, look });
@@ -151,16 +152,14 @@ export function draw_map(scroll, { matrix, look, links, numbers, dim, name, wait
   paint(context, marks);
   const at = (row, column) => `${matrix.rows[row]} reads ${matrix.columns[column]}: ${exact(matrix.weights[row][column])}`;
   map.setAttribute("aria-label", `${name}, ${rows} rows, ${columns} columns; arrow keys go from weight to weight` +
-    (look.row >= 0 && look.column >= 0 && look.row < rows && look.column < columns ? `. ${at(look.row, look.column)}` : ""));
+    (look.row >= 0 && look.column >= 0 ? `. ${at(look.row, look.column)}` : ""));
   scroll.scene = () => {
     const labels = label_scenes(matrix, { geometry, look }), shapes = [...cell_scene(matrix, { geometry, dim }), ...marks];
-    const moved = (list, x, y) => list.map((s) => s.rect
-      ? { ...s, rect: [s.rect[0] + x, s.rect[1] + y, s.rect[2], s.rect[3]] }
-      : s.path ? { ...s, path: s.path.replace(/^M([\d.-]+) ([\d.-]+)/, (_, a, b) => `M${Number(a) + x} ${Number(b) + y}`) } : { ...s, x: s.x + x, y: s.y + y });
+    const put = (list, x, y) => list.map((s) => moved(s, x, y));
     return {
       width: label + width + 16, height: geometry.top + height + 16, name,
       shapes: [{ rect: [0, 0, label + width + 16, geometry.top + height + 16], fill: colors().paper },
-        ...moved(labels.top, label + 8, 8), ...moved(labels.left, 8, geometry.top + 8), ...moved(shapes, label + 8, geometry.top + 8)],
+        ...put(labels.top, label + 8, 8), ...put(labels.left, 8, geometry.top + 8), ...put(shapes, label + 8, geometry.top + 8)],
     };
   };
 }

@@ -21,7 +21,7 @@ export function fit(lines, width) {
 }
 
 // `axis`: "row" or "column", which of the two pointing at a word chooses.
-export function draw_line(line, { labels, axis, name, forced = -1, grey = Infinity, on_press }) {
+export function draw_line(line, { labels, axis, name, forced = -1, grey = Infinity }) {
   const same = line.childElementCount === labels.length && labels.every((l, i) => line.children[i].dataset.label === label_of(l));
   if (!same)
     line.replaceChildren(...labels.map((l) => element("button", { type: "button", className: "token", data: { label: label_of(l) } }, [word(l)])));
@@ -43,7 +43,6 @@ export function draw_line(line, { labels, axis, name, forced = -1, grey = Infini
   line.onclick = (event) => {
     const i = at(event);
     if (i < 0) return;
-    if (on_press) return on_press(i);
     const again = state[axis] === i && (axis === "row" ? state.column : state.row) < 0;
     if (axis === "row") pin(again ? -1 : i, -1);
     else pin(-1, again ? -1 : i);

@@ -33,6 +33,8 @@ export async function ask_translation(question, { signal, partial }) {
   if (key) body.api_key = key;
   const response = await fetch("v1/translate", {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal,
+  }).catch((error) => {
+    throw error.name === "AbortError" ? error : new Error("The server cannot be reached.");
   });
   if (!response.headers.get("Content-Type")?.startsWith("text/event-stream"))
     throw new Error((await response.json()).error ?? `the server said ${response.status}`);

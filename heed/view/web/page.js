@@ -59,8 +59,9 @@ function question(number) {
 const key_of = (q) => JSON.stringify(q, Object.keys(q).sort());
 const answered = (q) => answers.get(key_of(q))?.sentences ?? null;
 
-// Asks what is not known yet; what was asked before and is wanted no longer is given up.
-const under_way = [null, null];
+// Asks what is not known yet; what was asked before and is wanted no longer is given up. What was not
+// answered is not asked again before something is typed.
+const under_way = [null, null], refused = new Set();
 async function ask(number) {
   const text = state.text.trim();
   if (!live || !text || !pair_now()) return;
@@ -71,7 +72,7 @@ async function ask(number) {
 
 async function fetch_once(number, q) {
   const key = key_of(q);
-  if (answers.get(key)?.sentences || under_way[number]?.key === key) return;
+  if (answers.get(key)?.sentences || under_way[number]?.key === key || refused.has(key)) return;
   under_way[number]?.stop.abort();
   const stop = new AbortController();
   under_way[number] = { key, stop };
@@ -85,7 +86,7 @@ async function fetch_once(number, q) {
     $("said").textContent = answer.pivot ? `by ${answer.pivot.language}: ${answer.pivot.text}` : "";
   } catch (error) {
     answers.delete(key);
-    if (error.name !== "AbortError") $("said").textContent = error.message;
+    if (error.name !== "AbortError") refused.add(key), ($("said").textContent = error.message);
   } finally {
     if (under_way[number]?.key === key) under_way[number] = null;
     redraw();
@@ -234,7 +235,7 @@ async function set_up_server() {
   on_change(() => (world.models = pair_now()?.names ?? []));
   world.models = pair_now()?.names ?? [];
   $("key").parentElement.hidden = !settings.keyRequired && !settings.apiKeys;
-  $("key").addEventListener("change", (e) => (set_key(e.target.value), redraw()));
+  $("key").addEventListener("change", (e) => (refused.clear(), set_key(e.target.value), redraw()));
   const text = $("text");
   if (!state.text) state.text = text.placeholder;
   text.value = state.text;
@@ -243,6 +244,7 @@ async function set_up_server() {
     clearTimeout(timer);
     stop_playing();
     timer = setTimeout(() => {
+      refused.clear();
       state.sides.forEach((s) => Object.assign(s, { prefix: "", forced: "" }));
       choose({ text: text.value, sentence: 0, row: -1, column: -1, step: -1 });
     }, quiet_after);

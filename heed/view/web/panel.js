@@ -117,7 +117,7 @@ export function draw_panel(panel, reading, number, world) {
   arcs.hidden = !ribbons.hidden;
   panel.querySelector(".figure").hidden = false;
   if (kind === "cross" && !reading.past)
-    draw_ribbons(ribbons, { width: world.width(panel), matrices, key: `${number_of(reading)} ${key}`, look: seen, dim, forced: led ? forced : -1, names, waiting: reading.waiting, on_row: null });
+    draw_ribbons(ribbons, { width: world.width(panel), matrices, key: `${number_of(reading)} ${key}`, look: seen, dim, forced: led ? forced : -1, names, waiting: reading.waiting });
   else draw_arcs(arcs, { width: world.width(panel), matrices, look: seen, dim, names, past: kind === "decoder" || reading.past });
   const chosen = `${number_of(reading)} ${step} ${state.row} ${state.column}`, comes = panel.chosen !== chosen && !reading.waiting;
   if (comes) {
@@ -138,7 +138,7 @@ export function draw_panel(panel, reading, number, world) {
 function say(said, reading, matrix, { look, past, nothing }) {
   const { row, column } = look, w = matrix.weights;
   const list = (labels, weight) => labels.map((l, i) => [l, weight(i)]).sort((a, b) => (b[1] ?? -1) - (a[1] ?? -1)).slice(0, 4).filter(([, x], i) => i === 0 || x === null || x >= 0.001)
-    .flatMap(([l, x], i) => [i ? ", " : "", element("b", {}, [word(l)]), ` ${exact(x)}`]);
+    .flatMap(([l, x], i) => [i ? ", " : "", element("b", {}, [word(l)]), `\u00a0${exact(x)}`]);
   // A word that reads its past stands where the one before it is, which the model has just read.
   const after = past && row >= 0 ? [", after ", element("b", {}, [word(matrix.columns[row])]), ","] : [];
   let parts = [];

@@ -37,15 +37,17 @@ const at_least = (kept, size) => (kept.length < size ? new kept.constructor(size
 
 // The spans of a line, as differences along it. `spans` has seven numbers of each ribbon: where it
 // begins and how far it goes, how wide it is and becomes wider, its depth, and its colour with depth as
-// the sums have them; `here` and `there` are how far it has gone at this line and at the next.
-function add_spans(sums, spans, count, here, there) {
+// the sums have them; `here` and `there` are how far it has gone at this line and at the next, `each`
+// pixels on; `across`: how long a line is.
+function add_spans(sums, spans, count, { here, there, each, across }) {
   for (let o = 0; o < count * 7; o += 7) {
-    const begin = spans[o], far = spans[o + 1], wide = spans[o + 2] + spans[o + 3] * here;
+    const far = spans[o + 1], move = far * (there - here), slope = move / each, thick = spans[o + 2] + spans[o + 3] * here;
+    // A line that it crosses aslant has more of it: see scene.js.
+    const wide = thick * Math.sqrt(Math.sqrt(1 + slope * slope)), a = spans[o] + far * here - (wide - thick) / 2, b = a + move;
     // From this line to the next it moves sideways: the span holds all of it, thinner.
-    const a = begin + far * here, b = begin + far * there;
-    const from = a < b ? a : b, to = (a < b ? b : a) + wide, span = to - from;
+    const from = Math.max(0, a < b ? a : b), to = Math.min(across, (a < b ? b : a) + wide), span = to - from;
     if (span <= 0) continue;
-    const depth = (spans[o + 4] * wide / span + 0.5) | 0, with_red = spans[o + 5], green_blue = spans[o + 6];
+    const depth = (spans[o + 4] * Math.min(1, wide / span) + 0.5) | 0, with_red = spans[o + 5], green_blue = spans[o + 6];
     const first = from | 0, last = to | 0;
     // A span that begins within a pixel has a part of it, and all of the next.
     let at = first * 2, part = (depth * (1 - (from - first))) | 0, rest = depth - part;
@@ -127,7 +129,7 @@ export function raster(canvas, { at, alpha, fill }, { width, height, down, paper
   for (let y = begin; y < end; y += each * together) {
     const last = Math.min(end, y + each * together);
     for (let at_line = y, k = 0; at_line < last; at_line += each, k += across) {
-      add_spans(sums, spans, alpha.length, curve[at_line], curve[Math.min(lines, at_line + each)]);
+      add_spans(sums, spans, alpha.length, { here: curve[at_line], there: curve[Math.min(lines, at_line + each)], each, across });
       add_up(sums, colored, k, across, ground);
     }
     (down ? put_level : put_upright)(pixels, colored, { from: y, to: last, each, across, wide: w });

@@ -139,7 +139,7 @@ function ribbon_scene({ names, at, alpha, fill }, { fills, look, down, length, x
 const eased = (begin, now) => (still() ? 1 : 1 - (1 - Math.min(1, (now - begin) / move_time)) ** 3);
 
 // `matrices`: one, or one for each head.
-export function draw_ribbons(figure, { width, matrices, key, look, dim, forced, names, on_row, waiting }) {
+export function draw_ribbons(figure, { width, matrices, key, look, dim, forced, names, waiting }) {
   const [source, frame, target] = figure.children, canvas = frame.firstChild;
   const { rows, columns } = matrices[0];
   const room = waiting ? [...rows, ...columns.slice(rows.length)] : rows;
@@ -150,7 +150,7 @@ export function draw_ribbons(figure, { width, matrices, key, look, dim, forced, 
   // What is still being written begins where it will stay: its words are as far apart as the source's.
   target.classList.toggle("grows", waiting);
   if (waiting && !down) put_style(target, "--gap", `${gap_of(source)}px`);
-  draw_line(target, { labels: rows, axis: "row", name: names.rows, grey: dim, forced, on_press: on_row });
+  draw_line(target, { labels: rows, axis: "row", name: names.rows, grey: dim, forced });
   const box = frame.getBoundingClientRect(), length = down ? box.width : box.height;
   const places = { rows: extents(target, frame, down), columns: extents(source, frame, down) };
   places.key = JSON.stringify([places.rows, places.columns]);

@@ -5,23 +5,41 @@
 
 import { label_of } from "./dom.js";
 
-export const faces = {
-  serif: '"Iowan Old Style", "Palatino Linotype", Palatino, Charter, "Noto Serif", Georgia, serif',
-  sans: 'system-ui, "Segoe UI", "Noto Sans", "Helvetica Neue", sans-serif',
-};
+const style = getComputedStyle(document.documentElement), faces = { serif: style.getPropertyValue("--serif"), sans: style.getPropertyValue("--sans") };
 const font = (shape) => `${shape.weight ?? 400} ${shape.size}px ${faces[shape.face ?? "serif"]}`;
 
-// A ribbon is two curves from one segment to another: eight numbers, the corners of its two ends;
-// `down`: ends lie above each other, else beside.
+// The same elsewhere. Of a path, absolute commands move, relative ones stay.
+const moved_path = (path, x, y) => path.replace(/([MCLV])([^A-Za-z]*)/g, (_, letter, numbers) =>
+  letter + numbers.trim().split(/[\s,]+/).map((v, i) => Number(v) + (letter === "V" || i % 2 ? y : x)).join(" "));
+export function moved(s, x, y) {
+  if (s.rect) return { ...s, rect: [s.rect[0] + x, s.rect[1] + y, s.rect[2], s.rect[3]] };
+  if (s.ribbons) return { ...s, ribbons: s.ribbons.map((r) => r.map((v, i) => v + (i % 2 ? y : x))) };
+  return s.path ? { ...s, path: moved_path(s.path, x, y) } : { ...s, x: s.x + x, y: s.y + y };
+}
+
+// A ribbon goes from one segment to another: eight numbers, the corners a, b and d, c of its two ends;
+// `down`: ends lie above each other, else beside. In its middle is a curve whose control points stand
+// straight above and below the ends. Where that goes aslant, a ribbon as wide along a line of words as
+// at its ends would be a thread, and one as thick would hide those that it crosses: it is between them,
+// thinner by the root of the cosine.
 function ribbon_path(put, [ax, ay, bx, by, cx, cy, dx, dy], down) {
-  // a-b is one end, d-c the other: a to d along one edge, c to b back along the other.
-  const mx = (ax + dx) / 2, my = (ay + dy) / 2;
-  put.moveTo(ax, ay);
-  if (down) put.bezierCurveTo(ax, my, dx, my, dx, dy);
-  else put.bezierCurveTo(mx, ay, mx, dy, dx, dy);
-  put.lineTo(cx, cy);
-  if (down) put.bezierCurveTo(cx, my, bx, my, bx, by);
-  else put.bezierCurveTo(mx, cy, mx, by, bx, by);
+  const [a, b, c, d, top, foot] = down ? [ax, bx, cx, dx, ay, dy] : [ay, by, cy, dy, ax, dx], begin = (a + b) / 2, far = (c + d) / 2 - begin;
+  const point = (t, side) => {
+    const gone = t * t * (3 - 2 * t), slope = (far * 6 * t * (1 - t)) / ((foot - top) * (1.5 - 3 * t + 3 * t * t));
+    const half = ((b - a + (c - d - b + a) * gone) / 2) * Math.sqrt(Math.sqrt(1 + slope * slope));
+    const p = [begin + far * gone + side * half, top + (foot - top) * (1.5 * t * (1 - t) + t ** 3)];
+    return down ? p : p.reverse();
+  };
+  const parts = 6, small = 1e-3;
+  const near = (t, side, way) => point(t, side).map((v, i) => v + ((point(t + small, side)[i] - point(t - small, side)[i]) * way) / (6 * small * parts));
+  const edge = (side, way) => {
+    for (let k = 0, t = way > 0 ? 0 : 1; k < parts; ++k, t += way / parts)
+      put.bezierCurveTo(...near(t, side, way), ...near(t + way / parts, side, -way), ...point(t + way / parts, side));
+  };
+  put.moveTo(...point(0, -1));
+  edge(-1, 1);
+  put.lineTo(...point(1, 1));
+  edge(1, -1);
   put.closePath();
 }
 

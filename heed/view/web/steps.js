@@ -4,6 +4,8 @@ import { $, element, percent, refill, still, word } from "./dom.js";
 import { choose, state } from "./state.js";
 import { token_of } from "./reading.js";
 
+const joined = (...parts) => parts.filter((p) => p !== "").join(" ");
+
 // A translation up to (not with) piece t and then a chosen piece, as text.
 export function beginning(reading, t, choice) {
   const { pieces, words, word: of } = reading.target;
@@ -11,7 +13,6 @@ export function beginning(reading, t, choice) {
   const before = words.slice(0, w).join(" ");
   const inside = pieces.slice(0, t).filter((_, i) => of[i] === w).join("").replaceAll("▁", "");
   const spaces = [...pieces, choice].some((p) => p.includes("▁"));
-  const joined = (...parts) => parts.filter((p) => p !== "").join(" ");
   if (!spaces) return joined(before, inside, choice);
   if (choice.startsWith("▁")) return joined(before, inside, choice.slice(1));
   return inside ? joined(before, inside + choice) : before + choice;
@@ -80,7 +81,7 @@ export function draw_steps(reading, matrix, live) {
   const read = row >= 0 && matrix.weights ? matrix.weights[row].map((w, j) => [w ?? 0, matrix.columns[j]]).sort((a, b) => b[0] - a[0]) : [];
   scrub.setAttribute("aria-valuetext", `step ${t + 1} of ${count}, writes ${name}`);
   const said = [`Step ${t + 1} of ${count} writes `, element("b", {}, [word(name)])];
-  if (read.length) said.push(", reading ", ...read.slice(0, 3).filter(([w], i) => i === 0 || w >= 0.05).flatMap(([w, label], i) => [i ? ", " : "", element("b", {}, [word(label)]), ` ${w.toFixed(2)}`]));
+  if (read.length) said.push(", reading ", ...read.slice(0, 3).filter(([w], i) => i === 0 || w >= 0.05).flatMap(([w, label], i) => [i ? ", " : "", element("b", {}, [word(label)]), `\u00a0${w.toFixed(2)}`]));
   $("step-said").replaceChildren(...said, ".");
   draw_candidates(reading, t, live);
 }
@@ -108,7 +109,8 @@ function draw_candidates(reading, t, live) {
     const typed = $("other").value.trim();
     if (!typed || awaited()) return;
     $("other").value = "";
-    choose({ prefix: [before_step(reading, t), typed].filter((p) => p !== "").join(" "), forced: "" }, 0);
+    if (typed === reading.end) return go_on(reading, t, typed);
+    choose({ prefix: joined(before_step(reading, t), typed), forced: "" }, 0);
   };
   const led = state.sides[0].prefix || state.sides[0].forced;
   $("back").hidden = !live || !led;

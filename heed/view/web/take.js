@@ -4,7 +4,7 @@
 import { $, element, label_of, offer } from "./dom.js";
 import { address, state } from "./state.js";
 import { colors, head_color, shade, shade_color } from "./palette.js";
-import { paint, prepare, text_width, to_svg } from "./scene.js";
+import { moved, paint, prepare, text_width, to_svg } from "./scene.js";
 import { overlaid } from "./panel.js";
 
 const ticks = [0, 0.05, 0.25, 0.5, 1];
@@ -68,21 +68,12 @@ function whole_scene(world, panels) {
   const width = Math.max(...parts.map((p) => p.width));
   let height = 0;
   const shapes = [];
-  const moved = (s, y) => s.rect ? { ...s, rect: [s.rect[0], s.rect[1] + y, s.rect[2], s.rect[3]] }
-    : s.ribbons ? { ...s, ribbons: s.ribbons.map((r) => r.map((v, i) => (i % 2 ? v + y : v))) }
-    : s.path ? { ...s, path: shifted(s.path, y) } : { ...s, y: s.y + y };
   for (const p of parts) {
-    for (const s of p.shapes) shapes.push(moved(s, height));
+    for (const s of p.shapes) shapes.push(moved(s, 0, height));
     height += p.height + 8;
   }
   return { width, height, shapes: [{ rect: [0, 0, width, height], fill: colors().paper }, ...shapes], name: `${world.reading().source.text} → ${world.reading().target.text}` };
 }
-
-// Absolute commands of a path moved down; relative ones stay.
-const shifted = (path, y) => path.replace(/([MCLV])([^A-Za-z]*)/g, (_, letter, numbers) => {
-  const values = numbers.trim().split(/[\s,]+/).map(Number);
-  return letter + values.map((v, i) => (letter === "V" || i % 2 ? v + y : v)).join(" ");
-});
 
 // A table of the weights that are shown; what would break it is a space.
 export const to_tsv = ({ rows, columns, weights }) =>

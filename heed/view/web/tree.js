@@ -62,7 +62,7 @@ function lay_out(tree) {
         const nodes = [];
         for (let n = node; !happens(n); n = b.children[n][0]) nodes.push(n);
         if (nodes.length >= least_fold) {
-          words.push({ x, lane, folded: nodes.length, node, width: 40 });
+          words.push({ x, lane, folded: nodes.length, node, width: 40, depth: b.depth[node] });
           x += 40 + pad;
           node = b.children[nodes.at(-1)][0];
           continue;
@@ -123,10 +123,11 @@ export function draw_tree(reading, live) {
     return item;
   };
   const items = words.map((w) => {
-    if (w.folded)
-      return placed(element("button", { type: "button", className: "fold", title: `${w.folded} words`, aria: { label: `unfold ${w.folded} words` }, on: { click: () => (open.add(`r${w.node}`), choose({})) } }, [`⋯${w.folded}`]), w);
+    const late = not_yet(w.depth) ? " ahead" : "";
+    const fold = (key, text, what) => element("button", { type: "button", className: `fold${late}`, title: what, aria: { label: `unfold ${what}` }, on: { click: () => (open.add(key), choose({})) } }, [text]);
+    if (w.folded) return placed(fold(`r${w.node}`, `⋯${w.folded}`, `${w.folded} words`), w);
     const score = w.score === undefined ? [] : [element("span", { className: "score" }, [decimals(w.score, 3)])];
-    const more = w.more ? [element("button", { type: "button", className: "fold", title: `${w.more} more`, aria: { label: `unfold ${w.more} more` }, on: { click: () => (open.add(w.node), choose({})) } }, [`+${w.more}`])] : [];
+    const more = w.more ? [fold(w.node, `+${w.more}`, `${w.more} more`)] : [];
     const can = live && !w.finished;
     const name = element(can ? "button" : "span", { className: "node" }, [word(w.piece)]);
     if (can) {
@@ -134,7 +135,7 @@ export function draw_tree(reading, live) {
       name.title = `go on from “${label_of(text_of(tree, w.node))}”`;
       name.addEventListener("click", () => growing || choose({ prefix: text_of(tree, w.node), forced: "", row: -1, column: -1, step: -1 }, 0));
     }
-    return placed(element("span", { className: `place${w.best ? " best" : ""}${w.finished ? " finished" : ""}${not_yet(w.depth) ? " ahead" : ""}` }, [name, ...more, ...score]), w);
+    return placed(element("span", { className: `place${w.best ? " best" : ""}${w.finished ? " finished" : ""}${late}` }, [name, ...more, ...score]), w);
   });
   refill(box, [svg, ...items]);
   const buttons = [...box.querySelectorAll("button")];
