@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "heed/base/check.h"
 #include "heed/base/unicode.h"
 #include "heed/base/words.h"
 #include "heed/text/characters.h"
@@ -442,6 +443,7 @@ class Document::Planner {
 
 Document::Document(std::string_view text, const DocumentOptions& options)
     : text_(text), html_(options.html) {
+  require(is_utf8(text_), "a text is not UTF-8");
   for (const TextSegment& segment : html_ ? read_html(text_) : read_plain(text_))
     Planner(*this, options, segment).run();
 }
