@@ -245,6 +245,7 @@ TEST(Numbers, AreTakenFromTheSourceWhereTheTargetHasOthers) {
   EXPECT_EQ(repair_numbers({"see 12 cats", "sehe zwölf Katzen", straight}), "sehe zwölf Katzen");
   EXPECT_EQ(repair_numbers({"at 5 p.m.", "um 17 Uhr", straight}), "um 17 Uhr");
   EXPECT_EQ(lost_numbers("in 1984 and 12", "im Jahr"), (std::vector<TextSpan>{{3, 7}}));
+  EXPECT_EQ(lost_numbers("50% of 13", "die Hälfte"), (std::vector<TextSpan>{{0, 3}, {7, 9}}));
   EXPECT_EQ(lost_numbers("in 1,984", "in 1984").size(), 0u);
   EXPECT_EQ(lost_numbers("14:05:09Z of COVID-190", "").size(), 1u);
 }

@@ -84,7 +84,7 @@ constexpr Row kRows[] = {
          "theol ugs z.t m.e u.u z.hd i.br o.d.t a.a.o d.gr dr.-ing a.d i.a i.v o.g ebd mult inh * "
          "s v "
          "n u d o chr abb jan feb mär apr jun jul aug sep sept okt nov dez str pfr st",
-     .before_number = "abs nr bd bde kap aufl ziff § anm jg lfg rn rdn tz vers art",
+     .before_number = "abs nr nrn bd bde kap aufl ziff § anm jg lfg rn rdn tz vers art",
      .maybe =
          "u.a uvm u.v.m min std sek mio mrd tsd stk f ff mwst jh jhd hd kl gr abt evtl s.o s.u u.ä "
          "max e.v e.k a.m",
@@ -114,10 +114,10 @@ constexpr Row kRows[] = {
          "sollten darf dürfen möchte zwischen vor hinter neben innerhalb außerhalb aufgrund "
          "angesichts immer wieder nie"},
     {.language = "fr",
-     .always =
-         "rééd m mm mmes mlles mrs dr pr drs stes av apr env c.-à-d p.ex gén cdt cne sgt édit trad "
-         "réf arr dép tél fém masc svp s.v.p n.d.l.r op.cit * me bd bld boul pl t l th ph ch "
-         "janv févr avr juil sept oct nov déc",
+     .always = "rééd m mm mmes mlles mrs dr pr drs stes av ap apr env c.-à-d p.ex gén cdt cne sgt "
+               "édit trad "
+               "réf arr dép tél fém masc svp s.v.p n.d.l.r op.cit * me bd bld boul pl t l th ph ch "
+               "janv févr avr juil sept oct nov déc",
      .before_number = "art n° no nos num fol chap tabl vol tom liv t pp p § al v r n",
      .maybe = "cie ets ex éd col lt s.a s.a.r.l sté max hab",
      .before_small = "etc j.-c",

@@ -13,6 +13,22 @@ bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_';
 }
 
+// "$20", "50%", "30€"
+TextSpan with_unit(std::string_view text, TextSpan number) {
+  constexpr std::string_view kSigns[] = {"%", "$", "€", "£", "¥", "°", "‰"};
+  for (const std::string_view sign : kSigns)
+    if (text.substr(0, number.begin).ends_with(sign)) {
+      number.begin -= sign.size();
+      break;
+    }
+  for (const std::string_view sign : kSigns)
+    if (text.substr(number.end).starts_with(sign)) {
+      number.end += sign.size();
+      break;
+    }
+  return number;
+}
+
 }  // namespace
 
 std::vector<TextSpan> find_numbers(std::string_view text) {
@@ -113,8 +129,8 @@ std::vector<TextSpan> lost_numbers(std::string_view source, std::string_view tar
     const auto same = std::find(there.begin(), there.end(), digits);
     if (same != there.end())
       there.erase(same);
-    else if (digits.size() >= 3 && letters <= 2)
-      out.push_back(span);
+    else if ((digits.size() > 2 || (digits.size() == 2 && digits > "12")) && letters <= 2)
+      out.push_back(with_unit(source, span));
   }
   return out;
 }

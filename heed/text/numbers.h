@@ -21,8 +21,8 @@ std::string number_digits(std::string_view number);
 // source, and is not there, is replaced by it.
 std::string repair_numbers(const AlignedPair& pair);
 
-// Numbers of the source, of three digits or more, of which the target has none: nobody spells these
-// out.
+// Numbers of the source beyond twelve of which the target has none, with the sign of a currency or
+// the % at them: hardly anybody spells these out.
 std::vector<TextSpan> lost_numbers(std::string_view source, std::string_view target);
 
 }  // namespace heed

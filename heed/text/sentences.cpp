@@ -18,6 +18,10 @@ bool is_line_break(char32_t c) {
 bool is_digit(char32_t c) { return c >= '0' && c <= '9'; }
 bool is_dash(char32_t c) { return c == '-' || c == 0x2013 || c == 0x2014 || c == 0x2015; }
 bool is_opening_mark(char32_t c) { return c == U'¿' || c == U'¡'; }
+// The blocks of Unicode that have the emoticons and most other faces.
+bool is_face(char32_t c) {
+  return (c >= 0x1F600 && c <= 0x1F64F) || (c >= 0x1F910 && c <= 0x1F92F);
+}
 // Of a script without capitals: Arabic, Hebrew, Devanagari.
 bool is_caseless(char32_t c) {
   return is_letter(c) && !is_upper(c) && !is_lower(c) && !is_written_unspaced(c);
@@ -40,17 +44,17 @@ class Line {
     std::vector<size_t> out;
     for (size_t at = 0; at < text_.size();) {
       note_quote(at);
+      if (const size_t close = faces_end(at); close > at) {
+        if (face_breaks(at, close)) end_at(close, out);
+        at = close;
+        continue;
+      }
       if (!is_full_stop(text_[at]) && !is_strong(text_[at])) {
         at = std::max(at + 1, title_end(text_, at));
         continue;
       }
       const Mark mark = read_mark(at);
-      if (mark.close < text_.size() && breaks_after(mark)) {
-        out.push_back(mark.close);
-        begin_ = skip_spaces(mark.close);
-        open_quotes_ = 0;
-        in_quotes_ = false;
-      }
+      if (mark.close < text_.size() && breaks_after(mark)) end_at(mark.close, out);
       at = std::max(mark.close, at + 1);
     }
     out.push_back(text_.size());
@@ -68,6 +72,26 @@ class Line {
     bool set_off = false;   // by spaces, as in text that was cut into tokens
     bool unspaced = false;  // of a script without spaces: 。
   };
+
+  void end_at(size_t close, std::vector<size_t>& out) {
+    out.push_back(close);
+    begin_ = skip_spaces(close);
+    open_quotes_ = 0;
+    in_quotes_ = false;
+  }
+
+  // The end of a row of emoji that begins at i, the first of which is a face; else i.
+  size_t faces_end(size_t i) const {
+    if (!is_face(text_[i])) return i;
+    size_t end = i;
+    while (const size_t length = emoji_at(text_, skip_spaces(end))) end = skip_spaces(end) + length;
+    return end;
+  }
+  // A face stands for a full stop: "Thanks a lot 😊 See you soon".
+  bool face_breaks(size_t i, size_t close) const {
+    const size_t next = skip_spaces(close);
+    return i > begin_ && next > close && (is_upper(at(next)) || is_opening_mark(at(next)));
+  }
 
   bool is_strong(char32_t c) const {
     return ends_sentence(c) || (c == ';' && words_.asks_with_semicolon());
@@ -209,8 +233,17 @@ class Line {
     if (may_begin(next))
       return (!names_itself(m) || begins_sentence(next)) && !(m.closed && is_reported(next));
     if (!is_lower(at(next))) return !may_close(at(next));
+    if (m.closed || names_itself(m)) return false;
     // Where sentences begin with capitals a small letter goes on: "Help! was their fifth album."
-    return !m.closed && !begins_with_capital(m.begin) && !names_itself(m);
+    return !begins_with_capital(m.begin) || asks_again(m, next);
+  }
+
+  // "Who came? when did they leave?"
+  bool asks_again(const Mark& m, size_t next) const {
+    const auto is_question = [&](size_t i) { return i < text_.size() && text_[i] == U'?'; };
+    size_t end = next;
+    while (end < text_.size() && !is_full_stop(text_[end]) && !is_strong(text_[end])) ++end;
+    return is_question(m.begin) && is_question(end) && begins_sentence(next);
   }
 
   // Before a small letter, after a word: an abbreviation that is not known is short, and text
@@ -218,7 +251,7 @@ class Line {
   bool small_letter_breaks(const Mark& m, size_t next) const {
     const size_t begin = word_begin(m.begin);
     const std::u32string_view word = text_.substr(begin, m.begin - begin);
-    const bool sure = !begins_with_capital(m.begin) && !word_before(begin).empty();
+    const bool sure = !begins_with_capital(m.begin);
     return !m.dots && !m.closed && is_lower(at(next)) && word.size() >= (sure ? 2 : 5) &&
            std::all_of(word.begin(), word.end(),
                        [](char32_t c) { return is_lower(c) || c == '-'; }) &&
@@ -275,6 +308,7 @@ class Line {
   // or bracket before them.
   bool may_begin(size_t i) const {
     if (const size_t after = omission_end(text_, i); after > i) i = skip_spaces(after);
+    if (at(i) == '(' && is_list_item(i + 1)) return true;
     size_t k = skip_opening(text_, i);
     while (k > i && (may_open(at(k)) || is_white_space(at(k)))) ++k;
     const char32_t c = at(k);

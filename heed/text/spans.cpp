@@ -66,6 +66,7 @@ class Reader {
     if (const size_t code = number_of_groups(i)) return code;
     if (const size_t mail = address(i)) return mail;
     if (const size_t url = web(i)) return url;
+    if (const size_t name = identifier(i)) return name;
     return drive(i);
   }
 
@@ -94,7 +95,7 @@ class Reader {
       size_t end = k + 1;
       while (is_name(get(end))) ++end;
       if (end > k + 1 && starts(end, "%%")) return end + 2 - i;
-      return inside ? 0 : 2;
+      return inside && !is_digit(text_[i - 1]) ? 0 : 2;
     }
     if (get(k) == '{') return longer(1, braces(k, '{', '}'));
     if (get(k) == '(') {
@@ -286,6 +287,17 @@ class Reader {
         break;
     }
     return digits > 8 && groups > 2 && !is_name(get(k)) ? k - i : 0;
+  }
+
+  // A name of a program's: file_name, doIt().
+  size_t identifier(size_t i) const {
+    size_t k = i;
+    while (is_name(get(k)) && k < i + kLongestName) ++k;
+    if (starts(k, "()")) return k + 2 - i;
+    const std::string_view name = text_.substr(i, k - i);
+    const bool joined = name.size() > 2 && name.find('_', 1) != std::string_view::npos;
+    return joined && name.back() != '_' && !(k < text_.size() && is_beyond_ascii(text_[k])) ? k - i
+                                                                                            : 0;
   }
 
   size_t entity(size_t i) const {
