@@ -218,7 +218,10 @@ std::string safe_name(const std::string& given) {
 
 std::optional<Response> translate_file(Call& call) {
   const ServiceOptions& o = call.shared.options;
-  const Fields fields = fields_of(call.request);
+  Fields fields = fields_of(call.request);
+  // A part without a file's name is a text that is given as it is.
+  if (const nlohmann::json& text = fields["file"]; text.is_string() && !text.empty())
+    fields.files.try_emplace("file", Fields::File{"text.txt", text.get<std::string>()});
   const auto given = fields.files.find("file");
   const int64_t bytes = given == fields.files.end() ? 0 : std::ssize(given->second.content);
   call.admit(fields, o.char_limit > 0 ? std::max<int64_t>(1, bytes / o.char_limit) : 1);
