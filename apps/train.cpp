@@ -355,7 +355,10 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   // Where the lines of a corpus are that is streamed is written down beside the model.
   const std::filesystem::path kept = std::filesystem::path(o.folder) / kCorpusIndex;
   if (first && !index) index = look_through(o.corpus, kept);
-  if (first && !index->was_kept() && index->lines() > o.cleaning.window) index->keep(kept);
+  const auto keep_index = [&, read = index] {
+    if (first && !read->was_kept() && read->lines() > o.cleaning.window) read->keep(kept);
+  };
+  if (!o.resume) keep_index();
   ranks()->meet("the corpus's index");
   if (!first) index = look_through(o.corpus, kept);
   if (!valid_index) valid_index = look_through(o.valid);
@@ -388,6 +391,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   if (validates) look = [&] { return look_at(o, translator, corpora.valid, round++); };
   const auto begun = [&] {
     if (!o.resume || !first) return;
+    keep_index();
     keep_training(o.folder, training);
     // Guided from here on: the head that is taught aligns, unless another was chosen.
     const AlignmentHead taught = model.model->guided_head(), none;

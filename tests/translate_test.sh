@@ -77,6 +77,19 @@ refuse 1 "no checkpoint to go on from" train --source corpus/train.en --target c
 train --model mean --steps 12 --validate-every 3 --average-last 3 2>err || wrong "--average-last: $(cat err)"
 [ "$(ls mean/checkpoint | tr '\n' ' ')" = "last.safetensors seconds.json step-12.safetensors step-6.safetensors step-9.safetensors " ] ||
   wrong "--average-last: $(ls mean/checkpoint)"
+# Of a corpus that streams the index is kept, and a run that is refused leaves it as it was.
+seq 1000001 >long.en
+sed 's/$/!/' long.en >long.fr
+sed 's/7/8/' long.fr >other.fr
+long="--source long.en --model long --samples 0"
+expect 0 "streamed" train $long --target long.fr --tokens characters --size 16 --family rnn --steps 1 --hold-out 0
+cp long/corpus.safetensors before
+expect 1 "means nothing in another" train $long --target other.fr --resume --steps 2
+same before long/corpus.safetensors "a refused run's index"
+rm long/corpus.safetensors
+expect 0 "done after 2 steps" train $long --target long.fr --resume --steps 2
+same before long/corpus.safetensors "an index that was lost"
+rm long.* other.fr
 # SIGTERM and Ctrl-C save and leave, with the code of a process that a signal ended.
 "$heed" train --source corpus/train.en --target corpus/train.fr --tokens words --size 24 --model asked \
   --steps 100000 --validate-every 100000 2>err &

@@ -283,7 +283,6 @@ Ended run(Call c, const Callbacks& python) {
   lock.clean();
   if (const std::optional<int64_t> most = longest_sentence(model.config))
     cleaning.max_length = std::min(cleaning.max_length, *most);
-  if (!index->was_kept() && index->lines() > cleaning.window) index->keep(kept);
   const RunCorpora corpora =
       prepared([index, valid_index, tokenizers = model.tokenizers, cleaning, training] {
         return read_corpora(index, valid_index, tokenizers, cleaning, training);
@@ -311,6 +310,7 @@ Ended run(Call c, const Callbacks& python) {
   hooks.log = [&](const Progress& p) { python.progress(p); };
   hooks.stop = stops;
   hooks.begun = [&] {
+    if (!index->was_kept() && index->lines() > cleaning.window) index->keep(kept);
     if (c.resume) keep_training(c.folder, training);
   };
   hooks.best_begins_anew = [&](const std::string& why) {
