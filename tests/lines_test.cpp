@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "heed/base/check.h"
+#include "heed/base/random.h"
 #include "tests/folder.h"
 
 namespace heed {
@@ -148,6 +149,43 @@ TEST(Lines, ReadingGoesOnWhereItStopped) {
     }
     EXPECT_TRUE(has(message([&] { LineReader(path, {.byte = 10'000'000, .line = 1}); }),
                     "fewer than 10000000 bytes"));
+  }
+}
+
+// What is before a member that is further than a buffer away is not even looked at.
+TEST(Lines, ReadingGoesOnAtAMemberFarAway) {
+  const Folder folder;
+  Random random(5);
+  Strings lines;
+  std::vector<Strings> files(3);  // members of each kind
+  for (int member = 0; member < 12; ++member) {
+    std::string text;
+    for (int i = 0; i < 2000; ++i) {
+      lines.push_back(std::to_string(random.split()));
+      text += lines.back() + "\n";
+    }
+    const Strings packed = packed_files(folder, text);
+    for (size_t kind = 0; kind < 3; ++kind) files[kind].push_back(read(packed[kind]));
+  }
+  for (const Strings& members : files) {
+    std::string all;
+    for (const std::string& member : members) all += member;
+    const std::string path = folder.put("all", all);
+    LineReader reader(path);
+    std::vector<LineReader::Position> positions;
+    for (const std::string& line : lines) {
+      positions.push_back(reader.position());
+      ASSERT_EQ(reader.next(), line);
+    }
+    for (const size_t line :
+         {size_t{0}, size_t{1}, size_t{6000}, size_t{17'999}, lines.size() - 1}) {
+      LineReader second(path, positions[line]);
+      for (size_t i = line; i < std::min(line + 3000, lines.size()); ++i)
+        ASSERT_EQ(second.next(), lines[i]);
+    }
+    folder.put("all", all.replace(150'000, 1000, std::string(1000, 'x')));
+    EXPECT_TRUE(has(message([&] { LineReader(path).skip(lines.size()); }), "all: after line "));
+    EXPECT_EQ(LineReader(path, positions[22'500]).next(), lines[22'500]);
   }
 }
 
