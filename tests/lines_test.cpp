@@ -113,10 +113,20 @@ TEST(Lines, OfAnyLengthComeWhole) {
   EXPECT_EQ(lines_of(joined(lines)), lines);
 }
 
-TEST(Lines, GzipFilesMayFollowEachOther) {
+TEST(Lines, PackedFilesMayFollowEachOther) {
   const Folder folder;
-  const std::string a = read(folder.put_gzip("a", "a\n")), b = read(folder.put_gzip("b", "b\n"));
-  EXPECT_EQ(read_lines(folder.put("both", a + b)), (Strings{"a", "b"}));
+  const auto packed = [&](const std::string& text) {
+    Strings files;
+    for (const std::string& path : packed_files(folder, text)) files.push_back(read(path));
+    return files;
+  };
+  const Strings a = packed("a\n"), b = packed("b\n");
+  for (size_t i = 0; i < a.size(); ++i)
+    for (const size_t zeros : {0, 4, 300'000}) {  // between them and at the end
+      const std::string padding(zeros, '\0');
+      EXPECT_EQ(read_lines(folder.put("both", a[i] + padding + b[i] + padding)),
+                (Strings{"a", "b"}));
+    }
 }
 
 TEST(Lines, TheReaderCountsAndEnds) {

@@ -66,6 +66,10 @@ size_t ByteInput::read(char* to, size_t size) {
     const bool ended = begin_ == end_ && !more();
     if (ended && between_) return 0;
     if (between_) {
+      if (raw_[begin_] == '\0') {  // xz pads its streams with zeros, tapes any file
+        ++begin_;
+        continue;
+      }
       // What follows a member is another one; anything else belongs to nobody, as gzip has it.
       if (!unpacker_->can_begin(raw_[begin_])) {
         begin_ = end_;
