@@ -462,6 +462,14 @@ def long_self_attention(browser, server):
         line, wide = w.js("[document.querySelector('.arcs .line').getBoundingClientRect().right, document.querySelector('.arcs canvas').getBoundingClientRect().width]")
         check(line < wide / 2, "a past of 29 words on 360 px: words end at", line, "of", wide)
         w.fits("a past of 29 words:")
+    folded = []
+    for width in (360, 1280):  # words from which nothing forks
+        nodes = [{"piece": f"w{i}", "parent": i - 1, "log_probability": -1.0, "score": -1.0, "finished": False, "best": True} for i in range(5)]
+        nodes += [{"piece": f"x{i}", "parent": 4, "log_probability": -2.0, "score": -2.0, "finished": False, "best": False} for i in range(20)]
+        reply["translations"][0]["sentences"][0]["tree"] = nodes
+        with Window(browser, server.url, width, answer=reply) as w:
+            folded.append(w.page.locator("#tree > .fold").all_inner_texts())
+    check(folded == [["⋯3"], []], "a run of words is folded on a phone, not on a desk:", folded)
     with Window(browser, server.url + "#kind=encoder", answer=reply) as w:
         left = w.js("['heads', 'beam-tree', 'views'].map(id => document.getElementById(id).getBoundingClientRect().left)")
         check(left[0] == left[2] < left[1] and w.js("document.getElementById('heads').offsetTop === document.getElementById('beam-tree').offsetTop"), "heads and the beam of a long source are not beside each other:", left)

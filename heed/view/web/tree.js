@@ -40,7 +40,7 @@ const text_of = (tree, node) => {
 };
 
 // Places of words and of folds, lane by lane; and the lines that join lanes.
-function lay_out(tree) {
+function lay_out(tree, narrow) {
   const b = branches(tree), words = [], joints = [];
   const folds = tree.length > many * 2, deepest = Math.max(...b.depth);
   let lanes = 0;
@@ -58,7 +58,7 @@ function lay_out(tree) {
     let run = 0; // words since something happened
     for (let node = from; node !== undefined; ) {
       run = node === from || happens(node) ? 0 : run + 1;
-      if (folds && run > longest_run && !open.has(`r${node}`)) {
+      if (folds && run > (narrow ? 0 : longest_run) && !open.has(`r${node}`)) {
         const nodes = [];
         for (let n = node; !happens(n); n = b.children[n][0]) nodes.push(n);
         if (nodes.length >= least_fold) {
@@ -99,7 +99,7 @@ export function draw_tree(reading, live) {
   drawn = key;
   [size, row_height] = large() ? [18, 30] : [15, 26];
   $("tree").style.minHeight = growing ? `${$("tree").clientHeight}px` : "";
-  const { words, joints, lanes } = lay_out(tree);
+  const { words, joints, lanes } = lay_out(tree, $("tree").parentElement.clientWidth < 480);
   const width = Math.max(...words.map((w) => w.x + w.width + (w.score !== undefined ? 5 * size : 24))), height = lanes * row_height + 8;
   // Of a translation from right to left, so does the tree.
   const box = $("tree"), back = direction(tree.filter((n) => n.best).map((n) => n.piece)) === "rtl";
