@@ -736,6 +736,7 @@ def measure(browser, server):
             first.append(times["first"]), whole.append(times["whole"])
     middle = lambda v: sorted(v)[len(v) // 2]
     print(f"first words after typing stops: median {middle(first):.0f} ms, most {max(first):.0f} ms; the whole: median {middle(whole):.0f} ms, most {max(whole):.0f} ms")
+    check(middle(first) <= 150 and middle(whole) <= 400, "words come late: 150 and 400 ms are wanted")
     # Ribbons of 8 heads move from those of one layer to those of another and back, 3 seconds long; frames
     # are those that the browser's trace says were drawn. Beside them a page with nothing but a dot, which
     # is what this browser can do at most.
@@ -757,18 +758,22 @@ def measure(browser, server):
         page.evaluate(turns)
         drawn = sorted(e["ts"] / 1000 for e in json.loads(browser.stop_tracing())["traceEvents"] if e["name"] == "DrawFrame")
         between = [b - a for a, b in zip(drawn, drawn[1:])]
-        return (f"{1000 * len(between) / sum(between):.1f} frames a second, median {middle(between):.1f} ms, "
-                f"95 % within {sorted(between)[int(.95 * len(between))]:.1f} ms, {sum(b > 25 for b in between)} of {len(between)} late")
+        rate = 1000 * len(between) / sum(between)
+        return rate, (f"{rate:.1f} frames a second, median {middle(between):.1f} ms, "
+                      f"95 % within {sorted(between)[int(.95 * len(between))]:.1f} ms, {sum(b > 25 for b in between)} of {len(between)} late")
 
     for width in (360, 1280, 2560):
         empty = browser.new_page(viewport={"width": width, "height": 900})
         empty.evaluate(dot)
-        print(f"a dot at {width} px, by the trace: {frames(empty)}")
+        most, said = frames(empty)
+        print(f"a dot at {width} px, by the trace: {said}")
         empty.close()
         with Window(browser, server.url, width, still=False, answer=answer([f"w{i}" for i in range(39)], [f"t{i}" for i in range(39)], 8, 2)) as w:
             w.page.evaluate("location.hash = '#overlay=' + [0,1,2,3,4,5,6,7].map(h => '0.' + h).join('+')")
             w.page.wait_for_timeout(500)
-            print(f"ribbons of 40 x 40 tokens and 8 heads at {width} px, by the trace: {frames(w.page)}")
+            rate, said = frames(w.page)
+            print(f"ribbons of 40 x 40 tokens and 8 heads at {width} px, by the trace: {said}")
+            check(rate > min(60, most) - 0.5, "ribbons are late:", rate, "frames a second, a dot has", most)  # a dot's own rates differ by as much
 
 
 with tempfile.TemporaryDirectory() as folder:
