@@ -85,7 +85,7 @@ Arena::~Arena() {
     // Only what was given out can be poisoned, and that lies before the last free block.
     const size_t touched = chunk.free.empty()
                                ? chunk.size
-                               : static_cast<size_t>(chunk.free.rbegin()->first - chunk.begin);
+                               : static_cast<size_t>(chunk.free.back().begin - chunk.begin);
     unpoison(device_, chunk.begin, touched);
     munmap(chunk.begin, chunk.size);
   }
@@ -107,7 +107,7 @@ void Arena::grow(size_t size) {
   for (const Chunk& chunk : chunks_) mapped_now += chunk.size;
   // Chunks in which nothing is left make room for one that is large enough.
   const auto unused = [&](const Chunk& chunk) {
-    if (chunk.free.size() != 1 || chunk.free.begin()->second != chunk.size - kAlign) return false;
+    if (chunk.free.size() != 1 || chunk.free[0].size != chunk.size - kAlign) return false;
     unpoison(device_, chunk.begin, chunk.size);
     munmap(chunk.begin, chunk.size);
     return true;
@@ -130,13 +130,14 @@ void* Arena::allocate(size_t bytes) {
   std::byte* begin = nullptr;
   const auto take = [&](Chunk& chunk) {
     auto best = chunk.free.end();
-    for (auto it = chunk.free.begin(); it != chunk.free.end(); ++it)
-      if (it->second >= size && (best == chunk.free.end() || it->second < best->second)) best = it;
+    for (auto it = chunk.free.begin(); it != chunk.free.end(); ++it) {
+      if (it->size >= size && (best == chunk.free.end() || it->size < best->size)) best = it;
+      if (it->size == size) break;
+    }
     if (best == chunk.free.end()) return false;
-    const size_t available = best->second;
-    begin = best->first;
-    chunk.free.erase(best);
-    if (available > size) chunk.free[begin + size] = available - size;
+    begin = best->begin;
+    best->begin += size, best->size -= size;
+    if (best->size == 0) chunk.free.erase(best);
     return true;
   };
   bool found = std::any_of(chunks_.begin(), chunks_.end(), take);
@@ -169,19 +170,20 @@ void Arena::release(void* block, size_t bytes) {
   });
   HEED_ASSERT(chunk != chunks_.end());
   auto& free = chunk->free;
-  auto next = free.lower_bound(begin);
-  if (next != free.end() && next->first == begin + size) {
-    size += next->second;
-    next = free.erase(next);
+  const auto next = std::ranges::lower_bound(free, begin, {}, &Block::begin);
+  const auto before = next == free.begin() ? free.end() : std::prev(next);
+  const bool joins_next = next != free.end() && next->begin == begin + size,
+             joins_before = before != free.end() && before->begin + before->size == begin;
+  if (joins_before && joins_next) {
+    before->size += size + next->size;
+    free.erase(next);
+  } else if (joins_before) {
+    before->size += size;
+  } else if (joins_next) {
+    next->begin = begin, next->size += size;
+  } else {
+    free.insert(next, {begin, size});
   }
-  if (next != free.begin()) {
-    const auto previous = std::prev(next);
-    if (previous->first + previous->second == begin) {
-      previous->second += size;
-      return;
-    }
-  }
-  free[begin] = size;
 }
 
 void Arena::begin_trace() {

@@ -12,7 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -56,10 +55,14 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void grow(size_t size);
   size_t block_size(size_t bytes) const;
 
+  struct Block {
+    std::byte* begin;
+    size_t size;
+  };
   struct Chunk {
     std::byte* begin;
     size_t size;
-    std::map<std::byte*, size_t> free;  // begin -> size, no two adjacent
+    std::vector<Block> free;  // by address, no two adjacent
   };
 
   const Device device_;
