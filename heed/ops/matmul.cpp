@@ -242,9 +242,38 @@ struct Dropped {
   kernels::Seed seed{};
 };
 
+// Where nothing is recorded and the weight is packed, as in a decoder's steps: the product alone.
+std::optional<Tensor> linear_of_packed(const Tensor& given, const Tensor& w,
+                                       const std::optional<Tensor>& bias, Activation f) {
+  const PackedWeights* const all = packed_weights();
+  if (!all || Tape::current() || w.rank() != 2 || w.device() != Device::cpu) return std::nullopt;
+  const Tensor* const packed = all->ready(w);
+  if (!packed || packed->type() != given.type()) return std::nullopt;
+  const Tensor x = contiguous(given);
+  const int64_t k = w.size(0), n = w.size(1);
+  Tensor y(linear_shape(x, w), x.type());
+  launch("linear", x, [&]<class T>() {
+    return kernels::Matmul<T>{.m = x.count() / std::max<int64_t>(1, k),
+                              .n = n,
+                              .k = k,
+                              .a = {x.data<T>(), k, 1},
+                              .b = matrix<T>(w),
+                              .c = {y.data<T>(), n},
+                              .bias = bias ? bias->data<T>() : nullptr,
+                              .activation = f,
+                              .a_batch = {},
+                              .b_batch = {},
+                              .c_batch = {},
+                              .packed_b = packed->data<T>()};
+  });
+  return y;
+}
+
 Tensor linear_of(const Tensor& given, const Tensor& w, const std::optional<Tensor>& bias,
                  Activation f, const Dropped& dropped) {
   check_linear(given, w, bias);
+  if (dropped.p == 0)
+    if (const auto y = linear_of_packed(given, w, bias, f)) return *y;
   const Tensor input = contiguous(given), x = as_rows(input.detached());
   const bool activated = f != Activation::none;
   // The derivative of tanh and sigmoid is made from the result; those of relu and gelu from what

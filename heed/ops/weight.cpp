@@ -224,11 +224,70 @@ void not_needed_soon(const Tensor& w) {
 
 }  // namespace
 
+// Places for what is packed, found by hashing. A place is taken once, and never given up.
+class PackedWeights::Table {
+ public:
+  explicit Table(size_t places) : places_(places) {}
+
+  const Used* find(const Key& key) const {
+    for (size_t i = first(key);; i = (i + 1) % places_.size()) {
+      const Used* const used = places_[i].load(std::memory_order_acquire);
+      if (!used || used->key == key) return used;
+    }
+  }
+  void add(const Used& used) {
+    size_t i = first(used.key);
+    while (places_[i].load(std::memory_order_relaxed)) i = (i + 1) % places_.size();
+    places_[i].store(&used, std::memory_order_release);
+    ++taken_;
+  }
+  bool has_room() const { return 2 * taken_ < places_.size(); }
+  size_t size() const { return places_.size(); }
+  void add_all(const Table& other) {
+    for (const auto& place : other.places_)
+      if (const Used* const used = place) add(*used);
+  }
+
+ private:
+  size_t first(const Key& key) const {
+    uint64_t hash = 0;
+    for (const int64_t part : key) hash = (hash ^ static_cast<uint64_t>(part)) * 0x9E3779B97F4A7C15;
+    return (hash >> 32) % places_.size();
+  }
+  std::vector<std::atomic<const Used*>> places_;
+  size_t taken_ = 0;
+};
+
+PackedWeights::PackedWeights() {
+  constexpr size_t kPlaces = 128;
+  ready_ = tables_.emplace_back(std::make_unique<Table>(kPlaces)).get();
+}
+PackedWeights::~PackedWeights() = default;
+
+// With mutex_ held.
+void PackedWeights::publish(const Used& used) {
+  if (!tables_.back()->has_room()) {
+    auto larger = std::make_unique<Table>(2 * tables_.back()->size());
+    larger->add_all(*tables_.back());
+    ready_ = tables_.emplace_back(std::move(larger)).get();
+  }
+  tables_.back()->add(used);
+}
+
+PackedWeights::Key PackedWeights::key_of(const Tensor& w) {
+  return {reinterpret_cast<intptr_t>(w.raw()), w.size(0), w.size(1), w.stride(0), w.stride(1)};
+}
+
+const Tensor* PackedWeights::ready(const Tensor& w) const {
+  const Used* const used = ready_.load(std::memory_order_acquire)->find(key_of(w));
+  return used ? &*used->packed : nullptr;
+}
+
 std::optional<Tensor> PackedWeights::packed(const Tensor& w) {
+  if (const Tensor* const done = ready(w)) return *done;
+  const Key key = key_of(w);
   const std::lock_guard lock(mutex_);
-  const auto [found, first] = used_.try_emplace(
-      {reinterpret_cast<intptr_t>(w.raw()), w.size(0), w.size(1), w.stride(0), w.stride(1)},
-      Used{w, std::nullopt});
+  const auto [found, first] = used_.try_emplace(key, Used{key, w, std::nullopt});
   if (first) return std::nullopt;
   Used& used = found->second;
   if (!used.packed) {
@@ -236,6 +295,7 @@ std::optional<Tensor> PackedWeights::packed(const Tensor& w) {
     const UseArena lasting(*arena_);
     used.packed = heed::packed("weight", w);
     not_needed_soon(w);
+    publish(used);
   }
   return used.packed;
 }

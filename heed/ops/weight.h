@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -65,16 +66,28 @@ class WeightUse {
 // packed weight is read in every context.
 class PackedWeights {
  public:
+  PackedWeights();
+  ~PackedWeights();
   std::optional<Tensor> packed(const Tensor& w);
+  // Null unless it is packed already.
+  const Tensor* ready(const Tensor& w) const;
 
  private:
+  using Key = std::array<int64_t, 5>;  // place and layout
   struct Used {
+    Key key;
     Tensor w;  // its memory is not given to another while this remembers it
     std::optional<Tensor> packed;
   };
+  class Table;
+  static Key key_of(const Tensor& w);
+  void publish(const Used& used);
+
+  std::atomic<const Table*> ready_;  // those that are packed: read without a lock
   std::mutex mutex_;
-  std::shared_ptr<Arena> arena_;                 // of no context
-  std::map<std::array<int64_t, 5>, Used> used_;  // by place and layout
+  std::vector<std::unique_ptr<Table>> tables_;  // the last one is ready_; others may be being read
+  std::shared_ptr<Arena> arena_;                // of no context
+  std::map<Key, Used> used_;
 };
 
 // While it lives, products of this thread use these, where no tape is open.
