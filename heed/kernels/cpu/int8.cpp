@@ -164,18 +164,32 @@ void avx2(const Int8Matmul& p, const Rows& x, int64_t block0, int64_t block1) {
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
 
-// Sums of one row and a block, made into results.
-inline void finish_block(const Int8Matmul& p, int64_t row, float row_scale, int64_t block,
-                         __m512i sums) {
-  const int64_t o = block * kLanes, n = p.w.n - o;
-  const __mmask16 in = n >= kLanes ? __mmask16(0xffff) : static_cast<__mmask16>((1u << n) - 1);
-  const __m512 scale =
-      _mm512_mul_ps(_mm512_set1_ps(row_scale), _mm512_maskz_loadu_ps(in, p.w.scales + o));
-  __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scale);
-  if (p.bias) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(in, p.bias + o));
-  if (p.relu) y = _mm512_max_ps(_mm512_setzero_ps(), y);
-  _mm512_mask_storeu_ps(p.y + row * p.y_row + o, in, y);
-}
+// What makes results of a block's sums, read once for all rows.
+struct Outputs {
+  int64_t first;
+  __mmask16 in;  // those that there are
+  __m512 scale, bias;
+
+  Outputs(const Int8Matmul& p, int64_t block)
+      : first(block * kLanes),
+        in(p.w.n - first >= kLanes ? __mmask16(0xffff)
+                                   : static_cast<__mmask16>((1u << (p.w.n - first)) - 1)),
+        scale(_mm512_maskz_loadu_ps(in, p.w.scales + first)),
+        bias(p.bias ? _mm512_maskz_loadu_ps(in, p.bias + first) : _mm512_setzero_ps()) {}
+
+  void finish(const Int8Matmul& p, int64_t row, float row_scale, __m512i sums) const {
+    __m512 y =
+        _mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_mul_ps(_mm512_set1_ps(row_scale), scale));
+    if (p.bias) y = _mm512_add_ps(y, bias);
+    if (p.relu) y = _mm512_max_ps(_mm512_setzero_ps(), y);
+    float* const to = p.y + row * p.y_row + first;
+    // Writing under a mask is slower, even if all are in.
+    if (in == 0xffff)
+      _mm512_storeu_ps(to, y);
+    else
+      _mm512_mask_storeu_ps(to, in, y);
+  }
+};
 
 // What is taken off the sums of a block.
 inline __m512i shift_of(const Int8Matmul& p, int64_t block) {
@@ -213,12 +227,13 @@ void vnni_stream(const Int8Matmul& p, const Rows& x, int64_t block0, int64_t blo
           add_products(sums[r][s], _mm512_set1_epi32(four(a + r * x.row + 4 * s)), in);
       }
     const __m512i shift = shift_of(p, block);
+    const Outputs outputs(p, block);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       __m512i sum = sums[r][0];
 #pragma GCC unroll 8
       for (int s = 1; s < kSteps; ++s) sum = _mm512_add_epi32(sum, sums[r][s]);
-      finish_block(p, r, x.scales[r], block, _mm512_sub_epi32(sum, shift));
+      outputs.finish(p, r, x.scales[r], _mm512_sub_epi32(sum, shift));
     }
   }
 }
@@ -269,9 +284,10 @@ void vnni_tile(const Int8Matmul& p, const Rows& x, int64_t row, int64_t block, A
                             ahead, sums);
   for (int b = 0; b < kBlocks; ++b) {
     const __m512i shift = shift_of(p, block + b);
+    const Outputs outputs(p, block + b);
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
-      finish_block(p, row + r, x.scales[row + r], block + b,
-                   _mm512_sub_epi32(sums[r * kBlocks + b], shift));
+      outputs.finish(p, row + r, x.scales[row + r], _mm512_sub_epi32(sums[r * kBlocks + b], shift));
   }
 }
 
@@ -392,10 +408,11 @@ void amx(const Int8Matmul& p, const Rows& x, int64_t block0, int64_t block1) {
         _tile_stored(2, sums[1][0], 64);
         _tile_stored(3, sums[1][1], 64);
       }
-      for (int64_t r = 0; r < std::min(kMatrixRows, p.m - row); ++r)
-        for (int64_t j = 0; j < (both ? 2 : 1); ++j)
-          finish_block(p, row + r, x.scales[row + r], b + j,
-                       _mm512_load_si512(sums[r / 16][j][r % 16]));
+      for (int64_t j = 0; j < (both ? 2 : 1); ++j) {
+        const Outputs outputs(p, b + j);
+        for (int64_t r = 0; r < std::min(kMatrixRows, p.m - row); ++r)
+          outputs.finish(p, row + r, x.scales[row + r], _mm512_load_si512(sums[r / 16][j][r % 16]));
+      }
     }
   }
   _tile_release();

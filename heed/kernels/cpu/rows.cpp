@@ -2,6 +2,7 @@
 // row is always the work of one thread, and what is summed over rows is summed in chunks whose
 // borders do not depend on the threads.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -184,8 +185,12 @@ void top_k_row(int64_t n, int64_t count, const T* x, T* largest, T* value, Id* i
       const auto v = hn::LoadU(d, x + j);
       const auto may =
           filled == count ? hn::Gt(v, hn::Set(d, value[count - 1])) : hn::Ge(v, hn::Set(d, bound));
-      if (HWY_UNLIKELY(!hn::AllFalse(d, may)))
-        for (int64_t l = 0; l < lanes; ++l) offer(j + l);
+      if (HWY_UNLIKELY(!hn::AllFalse(d, may))) {
+        uint8_t bits[8] = {};  // one a lane
+        hn::StoreMaskBits(d, may, bits);
+        for (uint64_t left = std::bit_cast<uint64_t>(bits); left != 0; left &= left - 1)
+          offer(j + std::countr_zero(left));
+      }
     }
     for (; j < end; ++j) offer(j);
   }
