@@ -10,15 +10,16 @@ namespace {
 
 TEST(MultiHead, StepByStepIsTheSameAsAllAtOnceBitForBit) {
   struct Heads {
-    int64_t queries, keys, length;
+    int64_t queries, keys, length, size;
   };
   int tried = 0;
   for (const AttentionSpec& s : cases::scores())
-    for (const auto& [heads, key_heads, T] : {Heads{1, 1, 20}, Heads{2, 2, 20}, Heads{4, 2, 150}})
+    for (const auto& [heads, key_heads, T, size] :
+         {Heads{1, 1, 20, 24}, Heads{2, 2, 20, 24}, Heads{4, 2, 150, 24}, Heads{4, 2, 40, 128}})
       for (const bool rotary : {false, true}) {
         if (rotary && s.score != "scaled_dot") continue;
         const Params params(1);
-        const MultiHead mh(params, {.model = 24,
+        const MultiHead mh(params, {.model = size,
                                     .heads = heads,
                                     .key_heads = key_heads,
                                     .score = s.score,
@@ -29,7 +30,7 @@ TEST(MultiHead, StepByStepIsTheSameAsAllAtOnceBitForBit) {
         one.query_size = one.key_size = 4;
         if (!attention_case(one).form) continue;
         Random random(2);
-        const Tensor x = normal({2, T, 24}, 1, random);
+        const Tensor x = normal({2, T, size}, 1, random);
         const auto bias = alibi(heads);
         on_every_target([&](const char* target) {
           const Tensor all =
@@ -166,6 +167,63 @@ TEST(KeyValueCache, ReordersSentences) {
               KeyValueCache::reorder(both, std::vector<Id>{0, 1, 2, 3}, 1);
             }).find("they cannot be reordered together"),
             std::string::npos);
+}
+
+// Reordering within sentences moves nothing; what is read is as if it had.
+TEST(KeyValueCache, WhatWasReorderedIsReadWhereItLies) {
+  constexpr int64_t kBeam = 3, kSize = 32;
+  const Params params(1);
+  const auto score = make_score("scaled_dot", params, {.query = kSize, .key = kSize, .heads = 4});
+  KeyValueCache cache;
+  cache.add_rows(2 * kBeam);
+  std::vector<std::vector<Tensor>> wanted(2 * kBeam);  // keys of each row, by position
+  Random random(3);
+  int64_t compared = 0;
+  const auto of = [](const Tensor& x, int64_t row) { return slice(x, 0, row, row + 1); };
+  const auto reordered = [&] {
+    std::vector<Id> from;
+    for (int64_t i = 0; i < cache.rows(); ++i)
+      from.push_back(static_cast<Id>(i / kBeam * kBeam + random.below(kBeam)));
+    cache.reorder(from, kBeam);
+    std::vector<std::vector<Tensor>> before = wanted;
+    for (size_t i = 0; i < from.size(); ++i) wanted[i] = before[static_cast<size_t>(from[i])];
+  };
+  for (int64_t t = 0; t < 30; ++t) {
+    const Tensor k = normal({cache.rows(), 2, 1, kSize}, 1, random);
+    cache.append({{k}, k * 2});
+    for (int64_t i = 0; i < cache.rows(); ++i) wanted[static_cast<size_t>(i)].push_back(of(k, i));
+    const Tensor q = normal({cache.rows(), 4, 1, kSize}, 1, random);
+    KeyValueCache moved = cache;
+    const KeysValues all = moved.all(), lie = cache.as_they_lie();
+    EXPECT_FALSE(all.keys.origins.has_value());
+    compared += lie.keys.origins.has_value();
+    for (int64_t i = 0; i < cache.rows(); ++i) {
+      const auto& own = wanted[static_cast<size_t>(i)];
+      const Tensor expected = concat(own, 2);
+      const auto first = [&](const Tensor& x) { return slice(of(x, i), 2, 0, std::ssize(own)); };
+      EXPECT_EQ(first(all.keys.k).values(), expected.values()) << i << " at " << t;
+      EXPECT_EQ(first(all.values).values(), (expected * 2).values()) << i << " at " << t;
+    }
+    for (const bool weights : {false, true})
+      on_every_target([&](const char* target) {
+        const AttendOptions options{.mask = cache.mask(), .want_weights = weights};
+        EXPECT_EQ(attend(*score, q, lie.keys, lie.values, options).context.values(),
+                  attend(*score, q, all.keys, all.values, options).context.values())
+            << target << " at " << t;
+      });
+    reordered();
+    if (t == 9) {  // the second sentence takes the first one's place
+      cache.keep_rows(std::vector<Id>{3, 4, 5}, std::vector<Id>{0, 1, 2}, kBeam);
+      wanted.erase(wanted.begin(), wanted.begin() + kBeam);
+    } else if (t == 14) {
+      cache.add_rows(kBeam);
+      wanted.resize(2 * kBeam);
+    } else if (t == 19) {  // the longer one leaves
+      cache.keep_rows(std::vector<Id>{3, 4, 5}, std::vector<Id>{0, 1, 2}, kBeam);
+      wanted.erase(wanted.begin(), wanted.begin() + kBeam);
+    }
+  }
+  EXPECT_GT(compared, 20);
 }
 
 }  // namespace

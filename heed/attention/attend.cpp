@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "heed/ops/cache.h"
 #include "heed/ops/into.h"
 #include "heed/tensor/graph.h"
 
@@ -179,7 +180,7 @@ struct Call {
   const Score& score;
   const Tensor &q, &k, &values;
   const AttendOptions& options;
-  std::optional<Tensor> range, distances;
+  std::optional<Tensor> range, distances = {}, origins = {};
 };
 
 // In plain ops: any score, any weights, at the cost of [B, H, Tq, Tk].
@@ -240,7 +241,8 @@ Attended fused(const Call& c, const ScoreTerms& terms) {
                    .scale = terms.scale * factor,
                    .range = c.range,
                    .dropout = o.dropout,
-                   .want_weights = o.want_weights};
+                   .want_weights = o.want_weights,
+                   .origins = c.origins};
   if (terms.v) a.v = cooled(*terms.v);
   if (terms.bias) a.bias = cooled(*terms.bias);
   if (c.distances)
@@ -274,8 +276,9 @@ Ranked top_weights(const Score& score, const Tensor& q, const PreparedKeys& keys
 }
 
 std::optional<Tensor> range_of(const Tensor& q, const Tensor& keys, const AttendOptions& o) {
-  const Mask mask = o.local ? o.mask & Mask::around(o.local->place, o.local->reach) : o.mask;
-  return mask.ranges({q.size(0), q.size(1), q.size(2), keys.size(2), o.first});
+  const Mask::Sizes sizes{q.size(0), q.size(1), q.size(2), keys.size(2), o.first};
+  if (!o.local) return o.mask.ranges(sizes);
+  return (o.mask & Mask::around(o.local->place, o.local->reach)).ranges(sizes);
 }
 
 }  // namespace
@@ -318,7 +321,8 @@ Attended attend(const Score& score, const Tensor& q, const PreparedKeys& keys, c
             "attend: score_bias wants [", Tq, ", ", Tk, "] or [", q.size(0), " or 1, ", q.size(1),
             " or 1, ", Tq, ", ", Tk, "], given ", s);
   }
-  Call call{score, q, k, values, o, range_of(q, k, o), std::nullopt};
+  Call call{score, q, k, values, o, range_of(q, k, o)};
+  call.origins = keys.origins;
   require(!o.bias || !o.first.by_sentence(),
           "attend: a bias by distance wants queries that follow each other, not one position for "
           "each sentence");
@@ -329,6 +333,12 @@ Attended attend(const Score& score, const Tensor& q, const PreparedKeys& keys, c
   std::optional<ScoreTerms> terms;
   if (soft && !weights_tracked && !o.score_bias) terms = score.terms(q, k, o.first);
   if (terms && too_wide(*terms, values)) terms.reset();
+  // Only the kernel follows them, and only where what it compares is made from the keys.
+  const bool follows =
+      terms && terms->k.size(0) == values.size(0) && !o.want_terms && o.want_top == 0;
+  if (keys.origins && !follows)
+    return attend(score, q, PreparedKeys{gathered(k, *keys.origins)},
+                  gathered(values, *keys.origins), o);
   if (q.type() == Type::bf16 && !terms) {  // plain ops want f32
     AttendOptions wide_options = o;
     if (o.score_bias) wide_options.score_bias = cast(*o.score_bias, Type::f32);

@@ -21,6 +21,9 @@ namespace heed {
 // Keys as a score's prepare() left them: computed once, read by many queries.
 struct PreparedKeys {
   Tensor k;  // [B, G, Tk, any]
+  // ids [B, at most Tk]: the first keys of row i, and their values, lie in these rows instead of
+  // row i (KeyValueCache::as_they_lie).
+  std::optional<Tensor> origins = {};
 };
 
 // Local attention around a place that the query predicts (Luong et al., 2015, eq. 9 and 10): keys

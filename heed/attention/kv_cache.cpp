@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "heed/ops/into.h"
+
 namespace heed {
 namespace {
 
@@ -25,6 +27,17 @@ std::vector<Id> chosen(std::span<const Id> values, std::span<const Id> from) {
   std::vector<Id> out;
   for (const Id i : from) out.push_back(values[static_cast<size_t>(i)]);
   return out;
+}
+
+std::vector<Id> all_ids(const Tensor& x) { return {x.data<Id>(), x.data<Id>() + x.count()}; }
+
+// Are these whole groups of rows, in their order?
+bool are_groups(std::span<const Id> rows, int64_t group) {
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (const int64_t place = static_cast<int64_t>(i) % group;
+        rows[i] % group != place || (place > 0 && rows[i] != rows[i - 1] + 1))
+      return false;
+  return std::ssize(rows) % group == 0;
 }
 
 }  // namespace
@@ -74,12 +87,55 @@ void KeyValueCache::append(const KeysValues& more) {
   for (Id& row : lengths_) row += static_cast<Id>(k.size(2));
 }
 
-KeysValues KeyValueCache::all() const {
+KeysValues KeyValueCache::as_they_lie() const {
   require(length() > 0, "key/value cache: nothing has been added yet");
   const NoTape off;
   const Tensor k = first_rows(keys_, rows()), v = first_rows(values_, rows());
   if (fixed_) return {{k}, v};
-  return {{slice(k, 2, 0, length())}, slice(v, 2, 0, length())};
+  const auto origins = origins_ ? std::optional(*origins_) : std::nullopt;
+  return {{slice(k, 2, 0, length()), origins}, slice(v, 2, 0, length())};
+}
+
+KeysValues KeyValueCache::all() {
+  gather();
+  return as_they_lie();
+}
+
+// Every position into its own row.
+void KeyValueCache::gather() {
+  if (!origins_) return;
+  const KeysValues now = as_they_lie();
+  make_room(keys_.size(0), keys_, values_, keys_.size(2));  // copies of this see the memory before
+  for (const auto& [from, to] : {std::pair(now.keys.k, keys_), std::pair(now.values, values_)})
+    copy_into(gathered(from, *origins_), slice(first_rows(to, rows()), 2, 0, length()));
+  origins_ = nullptr;
+}
+
+// Row i becomes what row from[i] was, without a move.
+void KeyValueCache::follow(std::span<KeyValueCache* const> caches, std::span<const Id> from,
+                           int64_t group) {
+  std::shared_ptr<const Tensor> before, after;
+  for (KeyValueCache* cache : caches) {
+    if (!cache->keys_.defined()) continue;
+    if (cache->group_ != group) cache->gather();
+    if (!after || cache->origins_ != before) {
+      before = cache->origins_;
+      const int64_t known = before ? before->size(1) : 0, length = cache->length();
+      std::vector<Id> rows;
+      rows.reserve(from.size() * static_cast<size_t>(length));
+      for (size_t i = 0; i < from.size(); ++i) {
+        const Id parent = from[i];
+        const int64_t there = cache->lengths_[static_cast<size_t>(parent)];
+        const Id* const of_parent = known > 0 ? before->data<Id>() + parent * known : nullptr;
+        for (int64_t j = 0; j < there; ++j) rows.push_back(j < known ? of_parent[j] : parent);
+        // What is yet to come is written in the row itself.
+        rows.insert(rows.end(), static_cast<size_t>(length - there), static_cast<Id>(i));
+      }
+      after = std::make_shared<const Tensor>(ids(rows, {std::ssize(from), length}));
+    }
+    cache->origins_ = after, cache->group_ = group;
+    cache->lengths_ = chosen(cache->lengths_, from);
+  }
 }
 
 Mask KeyValueCache::mask() const {
@@ -94,25 +150,51 @@ void KeyValueCache::add_rows(int64_t count) {
   if (keys_.defined() && wanted > keys_.size(0))
     move_to(KeyValueCache(*this), std::max(wanted, 2 * keys_.size(0)),
             std::min(keys_.size(2), std::max(kPositions, 2 * length())));
+  if (origins_) {
+    std::vector<Id> more = all_ids(*origins_);
+    for (int64_t i = rows(); i < wanted; ++i)
+      more.insert(more.end(), static_cast<size_t>(origins_->size(1)), static_cast<Id>(i));
+    origins_ = std::make_shared<const Tensor>(ids(more, {wanted, origins_->size(1)}));
+  }
   lengths_.resize(static_cast<size_t>(wanted), 0);
 }
 
 void KeyValueCache::keep_rows(std::span<const Id> from, std::span<const Id> to, int64_t count) {
   check_rows(from, rows()), check_rows(to, rows());
+  if (!are_groups(from, group_) || !are_groups(to, group_) || count % group_ != 0) gather();
   RowMoves moves{{from.begin(), from.end()}, {to.begin(), to.end()}, chosen(lengths_, from)};
   for (size_t i = 0; i < to.size(); ++i) lengths_[static_cast<size_t>(to[i])] = moves.length[i];
   if (keys_.defined()) put_rows(std::vector{keys_, values_}, std::vector{keys_, values_}, moves);
   lengths_.resize(static_cast<size_t>(count));
+  if (!origins_) return;
+  const std::vector<Id> before = all_ids(*origins_);
+  std::vector<Id> row_of = in_order(count), rows;  // which row each of them was
+  for (size_t i = 0; i < to.size(); ++i)
+    if (to[i] < count) row_of[static_cast<size_t>(to[i])] = from[i];
+  const int64_t known = origins_->size(1), still = std::min(known, length());
+  for (Id i = 0; i < count; ++i) {
+    const Id was = row_of[static_cast<size_t>(i)];
+    for (int64_t j = 0; j < still; ++j)
+      rows.push_back(before[static_cast<size_t>(was * known + j)] + i - was);
+  }
+  origins_ = still > 0 ? std::make_shared<const Tensor>(ids(rows, {count, still})) : nullptr;
 }
 
 void KeyValueCache::empty_rows(std::span<const Id> which) {
   check_rows(which, rows());
+  gather();
   for (const Id i : which) lengths_[static_cast<size_t>(i)] = 0;
 }
 
 void KeyValueCache::take(const KeyValueCache& other, std::span<const Id> from) {
   if (other.rows() == 0) return;
   check_rows(from, other.rows());
+  if (other.origins_) {
+    KeyValueCache apart = other;
+    apart.gather();
+    return take(apart, from);
+  }
+  origins_ = nullptr;
   lengths_ = chosen(other.lengths_, from);
   if (!other.keys_.defined()) return;
   require(!fixed_ || length() <= fixed_, "key/value cache: a capacity of ", fixed_,
@@ -152,6 +234,7 @@ void KeyValueCache::reorder(std::span<KeyValueCache* const> caches, std::span<co
   }
   // Where a step is captured it must do the same each time, also where nothing changes.
   if (same && !first->fixed_) return;
+  if (!first->fixed_ && first->keys_.device() == Device::cpu) return follow(caches, from, group);
   std::vector<Id> lengths;  // of the groups: hypotheses of a sentence are equally long
   for (int64_t i = 0; i < std::ssize(from); i += group)
     lengths.push_back(first->lengths_[static_cast<size_t>(i)]);

@@ -37,7 +37,10 @@ class KeyValueCache {
   // Adds the keys and values of further positions, to each row after its own.
   void append(const KeysValues& more);
   // All so far: views, valid until the next append. What a row does not have, mask() hides.
-  KeysValues all() const;
+  KeysValues all();
+  // The same as they lie in memory: reordering moves nothing on a CPU, and who reads follows
+  // PreparedKeys::origins.
+  KeysValues as_they_lie() const;
   Mask mask() const;
 
   // Rows that have nothing yet, after the others.
@@ -60,11 +63,18 @@ class KeyValueCache {
  private:
   void make_room(int64_t rows, const Tensor& keys, const Tensor& values, int64_t capacity);
   void move_to(const KeyValueCache& before, int64_t rows, int64_t capacity);
+  void gather();
+  static void follow(std::span<KeyValueCache* const> caches, std::span<const Id> from,
+                     int64_t group);
 
   std::vector<Id> lengths_;       // of the rows
   int64_t fixed_ = 0;             // the capacity, if it is fixed
   std::shared_ptr<Arena> arena_;  // of a fixed one
   Tensor keys_, values_;          // [at least rows, G, capacity, any]
+  // Where positions lie that were there at the last reordering, [rows, positions]; null: all in
+  // their own row. The same for caches that were reordered together.
+  std::shared_ptr<const Tensor> origins_;
+  int64_t group_ = 1;  // rows, one after the other, that they stay within
 };
 
 }  // namespace heed

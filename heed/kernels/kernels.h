@@ -653,10 +653,16 @@ struct Attention {
   Wide<T> falloff;
   const Id* range;  // [.., .., Tq, 2]: first key seen, and the one after the last; null: all
   int64_t range_batch, range_head;
+  // On a CPU, or null: key j of sentence b, and its value, lie where those of sentence
+  // origins[b * origins_known + j] do, for the first so many keys; others lie in their own.
+  const Id* origins;
+  int64_t origins_known;
   float dropout;  // of the weights, by bits that are a function of the seed and the index alone
   Seed seed;
   Heads<T> context;  // [B, H, Tq, m]
-  Wide<T>* lse;  // [B, H, Tq]: log-sum-exp, log2 of the sum of exp(score); -inf: nothing is seen
+  // [B, H, Tq]: log-sum-exp, log2 of the sum of exp(score); -inf: nothing is seen. On a CPU null
+  // where it is not wanted, nor are weights.
+  Wide<T>* lse;
   Heads<Wide<T>> weights;  // [B, H, Tq, Tk] before dropout, or null: not wanted
 };
 HEED_KERNEL(Attention);

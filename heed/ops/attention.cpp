@@ -64,10 +64,14 @@ struct Saved {
       a.range_batch = given.range->size(0) == 1 ? 0 : given.range->stride(0);
       a.range_head = given.range->size(1) == 1 ? 0 : given.range->stride(1);
     }
+    if (given.origins) {
+      a.origins = given.origins->data<Id>();
+      a.origins_known = given.origins->size(1);
+    }
     a.dropout = static_cast<float>(given.dropout);
     a.seed = seed;
     a.context = heads<T>(context);
-    a.lse = lse.data<W>();
+    if (lse.defined()) a.lse = lse.data<W>();
     return a;
   }
 };
@@ -116,6 +120,11 @@ int64_t checked_batch(const FusedAttention& a) {
                 s[2] == q.size(2) && s[3] == 2 && a.range->type() == Type::i32,
             kOp, ": range wants ids [B or 1, H or 1, Tq, 2]; q is ", q.shape(), ", range ", s);
   }
+  require(!a.origins || (a.origins->rank() == 2 && a.origins->size(0) == batch &&
+                         a.origins->size(1) <= k.size(2) && a.origins->contiguous() &&
+                         k.size(0) == batch && q.device() == Device::cpu && !Tape::current()),
+          kOp, ": origins want [", batch, ", at most ", k.size(2),
+          "] on a CPU, with nothing recorded");
   require(a.dropout >= 0 && a.dropout < 1, kOp, ": dropout wants a share in [0, 1), given ",
           a.dropout);
   return batch;
@@ -257,11 +266,14 @@ FusedResult fused_attention(const FusedAttention& given) {
   if (given.bias) a.bias = usable(*given.bias);
   if (given.place) a.place = contiguous(*given.place);
   if (given.range) a.range = contiguous(*given.range);
+  a.origins = given.origins;
   saved.batch = batch;
   if (a.dropout > 0) saved.seed = tape->draw();
   const int64_t H = a.q.size(1), Tq = a.q.size(2), Tk = a.k.size(2);
   saved.context = laid_out({batch, H, Tq, a.value.size(3)}, a.q.type(), a.q);
-  saved.lse = Tensor({batch, H, Tq}, wide(a.q.type()));
+  // Who neither goes back nor wants weights has no use for it on a CPU.
+  if (tape || given.want_weights || a.q.device() == Device::cuda)
+    saved.lse = Tensor({batch, H, Tq}, wide(a.q.type()));
   const std::shared_ptr<Steps> steps =
       goes_step_by_step(a) ? steps_of(a.k, a.value, *a.v) : nullptr;
   if (steps) saved.powers = steps->powers;

@@ -1,5 +1,6 @@
 #include "heed/ops/cache.h"
 
+#include <cstring>
 #include <numeric>
 
 #include "heed/tensor/dispatch.h"
@@ -51,6 +52,29 @@ void put_rows(std::span<const Tensor> x, std::span<const Tensor> y, const RowMov
   if (moves.from.empty()) return;
   const Tensor to = as_ids(moves.to);
   move(x, y, as_ids(moves.from), &to, as_ids(moves.length), 1);
+}
+
+Tensor gathered(const Tensor& x, const Tensor& origins) {
+  require(x.rank() == 4 && x.stride(3) == 1 && x.device() == Device::cpu && origins.rank() == 2 &&
+              origins.size(0) == x.size(0) && origins.size(1) <= x.size(2),
+          "gathered: wants [rows, G, positions, n] and origins [rows, positions], given ",
+          x.shape(), " and ", origins.shape());
+  const Tensor y(x.shape(), x.type());
+  const int64_t known = origins.size(1);
+  const size_t width = size_of(x.type()), bytes = static_cast<size_t>(x.size(3)) * width;
+  const auto* const from = static_cast<const std::byte*>(x.raw());
+  auto* to = static_cast<std::byte*>(y.raw());
+  for (int64_t b = 0; b < x.size(0); ++b)
+    for (int64_t g = 0; g < x.size(1); ++g)
+      for (int64_t t = 0; t < x.size(2); ++t, to += bytes) {
+        const int64_t row = t < known ? origins.data<Id>()[b * known + t] : b;
+        std::memcpy(
+            to,
+            from +
+                static_cast<size_t>(row * x.stride(0) + g * x.stride(1) + t * x.stride(2)) * width,
+            bytes);
+      }
+  return y;
 }
 
 std::vector<Id> in_order(int64_t count) {

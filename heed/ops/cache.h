@@ -25,6 +25,10 @@ struct RowMoves {
 };
 void put_rows(std::span<const Tensor> x, std::span<const Tensor> y, const RowMoves& moves);
 
+// x [rows, G, positions, n] with position j of row i as it is in row origins[i][j], for the first
+// positions, [rows, so many]. On a CPU.
+Tensor gathered(const Tensor& x, const Tensor& origins);
+
 // Every row stays what it is: 0, 1 .. count - 1.
 std::vector<Id> in_order(int64_t count);
 

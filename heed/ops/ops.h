@@ -229,6 +229,8 @@ struct FusedAttention {
   std::optional<Tensor> range = {};  // ids [B or 1, H or 1, Tq, 2]: the keys that a query sees
   double dropout = 0;                // of the weights, while a tape is open
   bool want_weights = false;
+  // ids [B, any], on a CPU: in whose memory each of the first keys and values lies (KeyValueCache).
+  std::optional<Tensor> origins = {};
 };
 struct FusedResult {
   Tensor context;                 // [B, H, Tq, m]

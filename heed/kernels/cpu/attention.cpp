@@ -9,6 +9,8 @@
 // weights are powers of 2, which cost less than powers of e.
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -234,7 +236,7 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
     const Tag<T> d;
     const bool none = run[r].from == kNone<T>;
     const T sum = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, run[r].sums)));
-    a.lse[group.number(row0 + r)] = none ? kNone<T> : run[r].from + std::log2(sum);
+    if (a.lse) a.lse[group.number(row0 + r)] = none ? kNone<T> : run[r].from + std::log2(sum);
     const auto share = hn::Set(d, none ? T(0) : T(1) / sum);
     map_range<T>(
         0, a.value_size, [&](Vec<T> x) { return hn::Mul(x, share); },
@@ -242,6 +244,118 @@ void attend_block(const Group<T>& group, int64_t row0, const Packed<T>& packed) 
   }
   if (a.weights.data) write_weights(group, block, packed, s);
 }
+
+#if HWY_TARGET <= HWY_AVX3
+
+// ---- few queries, as a decoder's step or a short sentence has: no blocks, and keys transposed in
+// registers
+
+constexpr int64_t kFew = 48;
+
+template <class T>
+bool has_few(const Attention<T>& a) {
+  return std::is_same_v<T, float> && a.form == ScoreForm::dot && !a.bias.data && !a.place &&
+         !a.weights.data && a.dropout == 0 && a.heads / a.key_heads * a.queries <= kFew &&
+         a.keys <= kStep && a.size <= kStep && a.size % 16 == 0 && a.value_size <= kStep &&
+         a.value_size % kNr<T> == 0 && (!a.origins || (a.queries == 1 && a.range_head == 0));
+}
+
+// sum_j score_j value_j of keys that lie in the rows of other sentences, as multiply() adds them.
+template <class Value>
+HWY_INLINE void add_values(int64_t m, Keys keys, const float* score, Value value, float* out) {
+  const Tag<float> d;
+  for (int64_t i = 0; i < m; i += 32) {
+    auto low = hn::Zero(d), high = low;
+    for (int64_t j = keys.first; j < keys.first + keys.count; ++j) {
+      const auto w = hn::Set(d, score[j]);
+      const float* const v = value(j) + i;
+      low = hn::MulAdd(w, hn::LoadU(d, v), low), high = hn::MulAdd(w, hn::LoadU(d, v + 16), high);
+    }
+    hn::Store(low, d, out + i), hn::Store(high, d, out + i + 16);
+  }
+}
+
+// All rows of a group that see the same keys: what attend_block() does, with its bits.
+HWY_NOINLINE void attend_few(const Group<float>& group, Keys keys) {
+  const Attention<float>& a = group.a;
+  const Tag<float> d;
+  constexpr int64_t kRow = kStep + 16;
+  const int64_t rows = group.rows(), end = keys.first + keys.count;
+  const auto lies = [&](int64_t j) {
+    return j < a.origins_known ? a.origins[group.b * a.origins_known + j] : group.b;
+  };
+  HWY_ALIGN float q[kFew * kStep], scores[kFew * kRow], context[kFew * kRow];
+  const auto scale = hn::Set(d, a.scale * kLog2E<float>);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* from = group.row_of(a.q, r);
+    for (int64_t i = 0; i < a.size; i += 16)
+      hn::Store(hn::Mul(hn::LoadU(d, from + i), scale), d, q + r * a.size + i);
+  }
+  for (int64_t i = 0; i < a.size; i += 16)
+    for (int64_t j = 0; j < end; j += 16) {
+      __m512 k[16];
+      if (a.origins)
+        transposed_16x16([&](int64_t n) { return a.k.at(lies(j + n), group.g, j + n) + i; },
+                         end - j, k);
+      else
+        transposed_16x16([&, from = group.key(j) + i](int64_t n) { return from + n * a.k.row; },
+                         end - j, k);
+      for (int64_t r = 0; r < rows; ++r) {
+        float* const score = scores + r * kRow + j;
+        auto sum = i == 0 ? hn::Zero(d) : hn::Load(d, score);
+#pragma GCC unroll 16
+        for (int p = 0; p < 16; ++p)
+          sum = hn::MulAdd(hn::Set(d, q[r * a.size + i + p]), Vec<float>{k[p]}, sum);
+        hn::Store(sum, d, score);
+      }
+    }
+  Running<float> run[kFew];
+  const int64_t written = rounded_up(end, kNr<float>);
+  for (int64_t r = 0; r < rows; ++r) {
+    float* const score = scores + r * kRow;
+    std::fill_n(score, keys.first, kNone<float>);
+    std::fill(score + end, score + written, kNone<float>);
+    const auto most = largest(written, score);
+    run[r].from = kNone<float>;
+    move_from(hn::GetLane(hn::MaxOfLanes(d, most)), run[r], 0, context);
+    hn::Store(exponentiate(written, score, run[r].from), d, run[r].sums);
+  }
+  if (a.origins)
+    for (int64_t r = 0; r < rows; ++r)
+      add_values(
+          a.value_size, keys, scores + r * kRow,
+          [&](int64_t j) { return a.value.at(lies(j), group.g, j); }, context + r * kRow);
+  else
+    multiply<float>(rows, a.value_size, keys.count, {scores + keys.first, kRow, 1},
+                    {group.value(keys.first), kPanel<float>, a.value.row}, context, kRow, false);
+  for (int64_t r = 0; r < rows; ++r) {
+    const bool none = run[r].from == kNone<float>;
+    const float sum = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, run[r].sums)));
+    if (a.lse) a.lse[group.number(r)] = none ? kNone<float> : run[r].from + std::log2(sum);
+    const auto share = hn::Set(d, none ? 0.0f : 1.0f / sum);
+    float* const to = group.row_of(a.context, r);
+    for (int64_t i = 0; i < a.value_size; i += 16)
+      hn::StoreU(hn::Mul(hn::Load(d, context + r * kRow + i), share), d, to + i);
+  }
+}
+
+// The keys that all rows of a group see, if these are the same for all.
+inline std::optional<Keys> seen_by_all(const Group<float>& group) {
+  const Attention<float>& a = group.a;
+  const auto seen = [&](int64_t r) {
+    if (!a.range) return Keys{0, a.keys};
+    const Id* range =
+        a.range + group.b * a.range_batch + group.head(r) * a.range_head + 2 * group.position(r);
+    const int64_t begin = std::max<int64_t>(0, range[0]);
+    return Keys{begin, std::min<int64_t>(a.keys, range[1]) - begin};
+  };
+  const Keys first = seen(0);
+  for (int64_t r = 1; a.range && r < group.rows(); ++r)
+    if (const Keys k = seen(r); k.first != first.first || k.count != first.count) return {};
+  return first.count > 0 ? std::optional(first) : std::nullopt;
+}
+
+#endif
 
 // Keys and values of [key, key + kStep), laid out for many blocks.
 template <class T>
@@ -257,6 +371,30 @@ void pack_tile(const Group<T>& group, int64_t key, T* keys, T* values) {
 }
 
 template <class T>
+void apply(const Attention<T>& a);
+
+// Keys and values that lie in the rows of other sentences, brought into their own first.
+template <class T>
+void apply_gathered(const Attention<T>& a) {
+  const int64_t G = a.key_heads, n = a.size, m = a.value_size;
+  std::vector<T> k(static_cast<size_t>(a.batch * G * a.keys * n)),
+      value(static_cast<size_t>(a.batch * G * a.keys * m));
+  T *to_key = k.data(), *to_value = value.data();
+  for (int64_t b = 0; b < a.batch; ++b)
+    for (int64_t g = 0; g < G; ++g)
+      for (int64_t j = 0; j < a.keys; ++j) {
+        const int64_t row = j < a.origins_known ? a.origins[b * a.origins_known + j] : b;
+        to_key = std::copy_n(a.k.at(row, g, j), n, to_key);
+        to_value = std::copy_n(a.value.at(row, g, j), m, to_value);
+      }
+  Attention<T> own = a;
+  own.origins = nullptr;
+  own.k = {k.data(), G * a.keys * n, a.keys * n, n};
+  own.value = {value.data(), G * a.keys * m, a.keys * m, m};
+  apply(own);
+}
+
+template <class T>
 void apply(const Attention<T>& a) {
   const int64_t groups = a.batch * a.key_heads;
   const int64_t tiles = chunk_count(a.keys, kStep);
@@ -269,6 +407,18 @@ void apply(const Attention<T>& a) {
                                                    (a.size + rounded_up(a.value_size, kPanel<T>)));
     return std::pair(keys, keys + tiles * kStep * a.size);
   };
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (std::is_same_v<T, float>)
+    if (has_few(a))
+      return parallel_for(groups, 1, [&](int64_t i, int64_t) {
+        const Group<float> group = group_at(i);
+        if (const auto keys = seen_by_all(group))
+          attend_few(group, *keys);
+        else
+          blocks_of(group, [&](int64_t row) { attend_block(group, row, Packed<T>()); });
+      });
+#endif
+  if (a.origins) return apply_gathered(a);
   // Packing pays from the second block on.
   const bool pack = a.heads / a.key_heads * a.queries > kRows;
   if (groups >= 2 * threads() || !pack) {

@@ -112,14 +112,14 @@ HWY_INLINE void transpose_4x4(const float* x, int64_t x_row, float* y, int64_t y
 }
 
 #if HWY_TARGET <= HWY_AVX3
-// y = x^T of `rows` <= 16 rows of x and 16 columns; y is written 16 wide, with zeros beyond them.
-// Pairs, then fours, of rows within 128 bits, then the quarters of the registers.
-HWY_INLINE void transpose_16x16(const float* x, int64_t x_row, int64_t rows, float* y,
-                                int64_t y_row) {
+// 16 columns of `rows` rows, 16 of them where there are more, which begin at row(i): with zeros
+// where rows are missing. Pairs, then fours, of rows within 128 bits, then the quarters of the
+// registers.
+template <class Row>
+HWY_INLINE void transposed_16x16(Row row, int64_t rows, __m512* y) {
   __m512 in[16], two[16];
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i)
-    in[i] = i < rows ? _mm512_loadu_ps(x + i * x_row) : _mm512_setzero_ps();
+  for (int i = 0; i < 16; ++i) in[i] = i < rows ? _mm512_loadu_ps(row(i)) : _mm512_setzero_ps();
 #pragma GCC unroll 8
   for (int i = 0; i < 16; i += 2) {
     two[i] = _mm512_unpacklo_ps(in[i], in[i + 1]);
@@ -142,11 +142,19 @@ HWY_INLINE void transpose_16x16(const float* x, int64_t x_row, int64_t rows, flo
                  odd0 = _mm512_shuffle_f32x4(four[0][c], four[1][c], 0xdd),
                  even1 = _mm512_shuffle_f32x4(four[2][c], four[3][c], 0x88),
                  odd1 = _mm512_shuffle_f32x4(four[2][c], four[3][c], 0xdd);
-    _mm512_storeu_ps(y + c * y_row, _mm512_shuffle_f32x4(even0, even1, 0x88));
-    _mm512_storeu_ps(y + (c + 4) * y_row, _mm512_shuffle_f32x4(odd0, odd1, 0x88));
-    _mm512_storeu_ps(y + (c + 8) * y_row, _mm512_shuffle_f32x4(even0, even1, 0xdd));
-    _mm512_storeu_ps(y + (c + 12) * y_row, _mm512_shuffle_f32x4(odd0, odd1, 0xdd));
+    y[c] = _mm512_shuffle_f32x4(even0, even1, 0x88);
+    y[c + 4] = _mm512_shuffle_f32x4(odd0, odd1, 0x88);
+    y[c + 8] = _mm512_shuffle_f32x4(even0, even1, 0xdd);
+    y[c + 12] = _mm512_shuffle_f32x4(odd0, odd1, 0xdd);
   }
+}
+// y = x^T of `rows` <= 16 rows of x and 16 columns; y is written 16 wide.
+HWY_INLINE void transpose_16x16(const float* x, int64_t x_row, int64_t rows, float* y,
+                                int64_t y_row) {
+  __m512 columns[16];
+  transposed_16x16([&](int64_t i) { return x + i * x_row; }, rows, columns);
+#pragma GCC unroll 16
+  for (int c = 0; c < 16; ++c) _mm512_storeu_ps(y + c * y_row, columns[c]);
 }
 #endif
 
