@@ -177,7 +177,10 @@ void Engine::enqueue(std::vector<Pending> requests) {
     kinds.push_back(kind_of(p.request));
   }
   const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < requests.size(); ++i) waiting_[kinds[i]].push_back(std::move(requests[i]));
+  for (size_t i = 0; i < requests.size(); ++i) {
+    slots_ = requests[i].request.slots;
+    waiting_[kinds[i]].push_back(std::move(requests[i]));
+  }
   arrived_.notify_one();
 }
 
@@ -336,7 +339,8 @@ Engine::Shares Engine::shares() const {
   for (const auto& [kind, waiting] : waiting_) out.waiting += std::ssize(waiting);
   int64_t all = out.waiting;
   for (const auto& lane : lanes_) all += lane->live, out.busy += lane->live > 0;
-  out.lanes = std::clamp<int64_t>(all / worth_a_lane_, 1, lanes());
+  const int64_t at_once = std::min(all, std::min(all, slots_) * lanes());
+  out.lanes = std::clamp<int64_t>(at_once / worth_a_lane_, 1, lanes());
   out.each = (all + out.lanes - 1) / out.lanes;
   return out;
 }
@@ -438,6 +442,8 @@ std::vector<Engine::Pending> Engine::choose(Lane& lane, const Slots::Kind& kind,
     slots = std::max(slots, r.slots);
     tokens = std::max(tokens, r.tokens > 0 ? r.tokens : kAnyNumber);
   }
+  // A lane that others' threads help has their slots, too.
+  if (kind.slots == 0) slots = std::min(slots, batch.live + count) * (lanes() / among);
   // So many sentences of a width may run; one always may.
   const auto at_most = [&](int64_t width) {
     return std::max<int64_t>(1, tokens / among / kind.beam / std::max<int64_t>(1, width));

@@ -167,6 +167,7 @@ class Engine {
 
   mutable std::mutex mutex_;  // of what waits
   std::map<Slots::Kind, std::deque<Pending>> waiting_;
+  int64_t slots_ = 1;                            // that the last of them asked for
   std::thread::id driver_;                       // who takes steps, if somebody does
   std::vector<std::shared_ptr<Call>> sleeping_;  // callers of decode() that wait for others
   std::condition_variable arrived_;              // for threads of its own
