@@ -45,12 +45,12 @@ const score_formulas = {
   cosine: () => row(id("g"), call("cos", below("q", "t"), op(","), below("k", "j"))),
   static: () => below("W", "tj"),
   location: () => math_element("msub", row(op("("), id("W"), state_of(), op(")")), id("j")),
-  factorized: () => call("log", turned(call("softmax", id("A"), state_of())), call("softmax", id("B"), annotation())),
+  factorized: () => call("log", turned(below("a", "t")), below("b", "j")),
 };
 // What the two strips are, by score: what is multiplied or added, component by component.
 const strip_names = {
   additive: ["W s", "U h"], tanh: ["w₂ᵀs", "w₁ᵀh"], bilinear: ["Wᵀs", "h"], dot: ["q", "k"], scaled_dot: ["q", "k"],
-  cosine: ["g q/|q|", "k/|k|"], static: ["", ""], location: ["s", "Wⱼ"], factorized: ["softmax(A s)", "softmax(B h)"],
+  cosine: ["g q/|q|", "k/|k|"], static: ["", ""], location: ["s", "Wⱼ"], factorized: ["a = softmax(A s)", "b = softmax(B h)"],
 };
 
 // ---- numbers
@@ -161,7 +161,7 @@ function chain(reading, terms, { i, j, weights, source, target }) {
   if (q.length > 0)
     list.append(link(++count, "Query and key",
       line(name_of(target[i]), ` asks ${asks}`, strip(q, most)), line(name_of(source[j]), ` offers ${offers}`, strip(k, most)),
-      element("p", { className: "hint" }, [`${q.length} numbers each; blue above zero, orange below.`])));
+      element("p", { className: "hint" }, [`${q.length} number${q.length > 1 ? "s" : ""} each; blue above zero, orange below.`])));
   const made = [element("p", {}, [formula(row(below("e", "tj"), op("="), score_formulas[score]?.() ?? id(score), op("="), number(scores[j])))])];
   if (parts.length > 1) {
     const order = parts.map((x, n) => [x, n]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 5);
@@ -177,10 +177,10 @@ function chain(reading, terms, { i, j, weights, source, target }) {
   const cooled = (inside) => (temperature === 1 ? row(inside) : math_element("mfrac", inside, number(`${temperature}`)));
   const softmax = soft
     ? formula(row(below("α", "tj"), op("="), math_element("mfrac", call("exp", cooled(below("e", "tj"))), row(math_element("msub", op("∑"), id("k")), call("exp", cooled(below("e", "tk"))))),
-        op("="), math_element("mfrac", number(hot[j].toPrecision(4).replace("-", "−")), number(sum.toPrecision(4))), op("="), number(exact(weights[j]))))
+        op("="), math_element("mfrac", number(hot[j].toPrecision(hot[j] < 1e-3 ? 2 : 4).replace("-", "−")), number(sum.toPrecision(4))), op("="), number(exact(weights[j]))))
     : formula(row(below("α", "tj"), op("="), math_element("msub", call(weigh === "entmax" ? "1.5-entmax" : weigh, below("e", "t")), id("j")), op("="), number(exact(weights[j]))));
   list.append(link(++count, soft ? "Softmax" : "From scores to weights", element("p", {}, [softmax]),
-    ...(soft ? [element("p", { className: "hint" }, ["Numerator and sum are divided by the largest exponential, as computers do."])] : []),
+    ...(soft ? [element("p", { className: "hint" }, ["Both are divided by the largest exponential, as computers do."])] : []),
     bars(source, weights.map((w) => w ?? 0), j, (w) => decimals(w, 3))));
   const m = terms.values[0]?.length ?? 0;
   if (m > 0) {
