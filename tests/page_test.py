@@ -638,11 +638,19 @@ SOFTMAX = """async (ask) => {
 def every_score(browser):
     """The numbers of the chain are those of the model, of every score: their softmax is its weights."""
     formulas = {"additive": "tanh", "tanh": "tanh", "bilinear": "W", "dot": "q", "scaled_dot": "\u221a", "cosine": "cos", "static": "W", "location": "W", "factorized": "log"}
-    for score in formulas:
+    for score in (*formulas, "none"):
         train(f"score-{score}", "--preset", "rnn-small", "--tokens", "words", "--size", "16", "--rate", "2e-2", "--steps", "60", "--score", score,
               *(["--positions", "64"] if score == "static" else []))
-    server = Server(*(f"score-{s}" for s in formulas))
+    server = Server(*(f"score-{s}" for s in formulas), "score-none")
     try:
+        with Window(browser, f"{server.url}#model={len(formulas)}&text=the+small+cat+sleeps+.&forced=le+petit+chat+dort+.") as w:
+            check("no attention" in w.page.inner_text(".said"), "a model without attention:", w.page.inner_text(".said"))
+            check(not any(w.page.is_visible(i) for i in ("#why", "#legend", ".map")), "a model without attention has weights")
+            w.page.check("#compare")
+            w.settle()
+            w.page.locator(".panel [name=model]").nth(1).select_option("0")
+            w.settle()
+            check(w.page.is_visible("#legend") and w.page.locator(".map:visible").count() == 1, "beside one without attention, a model has no map")
         for number, (score, sign) in enumerate(formulas.items()):
             with Window(browser, f"{server.url}#model={number}&text=the+small+cat+sleeps+.&forced=le+petit+chat+dort+.") as w:
                 w.until("document.querySelector('#chain math') !== null")

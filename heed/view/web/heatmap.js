@@ -131,7 +131,7 @@ export function reveal_cell(scroll, { weights }, { row, column }) {
 
 export function draw_map(scroll, { matrix, look, links, numbers, dim, name, waiting }) {
   const map = scroll.firstChild, [top, left, cells] = map.children;
-  // Until weights are there, the last ones keep their room, so that nothing below moves.
+  // Until weights are there, the last ones keep their room, so nothing below moves.
   if (waiting) return;
   scroll.hidden = !matrix.weights || matrix.rows.length === 0 || matrix.columns.length === 0;
   if (scroll.hidden) return;

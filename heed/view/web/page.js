@@ -177,6 +177,7 @@ function draw() {
   const settled = !readings[0].waiting;
   document.body.classList.toggle("waiting", !settled);
   draw_next(() => {
+    $("legend").hidden = settled && !matrices.some((m) => m?.weights);
     if (settled) draw_heads(readings[0], theme);
     draw_legend(readings[0]);
     draw_tree(readings[0], live);

@@ -87,7 +87,7 @@ function lay_out(tree, narrow) {
   return { words, joints, lanes };
 }
 
-// While it grows, what was there before keeps its room, so that nothing below moves.
+// While it grows, what was there before keeps its room, so nothing below moves.
 export function draw_tree(reading, live) {
   const tree = reading.tree, growing = reading.waiting;
   if (growing && tree.length < 2) return;
