@@ -81,12 +81,12 @@ train --model mean --steps 12 --validate-every 3 --average-last 3 2>err || wrong
 seq 1000001 >long.en
 sed 's/$/!/' long.en >long.fr
 sed 's/7/8/' long.fr >other.fr
-long="--source long.en --model long --samples 0"
-expect 0 "streamed" train $long --target long.fr --tokens characters --size 16 --family rnn --steps 1 --hold-out 0
-cp long/corpus.safetensors before
-expect 1 "means nothing in another" train $long --target other.fr --resume --steps 2
-same before long/corpus.safetensors "a refused run's index"
-rm long/corpus.safetensors
+streamed="--source long.en --model streamed --samples 0"
+expect 0 "streamed" train $streamed --target long.fr --tokens characters --size 16 --family rnn --steps 1 --hold-out 0
+cp streamed/corpus.safetensors before
+expect 1 "means nothing in another" train $streamed --target other.fr --resume --steps 2
+same before streamed/corpus.safetensors "a refused run's index"
+rm streamed/corpus.safetensors
 expect 0 "done after 2 steps" train $long --target long.fr --resume --steps 2
 same before long/corpus.safetensors "an index that was lost"
 rm long.* other.fr
