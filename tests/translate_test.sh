@@ -87,9 +87,9 @@ cp streamed/corpus.safetensors before
 expect 1 "means nothing in another" train $streamed --target other.fr --resume --steps 2
 same before streamed/corpus.safetensors "a refused run's index"
 rm streamed/corpus.safetensors
-expect 0 "done after 2 steps" train $long --target long.fr --resume --steps 2
-same before long/corpus.safetensors "an index that was lost"
-rm long.* other.fr
+expect 0 "done after 2 steps" train $streamed --target long.fr --resume --steps 2
+same before streamed/corpus.safetensors "an index that was lost"
+rm -r streamed long.* other.fr
 # SIGTERM and Ctrl-C save and leave, with the code of a process that a signal ended.
 "$heed" train --source corpus/train.en --target corpus/train.fr --tokens words --size 24 --model asked \
   --steps 100000 --validate-every 100000 2>err &
