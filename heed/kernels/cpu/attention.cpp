@@ -260,16 +260,16 @@ bool has_few(const Attention<T>& a) {
          a.value_size % kNr<T> == 0 && (!a.origins || (a.queries == 1 && a.range_head == 0));
 }
 
-// sum_j score_j value_j of keys that lie in the rows of other sentences, as multiply() adds them.
-template <class Value>
-HWY_INLINE void add_values(int64_t m, Keys keys, const float* score, Value value, float* out) {
+// sum_j score_j value_j of values that lie apart, as multiply() adds them.
+inline void add_values(int64_t m, Keys keys, const float* score, const float* const* value,
+                       float* out) {
   const Tag<float> d;
   for (int64_t i = 0; i < m; i += 32) {
     auto low = hn::Zero(d), high = low;
     for (int64_t j = keys.first; j < keys.first + keys.count; ++j) {
       const auto w = hn::Set(d, score[j]);
-      const float* const v = value(j) + i;
-      low = hn::MulAdd(w, hn::LoadU(d, v), low), high = hn::MulAdd(w, hn::LoadU(d, v + 16), high);
+      low = hn::MulAdd(w, hn::LoadU(d, value[j] + i), low);
+      high = hn::MulAdd(w, hn::LoadU(d, value[j] + i + 16), high);
     }
     hn::Store(low, d, out + i), hn::Store(high, d, out + i + 16);
   }
@@ -281,9 +281,11 @@ HWY_NOINLINE void attend_few(const Group<float>& group, Keys keys) {
   const Tag<float> d;
   constexpr int64_t kRow = kStep + 16;
   const int64_t rows = group.rows(), end = keys.first + keys.count;
-  const auto lies = [&](int64_t j) {
-    return j < a.origins_known ? a.origins[group.b * a.origins_known + j] : group.b;
-  };
+  const float *key_at[kStep], *value_at[kStep];  // where they lie, if that is elsewhere
+  for (int64_t j = 0; a.origins && j < end; ++j) {
+    const int64_t row = j < a.origins_known ? a.origins[group.b * a.origins_known + j] : group.b;
+    key_at[j] = a.k.at(row, group.g, j), value_at[j] = a.value.at(row, group.g, j);
+  }
   HWY_ALIGN float q[kFew * kStep], scores[kFew * kRow], context[kFew * kRow];
   const auto scale = hn::Set(d, a.scale * kLog2E<float>);
   for (int64_t r = 0; r < rows; ++r) {
@@ -295,8 +297,7 @@ HWY_NOINLINE void attend_few(const Group<float>& group, Keys keys) {
     for (int64_t j = 0; j < end; j += 16) {
       __m512 k[16];
       if (a.origins)
-        transposed_16x16([&](int64_t n) { return a.k.at(lies(j + n), group.g, j + n) + i; },
-                         end - j, k);
+        transposed_16x16([&](int64_t n) { return key_at[j + n] + i; }, end - j, k);
       else
         transposed_16x16([&, from = group.key(j) + i](int64_t n) { return from + n * a.k.row; },
                          end - j, k);
@@ -322,9 +323,7 @@ HWY_NOINLINE void attend_few(const Group<float>& group, Keys keys) {
   }
   if (a.origins)
     for (int64_t r = 0; r < rows; ++r)
-      add_values(
-          a.value_size, keys, scores + r * kRow,
-          [&](int64_t j) { return a.value.at(lies(j), group.g, j); }, context + r * kRow);
+      add_values(a.value_size, keys, scores + r * kRow, value_at, context + r * kRow);
   else
     multiply<float>(rows, a.value_size, keys.count, {scores + keys.first, kRow, 1},
                     {group.value(keys.first), kPanel<float>, a.value.row}, context, kRow, false);
