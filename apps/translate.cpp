@@ -125,7 +125,7 @@ void translate_text(Options o) {
        "--format is 'text' or 'html', given '" + o.format + "'");
   prepare(o);
   const TextTranslator translator{Translator(opened(o.folder, o.machine))};
-  take_search_defaults(o.translate.search, *o.command, translator.translator().model());
+  take_search_defaults(o.translate, *o.command, translator.translator().model());
   take_words(o, translator.translator().model());
   if (o.format == "html") o.text.format = TextOptions::Format::html;
   LineReader reader(o.source.empty() ? "-" : o.source);
@@ -283,7 +283,7 @@ void translate(Options o) {
   std::optional<Answers> answers;
   if (first) answers.emplace(o);
   const Translator translator(opened(o.folder, o.machine));
-  take_search_defaults(o.translate.search, *o.command, translator.model());
+  take_search_defaults(o.translate, *o.command, translator.model());
   take_words(o, translator.model());
   if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
     o.translate.search.want_weights = true;

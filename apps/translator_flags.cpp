@@ -44,7 +44,7 @@ nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t,
   return out;
 }
 
-void take_search_defaults(SearchOptions& options, const CLI::App& command,
+void take_search_defaults(TranslateOptions& options, const CLI::App& command,
                           const ModelFolder& model) {
   std::set<std::string> given;
   fields(model.search, [&](const char* name, const auto&) {
@@ -53,8 +53,10 @@ void take_search_defaults(SearchOptions& options, const CLI::App& command,
     if (option && option->count() > 0 && std::string_view(name) != "max_length") given.insert(name);
   });
   if (given.contains("max_ratio")) given.insert("max_extra");
-  model.search.fill(options, given);
-  if (!options.alternatives) options.beam = std::max(options.beam, options.best);
+  SearchOptions& s = options.search;
+  model.search.fill(s, given);
+  options.search_is_whole = true;
+  if (!s.alternatives) s.beam = std::max(s.beam, s.best);
 }
 
 std::string told_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t most) {

@@ -14,7 +14,7 @@
 namespace heed::apps {
 
 // How the model's makers search with it, where the command's flags do not say otherwise.
-void take_search_defaults(SearchOptions& options, const CLI::App& command,
+void take_search_defaults(TranslateOptions& options, const CLI::App& command,
                           const ModelFolder& model);
 
 struct TranslatorFlags {

@@ -507,7 +507,7 @@ void view(Options o) {
   o.bad.sum_up();
   if (is_language_model(model.config)) return view_language_model(o, LanguageModel(loaded), lines);
   const Translator translator(loaded);
-  take_search_defaults(o.translate.search, *o.command, model);
+  take_search_defaults(o.translate, *o.command, model);
   view_translations(o, translator, {}, translator.translate(lines, o.translate));
 }
 

@@ -183,9 +183,9 @@ TEST(Search, HeadsAndLayersCanBeChosen) {
   Params params(3);
   const auto model = make_model(params, config, {19, 17});
   const std::vector<Words> rows{{5, 6, 7, kEnd}};
-  const auto weights = [&](int64_t layer, int64_t head) {
+  const auto weights = [&](int64_t layer, int64_t head, int64_t mean_of = 0) {
     SearchOptions o;
-    o.want_weights = true, o.layer = layer, o.head = head;
+    o.want_weights = true, o.layer = layer, o.head = head, o.mean_of = mean_of;
     return score_targets(*model, source_of(rows), {{4, 5}}, o)[0].weights;
   };
   EXPECT_EQ(weights(-1, 0), weights(1, 0));
@@ -194,6 +194,8 @@ TEST(Search, HeadsAndLayersCanBeChosen) {
   for (size_t t = 0; t < both.size(); ++t)
     for (size_t j = 0; j < both[t].size(); ++j)
       EXPECT_NEAR(both[t][j], (first[t][j] + second[t][j]) / 2, 1e-6);
+  EXPECT_EQ(weights(1, -1, 1), first);
+  EXPECT_EQ(weights(1, -1, 2), both);
   EXPECT_TRUE(has(message([&] { weights(2, 0); }), "layer 2 of 2"));
   EXPECT_TRUE(has(message([&] { weights(0, 5); }), "head 5 of 2"));
   ModelConfig none = small_models()[0].config;

@@ -367,6 +367,14 @@ TEST(Search, PrefixesAreFollowed) {
       EXPECT_TRUE(std::equal(prefix.begin(), prefix.end(), h.ids.begin()));
       EXPECT_NEAR(h.log_probability, chain.log_probability(names[b], h.ids), kRounding);
     }
+  // What ends others, in a prefix is said.
+  SearchOptions ends = o;
+  ends.end = 5, ends.prefixes = {{6, 5}, {}, {5}};
+  for (const Hypothesis& h : results(chain, source, ends)) {
+    ASSERT_GE(h.ids.size(), 2u);
+    EXPECT_EQ(h.ids[0], 6);
+    EXPECT_EQ(h.ids[1], 5);
+  }
   o.sample = true, o.best = 1;
   EXPECT_EQ(search(chain, source, o)[0][0].ids[2], kUnknown);
   o.prefixes.pop_back();

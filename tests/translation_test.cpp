@@ -346,6 +346,30 @@ TEST(Translator, DrawsDependOnTheNumberOfTheLine) {
   EXPECT_EQ(half[1].texts, all[3].texts);
 }
 
+TEST(Translator, SearchesAsTheModelsMakersDoUnlessTheCallerKnowsBetter) {
+  const Folder folder;
+  const auto tokenizers = toy_corpus(folder)->tokenizers();
+  ModelFolder model = create_model(folder / "m", tiny("rnn"), one_step(), tokenizers);
+  const std::vector<std::string> lines{"a b c", "d e f g"};
+  const auto pieces = [&](const TranslateOptions& o) {
+    std::vector<std::vector<Id>> out;
+    for (const Translation& t : Translator(model).translate(lines, o))
+      out.push_back(t.best().target.ids);
+    return out;
+  };
+  TranslateOptions o, twice;
+  twice.search.no_repeat = 2;
+  const auto plain = pieces(o), of_twice = pieces(twice);
+  model.search.min_length = 9, model.search.no_repeat = 1;
+  const auto longer = pieces(o);
+  for (const std::vector<Id>& ids : longer) EXPECT_GE(ids.size(), 9u);
+  EXPECT_NE(longer, plain);
+  o.search_is_whole = true;
+  EXPECT_EQ(pieces(o), plain);
+  model.search.min_length.reset();
+  EXPECT_EQ(pieces(twice), of_twice);
+}
+
 TEST(Translator, EmptyLinesStayEmptyAndInTheirPlace) {
   const Folder folder;
   put_model(folder, tiny("rnn"));

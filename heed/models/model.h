@@ -68,11 +68,12 @@ struct AttentionTerms {
   Tensor values;     // [B, G, Ts, m]
 };
 
-// Whose weights align: a layer (-1: the last) and a head (-1: the mean of all), at the step that
-// writes a word or, with a shift of 1, at the one after it, which reads the word and so knows what
-// it is to find (Chen et al., 2020, "Accurate Word Alignment Induction").
+// Whose weights align: a layer (-1: the last) and a head (-1: the mean of the first `mean_of`, 0:
+// of all), at the step that writes a word or, with a shift of 1, at the one after it, which reads
+// the word and so knows what it is to find (Chen et al., 2020, "Accurate Word Alignment
+// Induction").
 struct AlignmentHead {
-  int64_t layer = -1, head = -1, shift = 0;
+  int64_t layer = -1, head = -1, shift = 0, mean_of = 0;
   bool operator==(const AlignmentHead&) const = default;
 };
 

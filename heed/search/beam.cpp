@@ -30,7 +30,8 @@ double coverage(const std::vector<std::vector<float>>& weights, int64_t length) 
   for (int64_t j = 0; j < length; ++j) {
     double seen = 0;
     for (const std::vector<float>& row : weights) seen += double(row[static_cast<size_t>(j)]);
-    sum += std::log(std::clamp(seen, 1e-6, 1.0));
+    // Soft weights are never 0; of others, a word that was not read at all counts as a millionth.
+    sum += std::log(seen > 0 ? std::min(seen, 1.0) : 1e-6);
   }
   return sum;
 }
@@ -240,6 +241,8 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
   const bool after_prefix = o.free_prefix && o.prefix_bias == 0 &&
                             std::ssize(sentence_.prefix) > sentence_.context &&
                             steps_ == std::ssize(sentence_.prefix) + 1;
+  // What is to be said is, whatever ends others.
+  const bool in_prefix = o.prefix_bias == 0 && steps_ <= std::ssize(sentence_.prefix);
   int64_t lost = 0;
   const std::vector<int64_t> before = std::exchange(leaves_, {});
   std::vector<size_t> parents;  // of the new leaves
@@ -248,7 +251,7 @@ std::vector<Id> Beam::grow(Slots& slots, int64_t slot) {
     if ((shrinks || last) && rank == places) break;
     if (std::ssize(leaves_) + lost == o.beam || c.log_probability == kNever) break;
     const int64_t parent = before[c.leaf];
-    if (c.token == o.end) {
+    if (c.token == o.end && !in_prefix) {
       if (after_prefix && rank > 0) {
         lost += static_cast<int64_t>(rank) < o.beam;
         continue;

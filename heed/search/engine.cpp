@@ -135,7 +135,8 @@ Slots::Kind Engine::kind_of(const Request& r) const {
   kind.normalizer = o.sample && normalizer_for_draw(o) && !kind.listed;
   kind.logits = o.repetition_penalty != 1;
   kind.weights = o.want_weights || o.coverage > 0;
-  if (kind.weights) kind.layer = o.layer.value_or(-1), kind.head = o.head.value_or(-1);
+  if (kind.weights)
+    kind.layer = o.layer.value_or(-1), kind.head = o.head.value_or(-1), kind.mean_of = o.mean_of;
   if (captures(r)) kind.slots = Slots::fixed(r.slots);
   return kind;
 }

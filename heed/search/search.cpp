@@ -57,12 +57,13 @@ void check(const SearchOptions& o) {
   within("top_p", o.top_p, 0, 1);
 }
 
-Tensor chosen_weights(const std::vector<Weights>& all, int64_t layer, int64_t head) {
+Tensor chosen_weights(const std::vector<Weights>& all, int64_t layer, int64_t head,
+                      int64_t mean_of) {
   require(!all.empty(), "alignment: this model has no attention to show");
   if (layer < 0) layer = static_cast<int64_t>(all.size()) - 1;
   require(layer < static_cast<int64_t>(all.size()), "alignment: layer ", layer, " of ", all.size());
   const Tensor& w = all[static_cast<size_t>(layer)].values;  // heads at axis 1
-  if (head < 0) return mean(w, 1);
+  if (head < 0) return mean(mean_of > 0 ? slice(w, 1, 0, std::min(mean_of, w.size(1))) : w, 1);
   require(head < w.size(1), "alignment: head ", head, " of ", w.size(1));
   Shape shape = w.shape();
   std::vector<int64_t> rest;
@@ -132,7 +133,8 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
   const int64_t V = log_probabilities.size(2);
   std::optional<Tensor> weights;
   if (weights_needed)
-    weights = on_host(chosen_weights(forced.weights, o.layer.value_or(-1), o.head.value_or(-1)));
+    weights = on_host(
+        chosen_weights(forced.weights, o.layer.value_or(-1), o.head.value_or(-1), o.mean_of));
   std::vector<Hypothesis> out;
   for (int64_t b = 0; b < B; ++b) {
     Hypothesis h{.ids = targets[static_cast<size_t>(b)]};

@@ -83,7 +83,8 @@ struct SearchOptions {
   // Which weights: a layer (-1, or not said: the last) and a head (-1, or not said: the mean of
   // all).
   std::optional<int64_t> layer = {}, head = {};
-  int64_t shift = 0;  // a word's weights are those of so many steps later (AlignmentHead)
+  int64_t mean_of = 0;  // the mean is of so many heads, the first; 0: of all (AlignmentHead)
+  int64_t shift = 0;    // a word's weights are those of so many steps later (AlignmentHead)
   // Sampling instead of a beam.
   bool sample = false;
   double temperature = 1;
@@ -138,8 +139,9 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
                                       const SearchOptions& options);
 
 // One of the weights of a step, [rows, Ts], or of a forced target, [B, Tt, Ts]: of a layer (-1: the
-// last) and a head (-1: the mean of all).
-Tensor chosen_weights(const std::vector<Weights>& all, int64_t layer, int64_t head);
+// last) and a head (-1: the mean of the first `mean_of`, 0: of all).
+Tensor chosen_weights(const std::vector<Weights>& all, int64_t layer, int64_t head,
+                      int64_t mean_of = 0);
 
 // Row t becomes row t + shift; the last ones, which have none, stay.
 void shift_weights(std::vector<std::vector<float>>& rows, int64_t shift);

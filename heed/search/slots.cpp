@@ -203,7 +203,8 @@ void Slots::compute(State& state, std::span<const Id> last, std::span<const doub
   const SameForAnyRows rows(SameForAnyRows::In::steps);
   const Step step = model_.step(state, last, kind_.weights);
   if (kind_.weights)
-    found_.weights = contiguous(chosen_weights(step.weights, kind_.layer, kind_.head));
+    found_.weights =
+        contiguous(chosen_weights(step.weights, kind_.layer, kind_.head, kind_.mean_of));
   if (listed()) return compute_lists(shortlists_->logits(step.hidden));
   const Tensor logits = contiguous(model_.logits(step.hidden));
   if (kind_.logits) found_.logits = logits;

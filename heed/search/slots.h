@@ -34,8 +34,8 @@ class Slots {
     int64_t likeliest = 1;    // tokens that come to the host
     bool normalizer = false;  // for a draw at a temperature
     bool logits = false;      // before the softmax, too
-    bool weights = false;     // of this layer (-1: the last) and head (-1: the mean of all)
-    int64_t layer = -1, head = -1;
+    bool weights = false;     // of this layer and head, as in AlignmentHead
+    int64_t layer = -1, head = -1, mean_of = 0;
     bool listed = false;  // sentences say words of their shortlists alone; where steps are plain
     int64_t slots = 0;    // where their number is fixed; else 0
     auto operator<=>(const Kind&) const = default;

@@ -288,6 +288,7 @@ std::vector<TranslatedText> Call::translate(const std::vector<std::string>& text
     const auto translator = model(way[step]);
     options.translate.search = search;
     translator->translator().model().search.fill(options.translate.search, shared.options.said);
+    options.translate.search_is_whole = true;
     options.source_language = shared.models.pairs()[way[step]].source;
     if (step + 1 == way.size())
       options.alternatives = alternatives, options.translate.search.best = best;

@@ -105,7 +105,8 @@ AlignmentHead alignment_head(const nlohmann::ordered_json& json, const std::stri
             json.dump(), "; wanted: {\"layer\": 3, \"head\": 0}, -1 for the last and for the mean");
     return found->get<int64_t>();
   };
-  return {number("layer"), number("head"), json.contains("shift") ? number("shift") : 0};
+  const auto or_zero = [&](const char* name) { return json.contains(name) ? number(name) : 0; };
+  return {number("layer"), number("head"), or_zero("shift"), or_zero("mean_of")};
 }
 
 // All but the parameters.
@@ -283,7 +284,10 @@ nlohmann::ordered_json to_json(const SearchDefaults& search) {
 }
 
 nlohmann::ordered_json to_json(const AlignmentHead& alignment) {
-  return {{"layer", alignment.layer}, {"head", alignment.head}, {"shift", alignment.shift}};
+  nlohmann::ordered_json out{
+      {"layer", alignment.layer}, {"head", alignment.head}, {"shift", alignment.shift}};
+  if (alignment.mean_of > 0) out["mean_of"] = alignment.mean_of;
+  return out;
 }
 
 void keep_alignment(const std::filesystem::path& path, const AlignmentHead& alignment) {

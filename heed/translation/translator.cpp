@@ -188,9 +188,9 @@ Translator::Attentions Translator::read_again(const Translation& t,
   return found;
 }
 
-SearchOptions Translator::of_model(SearchOptions o) const {
+SearchOptions Translator::of_model(const TranslateOptions& options) const {
   const SpecialIds special = model().tokenizers.target->special();
-  // What no flag is for is as the model's makers have it; the rest is the caller's (fill()).
+  SearchOptions o = options.search;
   const SearchOptions plain;
   std::set<std::string> said{"beam", "normalize", "patience", "max_ratio"};
   if (o.min_length != plain.min_length) said.insert("min_length");
@@ -198,7 +198,8 @@ SearchOptions Translator::of_model(SearchOptions o) const {
   if (o.max_extra != plain.max_extra) said.insert("max_extra");
   if (o.max_length != plain.max_length) said.insert("max_length");
   if (o.ending != plain.ending) said.insert("ending");
-  model().search.fill(o, said);
+  if (o.no_repeat != plain.no_repeat) said.insert("no_repeat");
+  if (!options.search_is_whole) model().search.fill(o, said);
   // A translation may not be longer than the model's positions either.
   const std::optional<int64_t> most = longest_sentence(model().config);
   if (most && (o.max_length == 0 || o.max_length > *most)) {
@@ -207,7 +208,7 @@ SearchOptions Translator::of_model(SearchOptions o) const {
   }
   if (!o.layer && !o.head) {
     const AlignmentHead& own = model().alignment;
-    o.layer = own.layer, o.head = own.head, o.shift = own.shift;
+    o.layer = own.layer, o.head = own.head, o.shift = own.shift, o.mean_of = own.mean_of;
   }
   if (model().tokenizers.target->writes_all()) o.allow_unknown = false;
   o.begin = special.begin, o.end = special.end, o.pad = special.pad, o.unknown = special.unknown;
@@ -247,7 +248,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
           "translate: ", o.search.numbers.size(), " numbers for ", lines.size(), " lines");
   require(o.search.shortlists.empty() || o.search.shortlists.size() == lines.size(),
           "translate: ", o.search.shortlists.size(), " shortlists for ", lines.size(), " lines");
-  SearchOptions search_options = of_model(o.search);
+  SearchOptions search_options = of_model(o);
   if (o.end) search_options.end = *o.end;
   if (o.replace_unknown) search_options.want_weights = true;
   search_options.numbers.clear(), search_options.prefixes.clear();
@@ -351,7 +352,7 @@ std::vector<Translation> Translator::score(const std::vector<std::string>& sourc
     auto found = [&] {
       const LoadedModel::Turn turn(*model_);
       return score_targets(*model().model, source_of(rows, tokenizers.source->special()),
-                           target_ids, of_model(o.search));
+                           target_ids, of_model(o));
     }();
     for (size_t b = 0; b < numbers.size(); ++b) {
       as_pieces_and_end(found[b].weights, tokenizers.source->special());

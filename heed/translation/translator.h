@@ -19,6 +19,10 @@ namespace heed {
 struct TranslateOptions {
   // Its special ids are set from the model, and where it says neither layer nor head, so are they.
   SearchOptions search = {};
+  // The search is as it is to be: of what the model's makers search with (SearchDefaults), the
+  // caller has taken what he wants. Else that holds wherever `search` is as SearchOptions begins,
+  // but for beam, normalize, patience and max_ratio, which are the caller's.
+  bool search_is_whole = false;
   // Sentences at a time, with those of other callers; not given: what the device likes, 32 on a CPU
   // and 256 on a GPU.
   std::optional<int64_t> batch = {};
@@ -111,7 +115,7 @@ class Translator {
 
  private:
   Attentions read_again(const Translation& translation, const WantWeights& wanted) const;
-  SearchOptions of_model(SearchOptions options) const;
+  SearchOptions of_model(const TranslateOptions& options) const;
   void check_replacing() const;
 
   std::shared_ptr<const LoadedModel> model_;
