@@ -315,10 +315,13 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     want_text(o.corpus);
     index = look_through(o.corpus), valid_index = look_through(o.valid);
     Recipe recipe = ground(o.preset == kAuto ? corpus_facts(*index) : CorpusFacts());
-    if (!recipe.why.empty()) std::fprintf(stderr, "%s\n", recipe.why.c_str());
+    if (!continued && !recipe.why.empty()) std::fprintf(stderr, "%s\n", recipe.why.c_str());
     if (o.valid.source.empty() && o.preset == kAuto)
       recipe.training.hold_out = hold_out_of(index->lines());
     configure(recipe);
+    if (continued)
+      std::fprintf(stderr, "from %s, as it is, with dropout %g, rate %g%s\n", o.from.c_str(),
+                   config.dropout, training.rate, training.rdrop > 0 ? ", R-Drop" : "");
     if (!o.valid.source.empty()) training.hold_out = 0;  // its lines would be lost
     want(training.patience == 0 || !o.valid.source.empty() || training.hold_out > 0,
          "--patience wants --valid-source and --valid-target, or --hold-out");
