@@ -1,11 +1,11 @@
 """Transformers of random weights, written by CTranslate2's own specifications in several configurations
-and types: what heed says of them beside what CTranslate2 says, words and scores; and what CTranslate2
-says of them once heed has exported them again.
+and types: what heed says of them beside what CTranslate2 says, words, scores and weights of attention,
+with many settings of the search; and what CTranslate2 says of them once heed has exported them again.
 
 Arguments: the program; --inputs N for fewer than 100 inputs. Wants ctranslate2 (PyPI) and NumPy;
 without them it says so and ends with 77, which is a skip.
 """
-import json, os, pathlib, random, subprocess, sys, tempfile
+import json, os, pathlib, random, shlex, subprocess, sys, tempfile
 
 try:
     import ctranslate2, numpy as np
@@ -40,18 +40,42 @@ CASES = {  # by name: arguments of from_config, attributes of the configuration,
     "one table for all": (dict(pre_norm=True), {}, None),
     "two heads of keys": (dict(num_heads_kv=2), {}, None),
     "one head of keys": (dict(num_heads_kv=1), dict(decoder_start_token="<blank>"), None),
+    "sides of their own sizes": (dict(heads=(4, 2), inner=(24, 20)), {}, None),
+    "two heads align": (dict(alignment_heads=2), {}, "int8_float16"),
+    "begins with its end, bos on the source": (
+        dict(activation=ACTIVATION.Tanh), dict(decoder_start_token="</s>", add_source_bos=True), None),
+    "begins from zeros": (dict(zero=True, activation=ACTIVATION.GELUSigmoid), dict(add_source_eos=True), "int16"),
 }
+# Settings of the search by the names of both.
+SETTINGS = [
+    (dict(beam_size=4, num_hypotheses=4, length_penalty=0.6), "--beam 4 --best 4 --normalize 0.6"),
+    (dict(beam_size=3, length_penalty=0, patience=2), "--beam 3 --normalize 0 --patience 2"),
+    (dict(beam_size=3, coverage_penalty=0.2), "--beam 3 --coverage 0.2"),
+    (dict(beam_size=1, repetition_penalty=1.5), "--beam 1 --repetition-penalty 1.5"),
+    (dict(beam_size=5, no_repeat_ngram_size=2, disable_unk=True), "--beam 5 --no-repeat 2 --no-unknown"),
+    (dict(beam_size=2, min_decoding_length=0), "--beam 2 --min-length 0"),
+    (dict(beam_size=2, min_decoding_length=7), "--beam 2 --min-length 7"),
+    (dict(beam_size=4, suppress_sequences=[["A"], ["B", "C"]]), "--beam 4 --suppress A --suppress=B\\ C"),
+    (dict(beam_size=2, end_token="D"), "--beam 2 --end-token D"),
+    (dict(beam_size=4, prefix=True), "--beam 4 --prefix {prefixes}"),
+    (dict(beam_size=1, num_hypotheses=3, return_alternatives=True, min_alternative_expansion_prob=0.05,
+          prefix=True), "--beam 1 --alternatives --best 3 --least-alternative 0.05 --prefix {prefixes}"),
+    (dict(beam_size=2, max_input_length=4), "--beam 2 --max-length {pieces}"),
+]
 
 
 def make(folder, name, rng):
     arguments, config, quantization = CASES[name]
     shared = name == "one table for all"
-    key_heads = arguments.get("num_heads_kv", H)
-    keys = D // H * key_heads
-    if key_heads == H: spec = specs.TransformerSpec.from_config((2, 3), H, **arguments)
-    else: spec = specs.TransformerSpec(specs.transformer_spec.TransformerEncoderSpec(2, H, **arguments),
-                                       specs.transformer_spec.TransformerDecoderSpec(3, H, **arguments))
+    own = dict(heads=(H, H), inner=(F, F), zero=False) | arguments
+    heads, inner, zero = own.pop("heads"), own.pop("inner"), own.pop("zero")
+    keys = D // H * own.get("num_heads_kv", H)
+    aligns = {k: own.pop(k) for k in ("alignment_layer", "alignment_heads") if k in own}
+    spec = specs.TransformerSpec(specs.transformer_spec.TransformerEncoderSpec(2, heads[0], **own),
+                                 specs.transformer_spec.TransformerDecoderSpec(3, heads[1], **own, **aligns))
+    spec.decoder.start_from_zero_embedding = zero
     def shape(name):
+        F = inner[name.startswith("decoder")]
         side = len(TARGET) if name.startswith("decoder") or shared else len(SOURCE)
         if "embeddings" in name or "projection" in name: rows, columns = side, D
         elif "self_attention/linear_0" in name: rows, columns = D + 2 * keys, D
@@ -81,6 +105,7 @@ def make(folder, name, rng):
 
 
 def compare(name, seed):
+    arguments, config, _ = CASES[name]
     rng, chosen = np.random.default_rng(seed), random.Random(seed)
     with tempfile.TemporaryDirectory() as parent:
         parent = pathlib.Path(parent)
@@ -109,6 +134,31 @@ def compare(name, seed):
                 worst = max(worst, abs(found["score"] - wanted.scores[0]), abs(found["score"] - other.scores[0]))
             told.append(f"beam {beam} {same}/{INPUTS}")
             holds = holds and same == INPUTS
+        prefixes = [chosen.choices(TARGET[3:-1], k=chosen.randint(0, 2)) for _ in range(INPUTS)]
+        (parent / "prefixes").write_text("".join(" ".join(row) + "\n" for row in prefixes))
+        added = sum(bool(config.get(k)) for k in ("add_source_bos", "add_source_eos"))
+        # A prefix that is read at once is all zeros there, if the model begins from zeros.
+        settings = [s for s in SETTINGS if not (arguments.get("zero") and "return_alternatives" in s[0])]
+        same = 0
+        for options, flags in settings:
+            options = dict(options)
+            forced = prefixes if options.pop("prefix", False) else None
+            # Its lengths have what is added to the source, heed's have not.
+            flags = flags.format(prefixes=parent / "prefixes", pieces=4 - added)
+            # One at a time: coverage, there, depends on what else is in the batch.
+            said = theirs.translate_batch(lines, target_prefix=forced, return_scores=True, return_attention=True,
+                                          max_decoding_length=12, max_batch_size=1, **options)
+            rows = heed("translate", "--model", parent / "m", *shlex.split(flags), "--max-output", 12, "--json",
+                        text=(parent / "lines").read_text()).splitlines()
+            for wanted, row in zip(said, rows, strict=True):
+                found, pieces = json.loads(row)["translations"], len(json.loads(row)["source_pieces"])
+                same += [f["pieces"] for f in found] == wanted.hypotheses
+                for f, score, weights in zip(found, wanted.scores, wanted.attention):
+                    worst = max(worst, abs(f["score"] - score) / max(1, abs(score)))
+                    for ours, others in zip(f["weights"], weights):
+                        worst = max([worst, *(abs(a - b) for a, b in zip(ours[:pieces], others))])
+        told.append(f"{len(settings)} settings {same}/{len(settings) * INPUTS}")
+        holds = holds and same == len(settings) * INPUTS
         rows = heed("align", "--model", parent / "m", "--source", parent / "lines", "--target",
                     parent / "targets", "--json").splitlines()
         for wanted, row in zip(theirs.score_batch(lines, targets), rows, strict=True):

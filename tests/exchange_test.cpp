@@ -616,6 +616,12 @@ TEST(Exchange, PiecesHaveTheIdsOfTheTable) {
   const Sentence s = pair.source->encode(line);
   EXPECT_EQ(pair.source->decode(s.ids).text, line);
   EXPECT_EQ(s.word.back(), 5);
+  // What a text spells is that piece, and ends no word before it.
+  const std::vector<Id> dog = pair.source->encode("dog").ids;
+  std::vector<Id> spelt = dog;
+  spelt.insert(spelt.end(), {0, 54687, 1});
+  spelt.insert(spelt.end(), dog.begin(), dog.end());
+  EXPECT_EQ(pair.source->encode("dog </s> <pad><unk>dog").ids, spelt);
   // A target language is one piece, here of a table that has none.
   EXPECT_EQ(pair.source->encode(">>fra<< dog").ids.front(), 1);
 }

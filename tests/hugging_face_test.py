@@ -1,6 +1,6 @@
 """MarianMT models of random weights, made and saved by `transformers` in several configurations: what
-heed says of them beside what `transformers` says, greedy and by beam search, log-probabilities of
-given targets, and the tokenizers' pieces of odd lines.
+heed says of them beside what `transformers` says, greedy and by beam search, with its scores,
+log-probabilities of given targets, and the tokenizers' pieces of odd lines.
 
 Arguments: the program; --inputs N for fewer than 200 inputs. HEED_DATA names the folder whose
 models/hf-opus-mt-en-mg has a real model's tokenizer. Wants torch, transformers and sentencepiece
@@ -88,10 +88,15 @@ CASES = {  # by name: the configuration, and where the end, the unknown and the 
     "the pad may be said": (dict(activation_function="swish", bad_words_ids=None), None),
     "starts with the end": (dict(activation_function="relu", decoder_start_token_id=0), None),
     "nothing twice, ends late": (dict(activation_function="swish", no_repeat_ngram_size=2, min_length=12), None),
+    "nothing twice, made to sum up to one": (
+        dict(activation_function="swish", no_repeat_ngram_size=2, renormalize_logits=True), None),
+    "sides of their own sizes": (
+        dict(activation_function="gelu_new", encoder_layers=1, decoder_layers=3, encoder_ffn_dim=40,
+             decoder_ffn_dim=24, decoder_attention_heads=2), None),
     "no generation_config.json": (dict(activation_function="swish", num_beams=3, max_length=25), None),
 }
 SEARCH = ("length_penalty", "early_stopping", "forced_eos_token_id", "bad_words_ids", "num_beams", "max_length",
-          "no_repeat_ngram_size", "min_length")
+          "no_repeat_ngram_size", "min_length", "renormalize_logits")
 
 
 def make(folder, name, rng, form):
@@ -153,17 +158,21 @@ def compare(name, rng, form):
         if tokenizer.separate_vocabs:
             spelt = {i: p for p, i in json.loads((folder / "target_vocab.json").read_text()).items()}
             spelling = lambda ids: [spelt[i] for i in ids]
-        same, ended = {}, 0
+        same, ended, worst = {}, 0, 0.0
         for beam in (1, BEAM):
             rows = heed("translate", "--model", folder / "m", "--beam", beam, "--json",
                         text=(folder / "lines").read_text()).splitlines()
             same[beam] = 0
             for ids, row in zip(inputs, rows, strict=True):
-                with torch.no_grad(): said = model.generate(ids, num_beams=beam)[0].tolist()[1:]
+                found = json.loads(row)["translations"][0]
+                with torch.no_grad():
+                    made = model.generate(ids, num_beams=beam, return_dict_in_generate=True, output_scores=True)
+                said = made.sequences[0].tolist()[1:]
+                if beam > 1: worst = max(worst, abs(found["score"] - made.sequences_scores[0].item()))
                 ended += said[-1] == model.config.eos_token_id and len(said) < 24
                 if said[-1] == model.config.eos_token_id: said.pop()
-                same[beam] += json.loads(row)["translations"][0]["pieces"] == spelling(said)
-        worst = 0.0
+                same[beam] += found["pieces"] == spelling(said)
+        alone = model.generation_config.renormalize_logits  # all but the pad share the probability
         rows = heed("align", "--model", folder / "m", "--source", folder / "lines", "--target",
                     folder / "targets", "--json").splitlines()
         for ids, line, row in zip(inputs, targets, rows, strict=True):
@@ -172,21 +181,22 @@ def compare(name, rng, form):
             with torch.no_grad():
                 logits = model(input_ids=ids, decoder_input_ids=torch.tensor(
                     [[model.config.decoder_start_token_id] + out[:-1]])).logits[0].double()
+            if alone: logits[:, model.config.pad_token_id] = -float("inf")
             wanted = logits.log_softmax(-1)[range(len(out)), out].sum().item()
             worst = max(worst, abs(found["log_probability"] - wanted) / len(out))
         print(f"{name}, {form}: greedy {same[1]}/{INPUTS}, beam {BEAM} {same[BEAM]}/{INPUTS} "
-              f"({ended} of both ended by themselves), log-probabilities to {worst:.1e} a token")
+              f"({ended} of both ended by themselves), log-probabilities and scores to {worst:.1e} a token")
         return same[1] == same[BEAM] == INPUTS and worst < 1e-4
 
 
 def odd_lines(rng, count):
-    """Scripts, spaces, punctuation, controls, what SentencePiece normalizes and what it does not; but no
-    </s>, which a text of heed's may have in it as any other letters."""
+    """Scripts, spaces, punctuation, controls, special pieces, what SentencePiece normalizes and what it
+    does not."""
     ranges = [(0x20, 0x7e)] * 6 + [(0xa0, 0x24f), (0x300, 0x36f), (0x370, 0x52f), (0x590, 0x6ff), (0x900, 0x97f),
               (0x1e00, 0x1fff), (0x2000, 0x206f), (0x2070, 0x218f), (0x2200, 0x22ff), (0x2460, 0x24ff),
               (0x3000, 0x30ff), (0x4e00, 0x4eff), (0xac00, 0xacff), (0xff01, 0xffee), (0x1f600, 0x1f64f)]
     common = words(rng, 300) + ["I don't know; she said: \"it's 3.5% of $10,000!\"", ">>fra<< hello", ">>x", "  ",
-                                "▁a ▁b", "a\u200bb\ufeffc", "…“”‘’—", "http://x.y/z?a=b&c=d"]
+                                "▁a ▁b", "a</s>b <unk><pad> c", "<s> <0x41>", "a\tb\x01\x0cc", "a\u200bb\ufeffc", "…“”‘’—", "http://x.y/z?a=b&c=d"]
     lines = []
     while len(lines) < count:
         if rng.random() < 0.4: line = rng.choice(common)
@@ -195,7 +205,7 @@ def odd_lines(rng, count):
             line = "".join(chr(rng.randint(first, last)) for _ in range(rng.randint(1, 25)))
         if rng.random() < 0.3: line = line[:len(line) // 2] + rng.choice([" ", "  ", "\u3000", "\u00a0", "\u0301"]) + line[len(line) // 2:]
         if rng.random() < 0.3: line = line.upper() if rng.random() < 0.5 else unicodedata.normalize("NFD", line)
-        if not any(unicodedata.category(c) in ("Cc", "Cs") for c in line) and line.strip(): lines.append(line)
+        if not any(c in "\n\r" or unicodedata.category(c) == "Cs" for c in line) and line.strip(): lines.append(line)
     return lines
 
 

@@ -2,7 +2,7 @@
 a plain NumPy pass computes of them, beside what heed does: heed import, then heed align (scores of
 given pairs) and heed translate, greedy and by Marian's own beam search.
 Usage: marian_test.py HEED. Without NumPy it says so and ends with 77, which is a skip."""
-import io, json, pathlib, struct, subprocess, sys, tempfile
+import io, json, math, pathlib, struct, subprocess, sys, tempfile
 
 try:
     import numpy as np
@@ -15,7 +15,7 @@ D, F, H, LAYERS, V = 8, 16, 2, 2, 11
 WORDS = ["</s>", "<unk>"] + [chr(ord("a") + i) for i in range(V - 2)]
 
 
-def make(rng, tied, norm, cell):
+def make(rng, tied, norm, cell, decoder_inner):
     """Arrays by Marian's names; weights [in, out], rows [1, n]."""
     out = {}
     def w(name, *shape): out[name] = rng.normal(0, 0.5, shape).astype(np.float32)
@@ -34,7 +34,8 @@ def make(rng, tied, norm, cell):
                     continue
                 for x in "qkvo": w(p + part + "_W" + x, D, D), w(p + part + "_b" + x, 1, D)
                 ln(p + part + "_Wo", pre)
-            w(p + "ffn_W1", D, F), w(p + "ffn_b1", 1, F), w(p + "ffn_W2", F, D), w(p + "ffn_b2", 1, D)
+            inner = F if side == "encoder" else decoder_inner
+            w(p + "ffn_W1", D, inner), w(p + "ffn_b1", 1, inner), w(p + "ffn_W2", inner, D), w(p + "ffn_b2", 1, D)
             ln(p + "ffn_ffn", pre)
         if norm == "pre": ln(side + "_top", "")
     if tied == "all":
@@ -46,7 +47,7 @@ def make(rng, tied, norm, cell):
     return out
 
 
-def config(tied, norm, cell, activation):
+def config(tied, norm, cell, activation, decoder_inner):
     text = (f"type: transformer\ndim-emb: {D}\ndim-vocabs:\n  - {V}\n  - {V}\nenc-depth: {LAYERS}\n"
             f"dec-depth: {LAYERS}\ntransformer-heads: {H}\ntransformer-dim-ffn: {F}\n"
             f"transformer-ffn-activation: {activation}\ntied-embeddings: {str(tied == 'out').lower()}\n"
@@ -55,6 +56,7 @@ def config(tied, norm, cell, activation):
              if norm == "pre" else
              "transformer-preprocess: \"\"\ntransformer-postprocess: dan\n"
              "transformer-postprocess-top: \"\"\n")
+    if decoder_inner != F: text += f"transformer-decoder-dim-ffn: {decoder_inner}\n"
     return text + ("transformer-decoder-autoreg: rnn\ndec-cell: ssru\n" if cell == "ssru" else "")
 
 
@@ -87,7 +89,9 @@ def log_probabilities(a, tied, norm, cell, activation, source, target):
     def sigmoid(x): return 1 / (1 + np.exp(-x))
     def feed(x, p):
         y = x @ a[p + "ffn_W1"] + a[p + "ffn_b1"]
-        y = np.maximum(y, 0) if activation == "relu" else y * sigmoid(y)
+        if activation == "relu": y = np.maximum(y, 0)
+        elif activation == "gelu": y = y * (1 + np.vectorize(math.erf)(y / math.sqrt(2))) / 2
+        else: y = y * sigmoid(y)
         return y @ a[p + "ffn_W2"] + a[p + "ffn_b2"]
     def ssru(x, p):
         c, out = np.zeros(D), []
@@ -345,11 +349,12 @@ def spell(ids): return " ".join(WORDS[i] for i in ids)
 
 def cases(rng):
     """What each is, a function that writes it and gives its arrays, and one that scores with these."""
-    for tied, norm, cell, activation, form in [
-            ("all", "post", "attention", "swish", "npz"), ("out", "post", "attention", "relu", "npz"),
-            ("none", "pre", "attention", "relu", "npz"), ("none", "post", "attention", "swish", "bin"),
-            ("all", "post", "ssru", "relu", 0x4101), ("out", "post", "ssru", "relu", 0x10001)]:
-        arrays, text = make(rng, tied, norm, cell), config(tied, norm, cell, activation)
+    for tied, norm, cell, activation, form, inner in [
+            ("all", "post", "attention", "swish", "npz", F), ("out", "post", "attention", "relu", "npz", F),
+            ("none", "pre", "attention", "relu", "npz", F), ("none", "post", "attention", "swish", "bin", F),
+            ("all", "post", "ssru", "relu", 0x4101, F), ("out", "post", "ssru", "relu", 0x10001, F),
+            ("all", "pre", "attention", "gelu", "npz", F - 4), ("none", "pre", "ssru", "swish", "bin", F + 3)]:
+        arrays, text = make(rng, tied, norm, cell, inner), config(tied, norm, cell, activation, inner)
         yield (f"transformer {tied} {norm} {cell} {activation} {form}", arrays, text, form,
                lambda a, s, t: log_probabilities(a, tied, norm, cell, activation, s, t))
     for kind, tied, depths, norm, form in [

@@ -120,6 +120,9 @@ std::vector<Named> transformers() {
   add("one head", [](Named& n) { n.config.heads = 1; });
   add("grouped", [](Named& n) { n.config.heads = 4, n.config.key_heads = 2; });
   add("one key head", [](Named& n) { n.config.heads = 4, n.config.key_heads = 1; });
+  add("sides of their own sizes", [](Named& n) {
+    n.config.heads = 4, n.config.decoder_heads = 2, n.config.decoder_inner = 20;
+  });
   add("tied", [](Named& n) { n.config.tied = true; });
   add("tied shared", [](Named& n) { n.config.tied = n.shared = true; });
   return all;
@@ -437,6 +440,7 @@ TEST(ModelConfig, EveryFieldGoesToJsonAndBack) {
   c.inner = 99, c.inner_dropout = 0.5, c.norm = "post", c.position = "rotary", c.reads = "lines";
   c.activation = "swish", c.norm_epsilon = 1e-6, c.embedding_norm = true, c.embedding_scale = 2;
   c.shared_embeddings = true, c.output_bias = true, c.decoder = "ssru";
+  c.decoder_heads = 3, c.decoder_inner = 7;
   rnn.embedding = 6, rnn.wiring = "conditional", rnn.bridge = "mean";
   rnn.encoder_transitions = 2, rnn.decoder_transitions = 1;
   rnn.attention_size = 5, rnn.attention_bias = rnn.cell_norm = true;
@@ -483,6 +487,8 @@ TEST(ModelConfig, SizesThatDoNotFitAreRefused) {
   EXPECT_TRUE(has(said(R"({"size": 0})"), "size wants a number above 0, given 0"));
   EXPECT_TRUE(has(said(R"({"heads": 4, "key_heads": 3})"), "4 heads cannot share 3 key heads"));
   EXPECT_TRUE(has(said(R"({"key_heads": -1})"), "key_heads"));
+  EXPECT_TRUE(has(said(R"({"decoder_heads": 2})"), "are for translators of family 'transformer'"));
+  EXPECT_TRUE(has(said(R"({"family": "transformer", "decoder_heads": 3})"), "shared by 3 heads"));
   EXPECT_TRUE(has(said(R"({"embedding": -1})"), "embedding"));
   EXPECT_TRUE(has(said(R"({"rank": -1})"), "rank"));
   EXPECT_TRUE(has(said(R"({"dropout": 1})"), "dropout wants a share in [0, 1)"));

@@ -44,6 +44,12 @@ class Table : public Tokenizer {
       if (is_language(piece)) languages_.push_back(piece);
       if (id != s.pad && id != s.begin && id != s.end) ids_.emplace(piece, id);
     }
+    for (const std::string& piece : table_.spelt) {
+      const auto found = std::ranges::find(table_.pieces, piece);
+      require(!piece.empty() && found != table_.pieces.end(), what, ": has no piece '", piece,
+              "' for a text to spell");
+      spelt_.emplace(piece, static_cast<Id>(found - table_.pieces.begin()));
+    }
     writes_all_ = table_.cutter != nullptr && ids_.contains("<0x00>") && ids_.contains("<0xFF>");
   }
 
@@ -53,30 +59,16 @@ class Table : public Tokenizer {
   Sentence encode(std::string_view text) const override {
     Sentence sentence{.text = std::string(text), .ids = {}, .word = {}};
     std::vector<size_t> offsets;
-    const auto add = [&](const std::string& piece, size_t offset) {
-      const auto found = ids_.find(piece);
-      sentence.ids.push_back(found == ids_.end() ? table_.special.unknown : found->second);
+    const auto add = [&](Id id, size_t offset) {
+      sentence.ids.push_back(id);
       offsets.push_back(std::min(offset, text.size()));
     };
-    size_t from = 0;
-    if (table_.cutter && text.starts_with(">>"))
-      if (const size_t at = text.find("<<"); at != std::string_view::npos) {
-        const std::string code(text.substr(0, at + 2));
-        require(languages_.empty() || ids_.contains(code),
-                "tokenizer: ", unknown_name("target language", code, languages_));
-        add(code, 0);
-        from = at + 2;
-      }
-    if (table_.cutter && table_.opus_text) {
-      const PlainText plain = opus_text(text.substr(from));
-      for (PieceCutter::Piece& piece : table_.cutter->cut(plain.text))
-        add(piece.text, from + plain.from.at(std::min(piece.offset, plain.text.size())));
-    } else if (table_.cutter) {
-      for (PieceCutter::Piece& piece : table_.cutter->cut(text.substr(from)))
-        add(piece.text, from + piece.offset);
-    } else {
-      for (const std::string_view word : split_words(text))
-        add(std::string(word), static_cast<size_t>(word.data() - text.data()));
+    for (size_t from = 0;;) {
+      const Spelt next = spelt_after(text, from);
+      encode_part(text.substr(from, next.at - from), from, add);
+      if (next.at == text.size()) break;
+      add(next.id, next.at);
+      from = next.at + next.size;
     }
     sentence.word = words_at(text, offsets);
     return sentence;
@@ -155,6 +147,7 @@ class Table : public Tokenizer {
                                       {"source_begin", s.source_begin},
                                       {"source_end", s.source_end},
                                       {"opus_text", table_.opus_text},
+                                      {"spelt", table_.spelt},
                                       {"pieces", table_.pieces}};
     write_file(folder / (name + kPiecesSuffix), json.dump(0));
     if (table_.cutter) write_file(folder / (name + ".spm"), table_.cutter->file());
@@ -163,12 +156,57 @@ class Table : public Tokenizer {
   const PieceTable& table() const { return table_; }
 
  private:
+  // Where the text spells a piece next, or its end.
+  struct Spelt {
+    size_t at, size;
+    Id id;
+  };
+  Spelt spelt_after(std::string_view text, size_t from) const {
+    Spelt next{text.size(), 0, 0};
+    for (const auto& [piece, id] : spelt_) {
+      const size_t at = text.find(piece, from);
+      if (at < next.at || (at == next.at && piece.size() > next.size))
+        next = {at, piece.size(), id};
+    }
+    return next;
+  }
+
+  // A text that stands `before` bytes from the beginning, without pieces that it spells.
+  template <class Add>
+  void encode_part(std::string_view text, size_t before, const Add& add) const {
+    const auto look_up = [&](const std::string& piece, size_t offset) {
+      const auto found = ids_.find(piece);
+      add(found == ids_.end() ? table_.special.unknown : found->second, before + offset);
+    };
+    size_t from = 0;
+    if (table_.cutter && text.starts_with(">>"))
+      if (const size_t at = text.find("<<"); at != std::string_view::npos) {
+        const std::string code(text.substr(0, at + 2));
+        require(languages_.empty() || ids_.contains(code),
+                "tokenizer: ", unknown_name("target language", code, languages_));
+        look_up(code, 0);
+        from = at + 2;
+      }
+    if (table_.cutter && table_.opus_text) {
+      const PlainText plain = opus_text(text.substr(from));
+      for (PieceCutter::Piece& piece : table_.cutter->cut(plain.text))
+        look_up(piece.text, from + plain.from.at(std::min(piece.offset, plain.text.size())));
+    } else if (table_.cutter) {
+      for (PieceCutter::Piece& piece : table_.cutter->cut(text.substr(from)))
+        look_up(piece.text, from + piece.offset);
+    } else {
+      for (const std::string_view word : split_words(text))
+        look_up(std::string(word), static_cast<size_t>(word.data() - text.data()));
+    }
+  }
+
   void check(Id id) const {
     require(id >= 0 && id < size(), "tokenizer: no piece ", id, "; it has ", size());
   }
 
   PieceTable table_;
   std::unordered_map<std::string, Id> ids_;  // without pad, begin and end
+  std::unordered_map<std::string, Id> spelt_;
   std::vector<std::string> languages_;
   bool writes_all_ = false;
 };
@@ -211,6 +249,12 @@ std::shared_ptr<const Tokenizer> load_piece_table(const std::filesystem::path& p
     table.pieces.push_back(piece.get<std::string>());
   }
   table.opus_text = json.contains("opus_text") && wanted("opus_text", is_bool).get<bool>();
+  if (json.contains("spelt"))
+    for (const auto& piece :
+         wanted("spelt", [](const nlohmann::json& j) { return j.is_array(); })) {
+      require(piece.is_string(), what, ": 'spelt' has ", piece.dump(), ", not a text");
+      table.spelt.push_back(piece.get<std::string>());
+    }
   const auto cut = wanted("cut", [](const nlohmann::json& j) { return j.is_string(); });
   require(cut == "spaces" || cut == "sentencepiece", what, ": 'cut' cannot be ", cut.dump());
   if (cut == "sentencepiece")

@@ -26,6 +26,9 @@ struct PieceTable {
   SpecialIds special = {};
   std::shared_ptr<const PieceCutter> cutter = {};  // none: cut at spaces
   bool opus_text = false;                          // texts are made plain before (opus_text.h)
+  // Pieces that a text has where it spells them, as Hugging Face's tokenizers have </s> and <unk>;
+  // what stands between is cut by itself.
+  std::vector<std::string> spelt = {};
 };
 
 // Throws Error, beginning with `what`, for special ids that are not in the table.

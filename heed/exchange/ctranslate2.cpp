@@ -278,12 +278,12 @@ class Reader {
     require(c.encoder_layers > 0 && c.decoder_layers > 0, in_.what(), ": has ", c.encoder_layers,
             " layers of an encoder and ", c.decoder_layers,
             " of a decoder; heed imports encoder-decoder Transformers");
-    const int64_t heads = file_.specification == "TransformerBig" ? 16 : 8;
-    c.heads = static_cast<int64_t>(of_sides("num_heads").value_or(double(heads)));
-    require(c.heads > 0 && c.size % c.heads == 0, in_.what(), ": ", c.heads, " heads of size ",
-            c.size);
+    c.heads = own_heads("encoder");
+    if (const int64_t own = own_heads("decoder"); own != c.heads) c.decoder_heads = own;
     c.key_heads = key_heads();
     c.inner = in_.take("encoder/layer_0/ffn/linear_0/weight", 2).shape[0];
+    const int64_t inner = in_.take("decoder/layer_0/ffn/linear_0/weight", 2).shape[0];
+    if (inner != c.inner) c.decoder_inner = inner;
     c.norm = of_sides("pre_norm").value_or(1) != 0 ? "pre" : "post";
     c.norm_epsilon = of_file_.epsilon;
     constexpr const char* kActivations[] = {"relu",         "gelu", "swish",  "gelu_erf",
@@ -310,26 +310,42 @@ class Reader {
     }
   }
 
+  int64_t own_heads(const std::string& side) {
+    const double older = file_.specification == "TransformerBig" ? 16 : 8;
+    const double both = in_.scalar("num_heads").value_or(older),
+                 count = in_.scalar(side + "/num_heads").value_or(both);
+    const int64_t size = model_.config.size;
+    require(count >= 1 && count <= double(size) && size % static_cast<int64_t>(count) == 0,
+            in_.what(), ": ", count, " heads of size ", size);
+    return static_cast<int64_t>(count);
+  }
+  int64_t heads_of(const std::string& side) const {
+    return side == "encoder" ? model_.config.heads : decoder_heads(model_.config);
+  }
+
   // As many heads of keys and values as each of the attentions says; 0: as of queries.
   int64_t key_heads() {
     const ModelConfig& c = model_.config;
     const bool one = of_sides("multi_query_attention").value_or(0) != 0;
     std::optional<double> heads;
+    bool each = true;  // has a key of its own
     for (const std::string side : {"encoder", "decoder"})
       for (int64_t i = 0; i < (side == "encoder" ? c.encoder_layers : c.decoder_layers); ++i)
         for (const char* part : {"/self_attention/", "/attention/"}) {
           const std::string at = side + "/layer_" + std::to_string(i) + part;
           if (!in_.has(at + "linear_0/weight")) continue;
-          const double size = in_.scalar(at + "head_dim").value_or(double(c.size / c.heads));
-          require(size == double(c.size / c.heads), in_.what(), ": heads of size ", size,
-                  ", which is not the size ", c.size, " over ", c.heads, " heads");
-          const double own = in_.scalar(at + "num_heads_kv").value_or(one ? 1 : double(c.heads));
-          require(heads.value_or(own) == own, in_.what(), ": '", at, "num_heads_kv' is ", own,
-                  ", and ", heads.value_or(0), " before; heed has one number for all");
+          const int64_t queries = heads_of(side);
+          const double size = in_.scalar(at + "head_dim").value_or(double(c.size / queries));
+          require(size == double(c.size / queries), in_.what(), ": heads of size ", size,
+                  ", which is not the size ", c.size, " over ", queries, " heads");
+          const double own = in_.scalar(at + "num_heads_kv").value_or(one ? 1 : double(queries));
+          require(own >= 1 && own <= double(queries), in_.what(), ": ", own, " heads of keys");
+          each = each && own == double(queries);
+          require(each || heads.value_or(own) == own, in_.what(), ": '", at, "num_heads_kv' is ",
+                  own, ", and ", heads.value_or(0), " before; heed has one number for all");
           heads = own;
         }
-    require(*heads >= 1 && *heads <= double(c.heads), in_.what(), ": ", *heads, " heads of keys");
-    return *heads == double(c.heads) ? 0 : static_cast<int64_t>(*heads);
+    return each ? 0 : static_cast<int64_t>(*heads);
   }
 
   void scale_embeddings() {
@@ -371,12 +387,9 @@ class Reader {
   void align() {
     const auto layer = static_cast<int64_t>(of_sides("alignment_layer").value_or(-1));
     const auto heads = static_cast<int64_t>(of_sides("alignment_heads").value_or(1));
-    model_.alignment = {.layer = layer, .head = heads == 1 ? 0 : -1, .shift = 0};
-    if (heads > 1 && heads < model_.config.heads)
-      model_.notes.push_back(
-          "alignment: the mean of all heads, where CTranslate2 takes that of "
-          "the first " +
-          std::to_string(heads));
+    const bool some = heads > 1 && heads < decoder_heads(model_.config);
+    model_.alignment = {
+        .layer = layer, .head = heads == 1 ? 0 : -1, .shift = 0, .mean_of = some ? heads : 0};
   }
 
   void embeddings() {
@@ -418,10 +431,11 @@ class Reader {
 
   void layer(const std::string& from, const std::string& to, bool decoder) {
     const ModelConfig& c = model_.config;
-    const int64_t D = c.size, kv = c.size / c.heads * (c.key_heads ? c.key_heads : c.heads);
+    const int64_t D = c.size, heads = decoder ? decoder_heads(c) : c.heads,
+                  kv = D / heads * (c.key_heads ? c.key_heads : heads);
     const auto scale = [&](const std::string& part) {
       const auto given = in_.scalar(from + part + "/queries_scale");
-      const double own = 1 / std::sqrt(double(c.size / c.heads));
+      const double own = 1 / std::sqrt(double(D / heads));
       require(!given || std::abs(*given - own) < 1e-6, in_.what(), ": '", from, part,
               "/queries_scale' is ", given.value_or(0), ", not 1 over the root of a head's size");
     };
@@ -440,7 +454,8 @@ class Reader {
       split(from + "/attention/linear_2", {{to + "/cross/output", D}});
       norm("/attention", "/cross_norm");
     }
-    split(from + "/ffn/linear_0", {{to + "/feed_forward/inner", c.inner}});
+    split(from + "/ffn/linear_0",
+          {{to + "/feed_forward/inner", decoder ? decoder_inner(c) : c.inner}});
     split(from + "/ffn/linear_1", {{to + "/feed_forward/outer", D}});
     norm("/ffn", "/inner_norm");
   }

@@ -8,6 +8,7 @@
 #include "heed/data/piece_table.h"
 #include "heed/exchange/bytes.h"
 #include "heed/exchange/exported.h"
+#include "heed/exchange/pieces.h"
 #include "heed/exchange/torch_file.h"
 #include "heed/files/safetensors.h"
 #include "heed/models/config_json.h"
@@ -88,7 +89,7 @@ Arrays weights_of(const fs::path& folder, std::string& what) {
   for (const std::string name : {"model.safetensors", "pytorch_model.bin"}) {
     const auto read = [&](const fs::path& file) {
       if (name != "model.safetensors") return parse_torch(read_whole(file.string()), file.string());
-      read_whole(file.string()).size();  // tells of a pointer in its place
+      read_whole(file.string());  // tells of a pointer in its place
       return from_safetensors(file);
     };
     what = (folder / name).string();
@@ -127,8 +128,8 @@ std::vector<std::string> table_of(const fs::path& file, int64_t rows) {
 
 std::string activation_of(const std::string& name, const std::string& where) {
   if (name == "swish" || name == "silu") return "swish";
-  if (name == "gelu") return "gelu_erf";
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return "gelu";
+  if (name == "gelu" || name == "gelu_python") return "gelu_erf";
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return "gelu";
   if (name == "quick_gelu") return "gelu_sigmoid";
   require(name == "relu" || name == "tanh" || name == "sigmoid", where, ": activation_function '",
           name, "' is not one that heed has; it has relu, swish, gelu, tanh and sigmoid");
@@ -178,13 +179,13 @@ class Reader {
     c.family = "transformer", c.score = "scaled_dot", c.norm = "post";
     c.size = whole("d_model", 1024);
     c.encoder_layers = whole("encoder_layers", 12), c.decoder_layers = whole("decoder_layers", 12);
-    c.heads = whole("encoder_attention_heads", 16);
-    require(whole("decoder_attention_heads", 16) == c.heads, where_, ": ", c.heads,
-            " heads in the encoder and ", whole("decoder_attention_heads", 16),
-            " in the decoder; heed has one number for both");
-    c.inner = whole("encoder_ffn_dim", 4096);
-    require(whole("decoder_ffn_dim", 4096) == c.inner, where_, ": encoder_ffn_dim is ", c.inner,
-            " and decoder_ffn_dim ", whole("decoder_ffn_dim", 4096), "; heed has one for both");
+    c.heads = whole("encoder_attention_heads", 16), c.inner = whole("encoder_ffn_dim", 4096);
+    const int64_t heads = whole("decoder_attention_heads", 16),
+                  inner = whole("decoder_ffn_dim", 4096);
+    require(heads > 0 && inner > 0, where_, ": ", heads, " heads and a decoder_ffn_dim of ", inner,
+            " in the decoder; numbers above 0 were wanted");
+    if (heads != c.heads) c.decoder_heads = heads;
+    if (inner != c.inner) c.decoder_inner = inner;
     c.activation =
         activation_of(value_of<std::string>(json_, "activation_function", "gelu", where_), where_);
     c.embedding_scale = value_of(json_, "scale_embedding", false, where_) ? 0 : 1;
@@ -286,7 +287,10 @@ class Reader {
     const Json& g = generation_;
     SearchDefaults& s = model_.search;
     s.beam = std::max<int64_t>(1, value_of(g, "num_beams", int64_t{1}, where_));
-    s.normalize = value_of(g, "length_penalty", 1.0, where_);
+    const double penalty = value_of(g, "length_penalty", 1.0, where_);
+    s.normalize = std::max(0.0, penalty);
+    if (penalty < 0)
+      model_.notes.push_back("search: a length_penalty of 0, for heed has none below it");
     // The begin counts, and the end, if it is forced: MarianMT's config.json forces it unasked.
     const bool forced = g.contains("forced_eos_token_id") ? !g["forced_eos_token_id"].is_null()
                                                           : g.contains("model_type");
@@ -300,6 +304,9 @@ class Reader {
     if (least > 0) s.min_length = least;
     const int64_t repeated = value_of(g, "no_repeat_ngram_size", int64_t{0}, where_);
     if (repeated > 0) s.no_repeat = repeated;
+    // The pad has no part in probabilities already (output_bias()), which costs a search nothing.
+    if ((least > 0 || repeated > 0) && value_of(g, "renormalize_logits", false, where_))
+      s.renormalize = true;
     const auto early = g.find("early_stopping");
     const bool stops = early != g.end() && early->is_boolean() && early->get<bool>();
     s.ending = stops ? "counted" : "full";
@@ -378,7 +385,11 @@ TokenizerPair read_marian_mt_tokenizers(const fs::path& folder, int64_t source_r
                                    value_of(json, "decoder_start_token_id", pad, where), where);
     out.special.begin = static_cast<Id>(target ? start : pad);
     if (!target) out.special.end = id_of(piece("eos_token", "</s>"), out.special.end);
-    out.cutter = load_piece_cutter(folder / spm);
+    for (const auto& [key, otherwise] :
+         {std::pair{"eos_token", "</s>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"}})
+      if (const std::string name = piece(key, otherwise); id_of(name, -1) >= 0)
+        out.spelt.push_back(name);
+    out.cutter = read_cutter(folder / spm);
     return piece_table(std::move(out), (folder / file).string());
   };
   return {table("vocab.json", "source.spm", source_rows, false),

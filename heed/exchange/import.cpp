@@ -7,6 +7,7 @@
 #include "heed/exchange/ctranslate2.h"
 #include "heed/exchange/hugging_face.h"
 #include "heed/exchange/marian.h"
+#include "heed/translation/config_file.h"
 
 namespace heed {
 namespace {
@@ -30,9 +31,14 @@ ForeignModel read_foreign(const fs::path& path, const ImportOptions& options) {
           error ? error.message() : "there is no such file or folder");
   const auto checked = [&](ForeignModel model) {
     check(model, path.string());
+    search_defaults(to_json(model.search), path.string());  // throws for what no search can do
+    constexpr int64_t kWidest = 1000;
+    require(model.search.beam.value_or(1) <= kWidest, path.string(), ": asks for a beam of ",
+            model.search.beam.value_or(1), "; at most ", kWidest, " are searched with");
     AlignmentHead& at = model.alignment;
     const auto within = [](int64_t n, int64_t count) { return n >= -count && n < count; };
-    if (!within(at.layer, model.config.decoder_layers) || !within(at.head, model.config.heads)) {
+    if (!within(at.layer, model.config.decoder_layers) ||
+        !within(at.head, decoder_heads(model.config))) {
       model.notes.push_back("alignment: by the last layer, since layer " +
                             std::to_string(at.layer) + ", head " + std::to_string(at.head) +
                             ", of which the files speak, is not there");

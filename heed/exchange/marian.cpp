@@ -242,8 +242,7 @@ class Reader {
     c.heads = settings_.whole("transformer-heads", 8);
     c.inner = settings_.whole("transformer-dim-ffn", 2048);
     const int64_t inner = settings_.whole("transformer-decoder-dim-ffn", 0);
-    require(inner == 0 || inner == c.inner, settings_.where(), ": feed-forward layers of size ",
-            c.inner, " in the encoder and ", inner, " in the decoder; heed has one for both");
+    if (inner != c.inner) c.decoder_inner = inner;
     const std::string activation = settings_.text("transformer-ffn-activation", "swish");
     require(activation == "swish" || activation == "relu" || activation == "gelu",
             settings_.where(), ": 'transformer-ffn-activation' is '", activation, "'");

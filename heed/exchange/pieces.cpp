@@ -3,9 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "heed/exchange/bytes.h"
 #include "heed/nn/layers.h"
 
 namespace heed {
+
+std::shared_ptr<const PieceCutter> read_cutter(const std::filesystem::path& path) {
+  read_whole(path.string());
+  return load_piece_cutter(path);
+}
 
 CutterPair piece_cutters(const std::filesystem::path& folder, const ImportOptions& options) {
   namespace fs = std::filesystem;
@@ -25,8 +31,8 @@ CutterPair piece_cutters(const std::filesystem::path& folder, const ImportOption
   if (!target) target = joint ? joint : source;
   if (!source) source = target;
   if (!source) return {};
-  const std::shared_ptr<const PieceCutter> one = load_piece_cutter(*source);
-  return {one, *target == *source ? one : load_piece_cutter(*target)};
+  const std::shared_ptr<const PieceCutter> one = read_cutter(*source);
+  return {one, *target == *source ? one : read_cutter(*target)};
 }
 
 std::string new_begin(const std::vector<std::string>& pieces) {

@@ -20,6 +20,9 @@ struct ImportOptions {
   std::optional<bool> source_end = {};  // none: as the files say
 };
 
+// Throws Error for a pointer of Git LFS in the file's place, too.
+std::shared_ptr<const PieceCutter> read_cutter(const std::filesystem::path& path);
+
 struct CutterPair {
   std::shared_ptr<const PieceCutter> source, target;
 };

@@ -83,7 +83,8 @@ class Writer {
       if (c.norm == "pre") norm(side + ".norm", side + "/layer_norm");
       if (c.embedding_norm)
         norm(side == "encoder" ? "source.norm" : "target.norm", side + "/layernorm_embedding");
-      out_.small(side + "/num_heads", static_cast<int>(c.heads));
+      out_.small(side + "/num_heads",
+                 static_cast<int>(side == "encoder" ? c.heads : decoder_heads(c)));
       out_.flag(side + "/pre_norm", c.norm == "pre");
       constexpr const char* kActivations[] = {"relu",         "gelu", "swish",  "gelu_erf",
                                               "gelu_sigmoid", "tanh", "sigmoid"};
@@ -97,7 +98,8 @@ class Writer {
     out_.flag("encoder/embeddings_merge", 0);
     out_.flag("decoder/start_from_zero_embedding", 0);
     out_.small("decoder/alignment_layer", static_cast<int>(model_.alignment.layer));
-    out_.small("decoder/alignment_heads", model_.alignment.head < 0 ? 0 : 1);
+    out_.small("decoder/alignment_heads",
+               model_.alignment.head < 0 ? static_cast<int>(model_.alignment.mean_of) : 1);
     const Array positions = positions_table(model_, ours_);
     out_.array("decoder/position_encodings/encodings", positions);
     out_.alias("encoder/position_encodings/encodings", "decoder/position_encodings/encodings");
@@ -165,25 +167,28 @@ void write_ctranslate2(const ModelFolder& model, const std::filesystem::path& to
   require_plain_transformer(model, "CTranslate2");
   require(model.config.decoder == "attention", model.path.string(), ": a decoder of '",
           model.config.decoder, "', which CTranslate2 does not have");
+  const std::string weights = Writer(model).bytes();  // before anything is written
   make_empty(to);
   const Tokenizer &source = *model.tokenizers.source, &target = *model.tokenizers.target;
   const SpecialIds special = target.special(), of_source = source.special();
-  const nlohmann::ordered_json config{{"unk_token", target.piece(special.unknown)},
-                                      {"bos_token", target.piece(special.begin)},
-                                      {"eos_token", target.piece(special.end)},
-                                      {"decoder_start_token", target.piece(special.begin)},
-                                      {"add_source_bos", of_source.source_begin},
-                                      {"add_source_eos", of_source.source_end},
-                                      {"layer_norm_epsilon", model.config.norm_epsilon},
-                                      {"multi_query_attention", false},
-                                      {kSearchKey, to_json(model.search)}};
+  const nlohmann::ordered_json config{
+      {"unk_token", target.piece(special.unknown)},
+      {"bos_token",
+       of_source.source_begin ? source.piece(of_source.begin) : target.piece(special.begin)},
+      {"eos_token", target.piece(special.end)},
+      {"decoder_start_token", target.piece(special.begin)},
+      {"add_source_bos", of_source.source_begin},
+      {"add_source_eos", of_source.source_end},
+      {"layer_norm_epsilon", model.config.norm_epsilon},
+      {"multi_query_attention", false},
+      {kSearchKey, to_json(model.search)}};
   const auto vocabulary = [&](const Tokenizer& t, const char* name) {
     write_file(to / name, nlohmann::json(pieces_of(t)).dump(1));
   };
   vocabulary(source, "source_vocabulary.json"), vocabulary(target, "target_vocabulary.json");
   copy_pieces(model, to);
   write_file(to / "config.json", config.dump(1));
-  write_file(to / "model.bin", Writer(model).bytes());
+  write_file(to / "model.bin", weights);
 }
 
 std::string ctranslate2_search(const ModelFolder& model) {

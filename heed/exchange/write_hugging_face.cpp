@@ -11,11 +11,10 @@
 namespace heed {
 namespace {
 
-std::string activation_of(const ModelConfig& c, const std::string& who) {
+std::string activation_of(const ModelConfig& c) {
   if (c.activation == "gelu_erf") return "gelu";
   if (c.activation == "gelu") return "gelu_new";
   if (c.activation == "gelu_sigmoid") return "quick_gelu";
-  (void)who;
   return c.activation;
 }
 
@@ -96,6 +95,7 @@ void write_hugging_face(const ModelFolder& model, const std::filesystem::path& t
                std::filesystem::exists(model.path / "target.spm")),
           model.path.string(),
           ": its pieces are words or characters; MarianMT wants SentencePiece models");
+  const Arrays arrays = named(model);  // before anything is written: it may not be possible
   make_empty(to);
   copy_pieces(model, to);
   const auto vocabulary = [&](const Tokenizer& t, const char* name) {
@@ -119,10 +119,10 @@ void write_hugging_face(const ModelFolder& model, const std::filesystem::path& t
                                 {"encoder_layers", c.encoder_layers},
                                 {"decoder_layers", c.decoder_layers},
                                 {"encoder_attention_heads", c.heads},
-                                {"decoder_attention_heads", c.heads},
+                                {"decoder_attention_heads", decoder_heads(c)},
                                 {"encoder_ffn_dim", c.inner},
-                                {"decoder_ffn_dim", c.inner},
-                                {"activation_function", activation_of(c, model.path.string())},
+                                {"decoder_ffn_dim", decoder_inner(c)},
+                                {"activation_function", activation_of(c)},
                                 {"scale_embedding", c.embedding_scale == 0},
                                 {"static_position_embeddings", true},
                                 {"normalize_before", false},
@@ -162,7 +162,6 @@ void write_hugging_face(const ModelFolder& model, const std::filesystem::path& t
   write_file(to / "config.json", config.dump(1));
   write_file(to / "generation_config.json", generation.dump(1));
   write_file(to / "tokenizer_config.json", tokens.dump(1));
-  const Arrays arrays = named(model);
   std::vector<TensorEntry> entries;
   for (const auto& [name, array] : arrays)
     entries.push_back({.name = name,

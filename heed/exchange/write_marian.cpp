@@ -40,8 +40,10 @@ void want_possible(const ModelFolder& model, const Arrays& ours) {
   require(c.norm_epsilon == 1e-6, who, ": norm_epsilon is ", c.norm_epsilon, "; Marian has 1e-6");
   require(c.activation == "relu" || c.activation == "swish" || c.activation == "gelu_erf", who,
           ": activation is '", c.activation, "'; Marian has relu, swish and gelu_erf");
-  require(c.key_heads == 0 && !c.embedding_norm, who,
-          ": shared key heads, or a norm of embeddings, which this export does not have");
+  require(
+      c.key_heads == 0 && decoder_heads(c) == c.heads && !c.embedding_norm, who,
+      ": shared key heads, a decoder with heads of its own, or a norm of embeddings, which this "
+      "export does not have");
   const Tokenizer& target = *model.tokenizers.target;
   const Array& table = ours.at(ours.contains("target.table") ? "target.table" : "source.table");
   const int64_t D = c.size;
@@ -122,6 +124,7 @@ void write_marian(const ModelFolder& model, const std::filesystem::path& to) {
       "\ndec-depth: " + std::to_string(c.decoder_layers) +
       "\ntransformer-heads: " + std::to_string(c.heads) +
       "\ntransformer-dim-ffn: " + std::to_string(c.inner) +
+      "\ntransformer-decoder-dim-ffn: " + std::to_string(decoder_inner(c)) +
       "\ntransformer-ffn-activation: " + (c.activation == "gelu_erf" ? "gelu" : c.activation) +
       (c.norm == "pre" ? "\ntransformer-preprocess: n\ntransformer-postprocess: da\n"
                          "transformer-postprocess-top: n\n"

@@ -176,6 +176,7 @@ void check(const ModelConfig& c) {
     require(value >= 0, "config: ", name, " wants a number of at least 0, given ", value);
   };
   not_negative("embedding", c.embedding), not_negative("key_heads", c.key_heads);
+  not_negative("decoder_heads", c.decoder_heads), not_negative("decoder_inner", c.decoder_inner);
   not_negative("rank", c.rank), not_negative("encoder_layers", c.encoder_layers);
   not_negative("attention_size", c.attention_size);
   not_negative("encoder_transitions", c.encoder_transitions);
@@ -185,13 +186,18 @@ void check(const ModelConfig& c) {
   for (const int64_t layers : {c.encoder_layers, c.decoder_layers})
     require(layers <= kMostLayers, "config: a model has at most ", kMostLayers,
             " layers on a side, given ", layers);
-  require(c.size % c.heads == 0, "config: size ", c.size, " cannot be shared by ", c.heads,
-          " heads evenly");
+  require((c.decoder_heads == 0 && c.decoder_inner == 0) ||
+              (c.family == "transformer" && !is_language_model(c)),
+          "config: decoder_heads and decoder_inner are for translators of family 'transformer'");
+  for (const int64_t heads : {c.heads, decoder_heads(c)}) {
+    require(c.size % heads == 0, "config: size ", c.size, " cannot be shared by ", heads,
+            " heads evenly");
+    require(c.position != "rotary" || c.size / heads % 2 == 0,
+            "config: rotary positions want heads of an even size, given ", c.size / heads);
+    require(c.key_heads == 0 || heads % c.key_heads == 0, "config: ", heads, " heads cannot share ",
+            c.key_heads, " key heads evenly");
+  }
   require(c.family != "transformer" || c.size % 2 == 0, "config: size ", c.size, " is odd");
-  require(c.position != "rotary" || c.size / c.heads % 2 == 0,
-          "config: rotary positions want heads of an even size, given ", c.size / c.heads);
-  require(c.key_heads == 0 || c.heads % c.key_heads == 0, "config: ", c.heads,
-          " heads cannot share ", c.key_heads, " key heads evenly");
   require(c.embedding == 0 || c.family == "rnn",
           "config: embedding is for rnn; a transformer's is size");
   for (const double p : {c.dropout, c.attention_dropout, c.inner_dropout})

@@ -23,7 +23,7 @@ struct ModelConfig {
   std::string score = "additive";
   std::string weigh = "soft";
   double temperature = 1;
-  int64_t heads = 1, key_heads = 0, rank = 0, positions = 512;
+  int64_t heads = 1, decoder_heads = 0, key_heads = 0, rank = 0, positions = 512;
   double attention_dropout = 0;
   // rnn
   std::string cell = "gru";
@@ -36,7 +36,7 @@ struct ModelConfig {
   bool attention_bias = false;
   bool cell_norm = false;
   // transformer
-  int64_t inner = 1024;
+  int64_t inner = 1024, decoder_inner = 0;
   double inner_dropout = 0;
   std::string norm = "pre";
   std::string position = "sinusoidal";
@@ -68,6 +68,8 @@ void fields(Config& c, F&& f) {
     "from scores to weights: soft, hard, straight_through, gumbel, sparsemax, entmax");
   f("temperature", c.temperature, "scores are divided by it");
   f("heads", c.heads, "attention heads");
+  f("decoder_heads", c.decoder_heads,
+    "transformer: heads of the decoder, where it has another number than the encoder; 0: as heads");
   f("key_heads", c.key_heads, "heads of keys and values that the heads share; 0: one each");
   f("rank", c.rank, "of factorized scores; 0: not factorized");
   f("positions", c.positions,
@@ -91,6 +93,8 @@ void fields(Config& c, F&& f) {
   f("cell_norm", c.cell_norm,
     "rnn, gru: layer norms inside cells, additive score, bridge and readout");
   f("inner", c.inner, "transformer: size inside the feed-forward layers");
+  f("decoder_inner", c.decoder_inner,
+    "transformer: the same in the decoder, where it is another than the encoder's; 0: as inner");
   f("inner_dropout", c.inner_dropout,
     "transformer: share of activations dropped inside the feed-forward layers in training");
   f("norm", c.norm, "transformer: pre or post");
@@ -119,6 +123,14 @@ inline bool is_language_model(const ModelConfig& c) { return c.encoder_layers ==
 // Reads both ways, so it also gives vectors for words in their sentence.
 inline bool is_bidirectional_language_model(const ModelConfig& c) {
   return is_language_model(c) && c.family == "rnn" && c.bidirectional;
+}
+
+// What a side of a Transformer has; of a language model, which is a decoder alone, the decoder.
+inline int64_t decoder_heads(const ModelConfig& c) {
+  return c.decoder_heads > 0 ? c.decoder_heads : c.heads;
+}
+inline int64_t decoder_inner(const ModelConfig& c) {
+  return c.decoder_inner > 0 ? c.decoder_inner : c.inner;
 }
 
 // Configurations with a name: rnn-small, rnn, transformer-tiny, transformer-small,

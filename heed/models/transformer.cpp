@@ -7,19 +7,21 @@ namespace heed {
 
 Transformer::Block Transformer::block(const Params& params, Cross cross) const {
   const ModelConfig& c = config_;
+  const bool decodes = cross == Cross::yes;
   const MultiHead::Sizes sizes{.model = c.size,
-                               .heads = c.heads,
+                               .heads = decodes ? decoder_heads(c) : c.heads,
                                .key_heads = c.key_heads,
                                .score = c.score,
                                .rank = c.rank,
                                .positions = c.positions,
                                .rotary = c.position == "rotary"};
-  const bool recurrent = cross == Cross::yes && c.decoder == "ssru";
+  const bool recurrent = decodes && c.decoder == "ssru";
   Block b{.self_norm = {params / "self_norm", c.size, c.norm_epsilon},
           .inner_norm = {params / "inner_norm", c.size, c.norm_epsilon},
           .self = {},
           .recurrent = {},
-          .inner = {params / "feed_forward", c.size, c.inner, c.inner_dropout, c.activation},
+          .inner = {params / "feed_forward", c.size, decodes ? decoder_inner(c) : c.inner,
+                    c.inner_dropout, c.activation},
           .cross_norm = {},
           .cross = {}};
   const Params of_cell = params / "recurrent";
@@ -28,7 +30,7 @@ Transformer::Block Transformer::block(const Params& params, Cross cross) const {
                              {of_cell / "input", c.size, c.size, Linear::Bias::no}});
   else
     b.self.emplace(params / "self", sizes);
-  if (cross == Cross::yes) {
+  if (decodes) {
     MultiHead::Sizes across = sizes;
     across.rotary = false;  // a source's and a target's positions have no common measure
     b.cross_norm.emplace(params / "cross_norm", c.size, c.norm_epsilon);
@@ -177,11 +179,12 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
     memory = encode(source, {.weights = want_weights.of_self() ? &out.encoder_self : nullptr});
   const int64_t B = target_in.size(0), T = target_in.size(1);
   AttendOptions self{
-      .mask = Mask::causal().at({B, config_.heads, T, T}),
+      .mask = Mask::causal().at({B, decoder_heads(config_), T, T}),
       .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
       .dropout = config_.attention_dropout};
   AttendOptions cross = self;
-  if (memory) cross.mask = Mask::padding(source.lengths).at({B, config_.heads, T, memory->size(1)});
+  if (memory)
+    cross.mask = Mask::padding(source.lengths).at({B, decoder_heads(config_), T, memory->size(1)});
   Stream x(config_, embed(Side::target, target_in, 0));
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
@@ -247,8 +250,8 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
   AttendOptions cross{
       .weigh = weigh, .first = Positions::each(state.positions), .want_weights = want_weights};
   if (const auto keys = state.sentence.find("keys0"); keys != state.sentence.end())
-    cross.mask =
-        Mask::padding(state.lengths).at({B, config_.heads, K, keys->second.size(2), cross.first});
+    cross.mask = Mask::padding(state.lengths)
+                     .at({B, decoder_heads(config_), K, keys->second.size(2), cross.first});
   Step out;
   Stream x(config_, embed(Side::target, ids(last, {rows, 1}), of_rows));  // [rows, 1, D]
   for (size_t i = 0; i < decoder_.size(); ++i) {
@@ -267,7 +270,8 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
       cache.append(now.own);
       const KeysValues past = cache.as_they_lie();
       if (i == 0)  // the same for all layers
-        self.mask = cache.mask().at({rows, config_.heads, 1, past.keys.k.size(2), of_rows});
+        self.mask =
+            cache.mask().at({rows, decoder_heads(config_), 1, past.keys.k.size(2), of_rows});
       MultiHead::Output read = b.self->read(y, now.query, past, self);
       if (const auto& w = read.attended.weights)  // [rows, H, 1, words so far]
         out.weights.push_back(
