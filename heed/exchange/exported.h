@@ -31,6 +31,8 @@ bool copy_pieces(const ModelFolder& model, const std::filesystem::path& to);
 // Under this key of other toolkits' config.json, which they pass over: how heed searches with the
 // model, for who brings it back.
 inline constexpr const char* kSearchKey = "heed_search";
+// And whether a text may spell special pieces (PieceTable::spelt).
+inline constexpr const char* kSpeltKey = "heed_spelt";
 
 // A new folder. Throws Error if it is there and not empty.
 void make_empty(const std::filesystem::path& folder);

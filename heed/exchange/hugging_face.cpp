@@ -370,6 +370,7 @@ TokenizerPair read_marian_mt_tokenizers(const fs::path& folder, int64_t source_r
     require(found->is_string(), own.string(), ": '", key, "' cannot be ", found->dump());
     return found->get<std::string>();
   };
+  const bool spells = value_of(json, kSpeltKey, true, where);
   const auto table = [&](const char* file, const char* spm, int64_t rows, bool target) {
     PieceTable out{.pieces = table_of(folder / file, rows)};
     const auto id_of = [&](const std::string& name, int64_t otherwise) {
@@ -387,7 +388,7 @@ TokenizerPair read_marian_mt_tokenizers(const fs::path& folder, int64_t source_r
     if (!target) out.special.end = id_of(piece("eos_token", "</s>"), out.special.end);
     for (const auto& [key, otherwise] :
          {std::pair{"eos_token", "</s>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"}})
-      if (const std::string name = piece(key, otherwise); id_of(name, -1) >= 0)
+      if (const std::string name = piece(key, otherwise); spells && id_of(name, -1) >= 0)
         out.spelt.push_back(name);
     out.cutter = read_cutter(folder / spm);
     return piece_table(std::move(out), (folder / file).string());

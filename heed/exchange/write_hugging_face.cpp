@@ -2,6 +2,7 @@
 #include <span>
 
 #include "heed/base/check.h"
+#include "heed/data/piece_table.h"
 #include "heed/exchange/exported.h"
 #include "heed/exchange/hugging_face.h"
 #include "heed/files/atomic_file.h"
@@ -109,6 +110,7 @@ void write_hugging_face(const ModelFolder& model, const std::filesystem::path& t
   vocabulary(source, "vocab.json");
   if (separate) vocabulary(target, "target_vocab.json");
   const SpecialIds s = target.special();
+  const PieceTable* const table = as_piece_table(source);
   const bool shared = c.shared_embeddings || model.tokenizers.source == model.tokenizers.target;
   SearchOptions search;
   model.search.fill(search, {});
@@ -140,6 +142,7 @@ void write_hugging_face(const ModelFolder& model, const std::filesystem::path& t
                                 {"decoder_start_token_id", s.begin},
                                 {"forced_eos_token_id", s.end},
                                 {"torch_dtype", "float32"},
+                                {kSpeltKey, table && !table->spelt.empty()},
                                 {kSearchKey, to_json(model.search)}};
   nlohmann::ordered_json bad = nlohmann::ordered_json::array({{s.pad}});
   if (s.begin != s.pad) bad.push_back({s.begin});
