@@ -220,7 +220,7 @@ std::optional<Response> translate_file(Call& call) {
   const ServiceOptions& o = call.shared.options;
   Fields fields = fields_of(call.request);
   // A part without a file's name is a text that is given as it is.
-  if (const nlohmann::json& text = fields["file"]; text.is_string() && !text.empty())
+  if (const nlohmann::json& text = fields["file"]; text.is_string())
     fields.files.try_emplace("file", Fields::File{"text.txt", text.get<std::string>()});
   const auto given = fields.files.find("file");
   const int64_t bytes = given == fields.files.end() ? 0 : std::ssize(given->second.content);
