@@ -32,14 +32,21 @@ std::string version() {
   return text;
 }
 
-// Of a command among others the first line: its examples are in its own help.
 class Help : public CLI::Formatter {
+  // Of a command among others the first line: its examples are in its own help.
   std::string make_subcommand(const CLI::App* command) const override {
     const std::string text = command->get_description();
     std::ostringstream out;
     CLI::detail::format_help(out, command->get_name(), text.substr(0, text.find('\n')),
                              column_width_);
     return out.str();
+  }
+
+  // A flag that may be given several times has no default worth telling.
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string text = CLI::Formatter::make_option_opts(option);
+    if (const size_t empty = text.find("=[]"); empty != text.npos) text.erase(empty, 3);
+    return text;
   }
 };
 

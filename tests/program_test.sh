@@ -14,6 +14,7 @@ expect() {  # code, what, arguments...
 expect 0 "Examples:" --help
 expect 0 "Examples:" bench --help
 case $("$heed" --help) in *"heed align"*) echo "heed --help has the examples of align"; failed=1 ;; esac
+case $("$heed" train --help) in *"=[]"*) echo "heed train --help: a default that says nothing"; failed=1 ;; esac
 for default in '--preset TEXT(=auto| \[auto\])' '--seed UINT(=1| \[1\])' '(=all| \[all\])'; do  # CLI11's old and new form
   "$heed" train --help | grep -Eq -- "$default" || { echo "heed train --help: no $default"; failed=1; }
 done
