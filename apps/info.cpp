@@ -1,5 +1,7 @@
 // heed info: what a model is.
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 
@@ -50,22 +52,29 @@ double speed(const Options& o) {
   return best;
 }
 
+// A number as people read it: 3,958,272 and 96.31; anything else as it is.
+std::string readable(const nlohmann::ordered_json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) {
+    std::array<char, 32> text;
+    std::snprintf(text.data(), text.size(), "%.4g", value.get<double>());
+    return text.data();
+  }
+  if (value.is_number_integer() && value > 9999) return grouped(value.get<int64_t>());
+  return value.dump();
+}
+
 void print(const std::string& name, const nlohmann::ordered_json& value) {
   std::string text;
   if (value.is_object()) {
     for (const auto& [key, inner] : value.items())
-      text += (text.empty() ? "" : ", ") + key + " " +
-              (inner.is_string()                           ? inner.get<std::string>()
-               : inner.is_number_integer() && inner > 9999 ? grouped(inner.get<int64_t>())
-                                                           : inner.dump());
+      text += (text.empty() ? "" : ", ") + key + " " + readable(inner);
   } else {
-    text = value.is_string()                           ? value.get<std::string>()
-           : value.is_number_integer() && value > 9999 ? grouped(value.get<int64_t>())
-                                                       : value.dump();
+    text = readable(value);
   }
-  std::string head = name;
-  std::replace(head.begin(), head.end(), '_', ' ');
-  std::cout << head << ": " << text << '\n';
+  std::string head = name + ": " + text;
+  std::replace(head.begin(), head.begin() + static_cast<std::ptrdiff_t>(name.size()), '_', ' ');
+  std::cout << head << '\n';
 }
 
 void run(const Options& o) {
@@ -74,7 +83,7 @@ void run(const Options& o) {
   nlohmann::ordered_json all = describe(o.folder);
   const bool translator = all["kind"].get<std::string>().starts_with("translator");
   if (o.speed && translator && all.contains("parameters"))
-    all["tokens_a_second"] = std::round(speed(o));
+    all["tokens_a_second"] = std::llround(speed(o));
   if (o.json) {
     std::cout << all.dump(1) << '\n';
     return;
@@ -95,8 +104,7 @@ void add_info(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "info",
-      "what a model is: its sizes, parameters by part, vocabulary, where it came from, how far it "
-      "was\ntrained, checksums, memory, and how fast it is here\n"
+      "what a model is: sizes, vocabulary, origin, training, checksums, memory, speed here\n"
       "Examples:\n"
       "  heed info m\n"
       "  heed info m --json | jq .parameters\n");

@@ -29,6 +29,10 @@ train() {
 train --model m --steps 12 --validate-every 6 --valid-source v.en --valid-target v.fr \
   --log log.json --tensorboard curves >out 2>err || wrong "train: $(cat err)"
 [ -s out ] && wrong "train talks on stdout"
+"$heed" info m --no-speed >out || wrong "info"
+grep -Eq '^configuration: .*size 24, .*score additive' out || wrong "info: configuration: $(cat out)"
+grep -Eq '^training: step 12, epoch [0-9]+, best [0-9.e-]+, best_loss [0-9.]+, best_of bleu of 40 lines$' out ||
+  wrong "info: training: $(cat out)"
 grep -q 'BLEU' err || wrong "train shows no BLEU: $(cat err)"
 grep -q 'done after 12 steps' err || wrong "train does not say that it is done: $(cat err)"
 python3 -c 'import json; lines = [json.loads(l) for l in open("log.json")]

@@ -39,8 +39,12 @@ std::optional<nlohmann::ordered_json> training_state(const std::filesystem::path
   if (found == opened.metadata().end()) return std::nullopt;
   const auto state = parse_json<nlohmann::json>(found->second);
   nlohmann::ordered_json out;
-  for (const char* key : {"step", "epoch", "best_of", "best", "best_loss"})
-    if (state.is_object() && state.contains(key) && !state[key].is_null()) out[key] = state[key];
+  if (!state.is_object()) return std::nullopt;
+  for (const char* key : {"step", "epoch", "best", "best_loss"})
+    if (state.contains(key) && !state[key].is_null()) out[key] = state[key];
+  // "bleu of 500 lines, 500 kept, b8e1ba…": what tells validation sets apart is not for people.
+  if (const auto of = state.value("best_of", std::string()); !of.empty())
+    out["best_of"] = of.substr(0, of.find(','));
   return out;
 }
 
@@ -65,7 +69,7 @@ nlohmann::ordered_json describe(const std::filesystem::path& folder) {
         facts[name] = one;
     });
   });
-  for (const char* always : {"size", "encoder_layers", "decoder_layers", "heads"})
+  for (const char* always : {"size", "encoder_layers", "decoder_layers", "score", "heads"})
     if (!facts.contains(always))
       fields(config, [&](const char* name, const auto& value, const char*) {
         if (std::string_view(name) == always) facts[name] = value;
