@@ -54,7 +54,7 @@ class Opened(Generic[Made]):
             )
         return self._made
 
-    def __reduce__(self) -> tuple[type, tuple[str | int, ...]]:
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), self._given
 
 
