@@ -35,7 +35,6 @@ struct Options : TranslatorFlags {
   bool whole = false;  // --text
   std::string format = "text";
   TextOptions text;
-  const CLI::App* command = nullptr;
 };
 
 // The tokens of a text that must be in the vocabulary.
@@ -428,7 +427,6 @@ void add_translate(CLI::App& app) {
                    "of --text: a sentence of more pieces is translated in parts")
       ->check(above_zero());
   o->bad.add_flag(*command);
-  o->command = command;
   add_translator_flags(*command, o);
   command->callback([o] { translate(*o); });
 }

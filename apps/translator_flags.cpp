@@ -10,6 +10,11 @@ namespace {
 
 const std::vector<std::string> kForms = {"pharaoh", "soft"};
 
+bool is_given(const CLI::App& command, const char* name) {
+  const CLI::Option* const option = command.get_option_no_throw(flag_of(name));
+  return option && option->count() > 0;
+}
+
 }  // namespace
 
 std::string soft(const std::vector<std::vector<float>>& weights) {
@@ -48,15 +53,10 @@ void take_search_defaults(TranslateOptions& options, const CLI::App& command,
                           const ModelFolder& model) {
   std::set<std::string> given;
   fields(model.search, [&](const char* name, const auto&) {
-    const CLI::Option* const option = command.get_option_no_throw(flag_of(name));
     // --max-length of these commands is of sources.
-    if (option && option->count() > 0 && std::string_view(name) != "max_length") given.insert(name);
+    if (std::string_view(name) != "max_length" && is_given(command, name)) given.insert(name);
   });
-  if (given.contains("max_ratio")) given.insert("max_extra");
-  SearchOptions& s = options.search;
-  model.search.fill(s, given);
-  options.search_is_whole = true;
-  if (!s.alternatives) s.beam = std::max(s.beam, s.best);
+  heed::take_search_defaults(options, model, std::move(given));
 }
 
 std::string told_of_cuts(const std::vector<Translation>& found, int64_t first, int64_t most) {
@@ -90,7 +90,8 @@ void prepare(const TranslatorFlags& o) {
   if (!o.alignment.empty() && std::find(kForms.begin(), kForms.end(), o.alignment) == kForms.end())
     want(false, unknown_name("alignment", o.alignment, kForms));
   const SearchOptions& s = o.translate.search;
-  want(s.sample || s.alternatives || s.best <= s.beam, "--best cannot be more than --beam");
+  want(s.sample || s.alternatives || s.best <= s.beam || !is_given(*o.command, "beam"),
+       "--best cannot be more than --beam");
   want(!o.translate.search.sample || o.translate.search.best == 1,
        "--sample draws one translation of a line; --best is for searches");
   want(o.translate.search.shift == 0 || o.translate.search.layer || o.translate.search.head,
@@ -100,6 +101,7 @@ void prepare(const TranslatorFlags& o) {
 }
 
 void add_translator_flags(CLI::App& command, const std::shared_ptr<TranslatorFlags>& o) {
+  o->command = &command;
   command.add_option("--model", o->folder, "the model's folder");
   command
       .add_option("--batch", o->translate.batch,

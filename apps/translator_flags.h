@@ -22,6 +22,7 @@ struct TranslatorFlags {
   TranslateOptions translate;
   bool json = false, scores = false;
   Inference machine;
+  const CLI::App* command = nullptr;  // which has these flags
 };
 
 void add_translator_flags(CLI::App& command, const std::shared_ptr<TranslatorFlags>& flags);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "heed/base/check.h"
@@ -186,6 +187,15 @@ Translator::Attentions Translator::read_again(const Translation& t,
   for (std::vector<Weights>* layers : all)
     for (Weights& w : *layers) w.values = received(w.values);
   return found;
+}
+
+void take_search_defaults(TranslateOptions& options, const ModelFolder& model,
+                          std::set<std::string> given) {
+  if (given.contains("max_ratio")) given.insert("max_extra");
+  SearchOptions& s = options.search;
+  model.search.fill(s, given);
+  options.search_is_whole = true;
+  if (!given.contains("beam") && !s.alternatives) s.beam = std::max(s.beam, s.best);
 }
 
 SearchOptions Translator::of_model(const TranslateOptions& options) const {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,11 @@ struct TranslateOptions {
       partial = {};
   std::function<bool()> wanted = {};
 };
+
+// Searches as the model's makers do, but for what the caller has `given`, by the names of
+// SearchDefaults. A beam that is not given is at least as wide as `best`.
+void take_search_defaults(TranslateOptions& options, const ModelFolder& model,
+                          std::set<std::string> given);
 
 struct Translation {
   Sentence source;

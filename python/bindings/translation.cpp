@@ -1,10 +1,12 @@
 // heed._core.Translator and what it gives.
 #include <mutex>
 #include <numeric>
+#include <set>
 
 #include "bindings.h"
 #include "heed/base/check.h"
 #include "heed/base/words.h"
+#include "heed/translation/config_file.h"
 #include "heed/translation/text_translator.h"
 #include "heed/translation/translator.h"
 #include "heed/view/heatmap.h"
@@ -22,7 +24,8 @@ void take(const py::dict& from, const char* key, U& into) {
   if (from.contains(key) && !from[key].is_none()) into = from[key].cast<T>();
 }
 
-TranslateOptions options_of(const py::dict& from) {
+// What a call says; where it says nothing of the search, what the model's makers search with.
+TranslateOptions options_of(const ModelFolder& model, const py::dict& from) {
   TranslateOptions o;
   SearchOptions& s = o.search;
   take<int64_t>(from, "beam", s.beam);
@@ -50,6 +53,12 @@ TranslateOptions options_of(const py::dict& from) {
   take<int64_t>(from, "first_line", o.first_line);
   take<float>(from, "threshold", o.extract.threshold);
   if (from.contains("extract")) o.extract.how = extract_named(from["extract"].cast<std::string>());
+  std::set<std::string> given;
+  fields(model.search, [&](const char* name, const auto&) {
+    // max_length of a call is of sources.
+    if (std::string_view(name) != "max_length" && from.contains(name)) given.insert(name);
+  });
+  take_search_defaults(o, model, given);
   require(s.sample || s.best <= s.beam, "translate: best=", s.best,
           " wants a beam of as many, given ", s.beam);
   require(!s.sample || s.best == 1,
@@ -311,7 +320,8 @@ using Held = std::shared_ptr<const TextTranslator>;
 using Lines = std::vector<std::string>;
 
 Results translate(const Held& texts, Lines lines, Lines prefixes, const py::dict& given) {
-  return interruptibly([=, o = options_of(given)](const std::atomic<bool>& stop) mutable {
+  return interruptibly([=, o = options_of(texts->translator().model(), given)](
+                           const std::atomic<bool>& stop) mutable {
     const Translator& translator = texts->translator();
     for (const std::string& prefix : prefixes)
       o.search.prefixes.push_back(translator.model().tokenizers.target->encode(prefix).ids);
@@ -322,7 +332,8 @@ Results translate(const Held& texts, Lines lines, Lines prefixes, const py::dict
 }
 
 Results score(const Held& texts, Lines sources, Lines targets, const py::dict& given) {
-  return interruptibly([=, o = options_of(given)](const std::atomic<bool>& stop) mutable {
+  return interruptibly([=, o = options_of(texts->translator().model(), given)](
+                           const std::atomic<bool>& stop) mutable {
     const Translator& translator = texts->translator();
     o.progress = [&stop](int64_t) {
       if (stop) throw Interrupted();
@@ -334,7 +345,7 @@ Results score(const Held& texts, Lines sources, Lines targets, const py::dict& g
 
 std::vector<TranslatedText> translate_texts(const Held& translator, Lines texts,
                                             const py::dict& given) {
-  TextOptions o{.translate = options_of(given)};
+  TextOptions o{.translate = options_of(translator->translator().model(), given)};
   take<int64_t>(given, "alternatives", o.alternatives);
   take<std::string>(given, "language", o.source_language);
   take<int64_t>(given, "longest_part", o.longest_part);
@@ -436,8 +447,13 @@ void add_translation(py::module_& m) {
       .def_property_readonly(
           "attends",
           [](const TextTranslator& t) { return has_attention(t.translator().model().config); })
-      .def("batch", [](const TextTranslator& t,
-                       const py::dict& o) { return t.translator().batch(options_of(o)); })
+      .def_property_readonly(
+          "search",
+          [](const TextTranslator& t) { return to_json(t.translator().model().search).dump(); })
+      .def("batch",
+           [](const TextTranslator& t, const py::dict& o) {
+             return t.translator().batch(options_of(t.translator().model(), o));
+           })
       .def("translate", &translate, py::arg("lines"), py::arg("prefixes"), py::arg("options"))
       .def("score", &score, py::arg("sources"), py::arg("targets"), py::arg("options"))
       .def("translate_texts", &translate_texts, py::arg("texts"), py::arg("options"));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from itertools import islice, repeat
@@ -273,16 +274,24 @@ class Translator(Opened[_core.Translator]):
 
     @property
     def has_attention(self) -> bool:
+        """Whether translations have alignments and weights."""
         return self._core.attends
+
+    @property
+    def search_defaults(self) -> dict[str, Any]:
+        """How the model's makers search with it: "search" of an imported folder's config.json.
+        Empty for heed's own."""
+        found: dict[str, Any] = json.loads(self._core.search)
+        return found
 
     def __repr__(self) -> str:
         return f"Translator({self._given[0]!r}, device={self.device!r})"
 
     @overload
     def translate(  # type: ignore[overload-overlap]
-        self, lines: str, *, beam: int = ..., best: int = ..., prefix: str | None = ...,
-        alignment: bool = ..., tree: bool = ..., patience: float = ..., normalize: float = ...,
-        coverage: float = ..., min_length: int = ..., max_ratio: float = ..., no_repeat: int = ...,
+        self, lines: str, *, beam: int | None = ..., best: int = ..., prefix: str | None = ...,
+        alignment: bool = ..., tree: bool = ..., patience: float | None = ..., normalize: float | None = ...,
+        coverage: float = ..., min_length: int | None = ..., max_ratio: float | None = ..., no_repeat: int | None = ...,
         replace_unk: bool = ..., sample: bool = ..., temperature: float = ..., top_k: int = ...,
         top_p: float = ..., seed: int = ..., layer: int | None = ..., head: int | None = ...,
         shift: int = ..., extract: Extract = ..., threshold: float = ..., max_length: int = ...,
@@ -290,10 +299,10 @@ class Translator(Opened[_core.Translator]):
     ) -> Result: ...
     @overload
     def translate(  # type: ignore[overload-overlap]
-        self, lines: list[str] | tuple[str, ...], *, beam: int = ..., best: int = ...,
+        self, lines: list[str] | tuple[str, ...], *, beam: int | None = ..., best: int = ...,
         prefix: str | Iterable[str] | None = ..., alignment: bool = ..., tree: bool = ...,
-        patience: float = ..., normalize: float = ..., coverage: float = ..., min_length: int = ...,
-        max_ratio: float = ..., no_repeat: int = ..., replace_unk: bool = ..., sample: bool = ...,
+        patience: float | None = ..., normalize: float | None = ..., coverage: float = ..., min_length: int | None = ...,
+        max_ratio: float | None = ..., no_repeat: int | None = ..., replace_unk: bool = ..., sample: bool = ...,
         temperature: float = ..., top_k: int = ..., top_p: float = ..., seed: int = ...,
         layer: int | None = ..., head: int | None = ..., shift: int = ..., extract: Extract = ...,
         threshold: float = ..., max_length: int = ..., batch: int | None = ...,
@@ -301,10 +310,10 @@ class Translator(Opened[_core.Translator]):
     ) -> list[Result]: ...
     @overload
     def translate(
-        self, lines: Iterable[str], *, beam: int = ..., best: int = ...,
+        self, lines: Iterable[str], *, beam: int | None = ..., best: int = ...,
         prefix: str | Iterable[str] | None = ..., alignment: bool = ..., tree: bool = ...,
-        patience: float = ..., normalize: float = ..., coverage: float = ..., min_length: int = ...,
-        max_ratio: float = ..., no_repeat: int = ..., replace_unk: bool = ..., sample: bool = ...,
+        patience: float | None = ..., normalize: float | None = ..., coverage: float = ..., min_length: int | None = ...,
+        max_ratio: float | None = ..., no_repeat: int | None = ..., replace_unk: bool = ..., sample: bool = ...,
         temperature: float = ..., top_k: int = ..., top_p: float = ..., seed: int = ...,
         layer: int | None = ..., head: int | None = ..., shift: int = ..., extract: Extract = ...,
         threshold: float = ..., max_length: int = ..., batch: int | None = ...,
@@ -314,17 +323,17 @@ class Translator(Opened[_core.Translator]):
         self,
         lines: str | Iterable[str],
         *,
-        beam: int = 5,
+        beam: int | None = None,
         best: int = 1,
         prefix: str | Iterable[str] | None = None,
         alignment: bool = False,
         tree: bool = False,
-        patience: float = 1.0,
-        normalize: float = 1.0,
+        patience: float | None = None,
+        normalize: float | None = None,
         coverage: float = 0.0,
-        min_length: int = 0,
-        max_ratio: float = 2.0,
-        no_repeat: int = 0,
+        min_length: int | None = None,
+        max_ratio: float | None = None,
+        no_repeat: int | None = None,
         replace_unk: bool = False,
         sample: bool = False,
         temperature: float = 1.0,
@@ -342,6 +351,10 @@ class Translator(Opened[_core.Translator]):
         chunk: int | None = None,
     ) -> Result | list[Result] | Iterator[Result]:
         """Translates line by line; the options are the flags of `heed translate`.
+
+        What is not given of the search is as the makers of an imported model have it
+        (`search_defaults`), else beam 5, patience 1, normalize 1, min_length 0, max_ratio 2,
+        no_repeat 0 (never). A beam is at least as wide as `best`, unless it is given.
 
         A string gives one result, a list (or tuple) a list, and any other iterable, such as an open
         file, an iterator: it reads `chunk` lines at a time (2000, or 32 batches), so that memory
@@ -421,7 +434,7 @@ class Translator(Opened[_core.Translator]):
         sources: Sequence[str],
         targets: Sequence[str],
         *,
-        normalize: float = 1.0,
+        normalize: float | None = None,
         alignment: bool = False,
         layer: int | None = None,
         head: int | None = None,
@@ -463,7 +476,7 @@ class Translator(Opened[_core.Translator]):
         language: str = "",
         alternatives: int = 0,
         longest_part: int = 200,
-        beam: int = 5,
+        beam: int | None = None,
     ) -> TranslatedText:
         """A whole text or HTML: its sentences are found, and spaces, line breaks, tags, addresses
         and placeholders come through as they are (docs/text.md).
@@ -479,6 +492,7 @@ class Translator(Opened[_core.Translator]):
             ),
         )
         options["best"] = alternatives + 1
-        options["beam"] = max(beam, alternatives + 1)
+        if beam is not None:
+            options["beam"] = max(beam, alternatives + 1)
         found = self._core.translate_texts([want_string("translate_text", text)], options)
         return TranslatedText(found[0], text)

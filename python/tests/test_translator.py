@@ -1,6 +1,8 @@
 import gc
+import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -118,6 +120,48 @@ class Translating(unittest.TestCase):
         ours = self.translator.translate(self.lines, alignment=True)
         self.assertEqual(said, "".join(f"{r.text}\t{r.alignment}\n" for r in ours))
 
+    def test_a_model_searches_as_its_makers_do(self):
+        makers = {"beam": 2, "normalize": 0, "max_ratio": 0, "max_extra": 3}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "imported")
+            shutil.copytree(toy.model(), path)
+            with open(os.path.join(path, "config.json"), encoding="utf-8") as file:
+                config = json.load(file)
+            with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as file:
+                del config["checksum"]  # of itself: format 1 has none
+                json.dump({**config, "heed": 1, "search": makers}, file)
+            model = heed.Translator(path, device="cpu", threads=1)
+            self.assertEqual(model.search_defaults, makers)
+            self.assertEqual(self.translator.search_defaults, {})
+            line = "the black cat sees the white dog ."
+            found = model.translate(line, tree=True)
+            self.assertEqual(len(found.pieces), 3)
+            self.assertEqual(found.score, found.log_probability)  # normalize 0
+            ended = model.score([line], [found.text])[0]
+            self.assertEqual(ended.score, ended.log_probability)
+            self.assertEqual(len(model.translate_text(line).text.split()), 3)
+            parents = [parent for _, parent, _, _, _ in found.tree.nodes]
+            self.assertEqual(max(parents.count(p) for p in parents), 2)  # a beam of 2
+            # What is given holds; what follows from it, too.
+            whole = model.translate(line, max_ratio=2, normalize=1)
+            self.assertEqual(whole.text, self.translator.translate(line).text)
+            self.assertNotEqual(whole.score, whole.log_probability)
+            self.assertEqual(len(model.translate(line, best=4).hypotheses), 4)
+            program = os.environ.get("HEED_PROGRAM")
+            if program:
+                said = subprocess.run(
+                    [program, "translate", "--model", path, "--scores", "--best", "4", "--device",
+                     "cpu"],
+                    input="\n".join(self.lines[:9]) + "\n", capture_output=True, text=True,
+                    check=True,
+                ).stdout.splitlines()
+                ours = [f"{h.text}\t{h.log_probability:.6f}"
+                        for r in model.translate(self.lines[:9], best=4) for h in r.hypotheses]
+                self.assertEqual([s for s in said if s != "\t-inf"], ours)
+
+    def test_a_beam_that_is_not_given_is_as_wide_as_the_best_are_many(self):
+        self.assertEqual(len(self.translator.translate(self.lines[0], best=7).hypotheses), 7)
+
     def test_empty_lines_and_nothing(self):
         self.assertEqual(self.translator.translate([]), [])
         r = self.translator.translate("")
@@ -175,7 +219,7 @@ class Translating(unittest.TestCase):
             (lambda: self.translator.translate(["a", 3]), TypeError, "given int"),
             (lambda: self.translator.translate("a", beam="5"), TypeError, "beam"),
             (lambda: self.translator.translate("a", beam=0), ValueError, "beam"),
-            (lambda: self.translator.translate("a", best=9), ValueError, "best=9"),
+            (lambda: self.translator.translate("a", beam=5, best=9), ValueError, "best=9"),
             (lambda: self.translator.translate("a", extract="pth"), ValueError, "path"),
             (lambda: self.translator.translate("a", head=7).weights, ValueError, "head 7"),
             (lambda: self.translator.score(["a"], []), ValueError, "1 sources, 0 targets"),
