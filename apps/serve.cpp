@@ -28,7 +28,12 @@ struct Options {
   Inference machine;
 };
 
-void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+// Whole, whatever its length and whoever else says something: fprintf lets others in between parts of
+// a long line.
+void say(std::string line) {
+  line += '\n';
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
 
 std::chrono::milliseconds seconds(double count) {
   return std::chrono::milliseconds(static_cast<int64_t>(count * 1000));

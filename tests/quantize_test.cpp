@@ -24,7 +24,9 @@ ModelConfig config_of(const std::string& family, const std::string& score) {
 void put_model(const std::filesystem::path& to, const Folder& corpus, const ModelConfig& config) {
   TrainConfig training;
   training.steps = 1;
-  const ModelFolder model = create_model(to, config, training, toy_corpus(corpus)->tokenizers());
+  // So many letters that the tables are large enough to be quantized.
+  const auto tokenizers = toy_corpus(corpus, {.letters = 20})->tokenizers();
+  const ModelFolder model = create_model(to, config, training, tokenizers);
   save_parameters(model.params, to / "model.safetensors");
 }
 
@@ -126,9 +128,14 @@ TEST(Quantize, EveryScoreAndFamilyComputesInInt8AndBf16) {
       for (const auto& [compute, type] :
            {std::pair{Compute::int8, Type::i8}, {Compute::bf16, Type::bf16}}) {
         const Translator translator = opened(model, compute);
-        EXPECT_TRUE(any_of_type(translator, type));
+        EXPECT_EQ(translator.model().params.all().front().value.type(), type);  // a table
         for (const double score_of_one : scores_of(translator))
           EXPECT_FALSE(std::isnan(score_of_one));
+        // A translation that is given is read as one that is found.
+        const std::vector<Translation> found = translator.translate({"a b c d"});
+        const Translation given = translator.score({"a b c d"}, {found[0].best().text})[0];
+        EXPECT_NEAR(given.best().log_probability, found[0].best().log_probability, 1e-3);
+        EXPECT_FALSE(translator.attentions(given).cross.empty());
       }
     }
   EXPECT_GT(number, 9);

@@ -9,6 +9,7 @@
 #include "heed/serve/languages.h"
 #include "heed/serve/service.h"
 #include "heed/training/run_folder.h"
+#include "heed/translation/config_file.h"
 #include "tests/folder.h"
 #include "tests/toy.h"
 
@@ -361,6 +362,36 @@ TEST_F(ServeRoutes, ExplainWhereWordsComeFrom) {
   prefix["prefix"] = "b";
   const std::string begun = ask({}, "/v1/translate", prefix)["translations"][0]["text"];
   EXPECT_TRUE(begun == "b" || begun.starts_with("b ")) << begun;
+}
+
+// Of a model that says how it is searched with, that holds where a request says nothing, also of a
+// translation that is begun or given.
+TEST_F(ServeRoutes, ARequestSaysMoreOfTheSearchThanTheModel) {
+  const json body{{"text", "a b c"}, {"source", "en"}, {"target", "fr"}, {"tree", true}};
+  const auto asked = [&](const json& more) {
+    json all = body;
+    all.update(more);
+    return ask({}, "/v1/translate", all)["translations"][0]["sentences"][0];
+  };
+  const std::vector<json> ways{json::object(), {{"prefix", "b"}}, {{"forced", "b a"}}};
+  const json theirs{{"beam", 4}, {"normalize", 0.0}}, others{{"beam", 1}, {"normalize", 1.0}};
+  std::vector<json> as_theirs, as_others;
+  for (json way : ways) {
+    way.update(theirs), as_theirs.push_back(asked(way));
+    way.update(others), as_others.push_back(asked(way));
+    EXPECT_NE(as_theirs.back(), as_others.back());
+  }
+  auto config = read_config(folder / "rnn");
+  config["search"] = theirs;
+  write_config(folder / "rnn", std::move(config));
+  models->reload();
+  for (size_t i = 0; i < ways.size(); ++i) {
+    EXPECT_EQ(asked(ways[i]), as_theirs[i]);
+    json way = ways[i];
+    way.update(others);
+    EXPECT_EQ(asked(way), as_others[i]);
+  }
+  EXPECT_EQ(asked({{"best", 6}})["best"].size(), 6U);
 }
 
 // What a row of self-attention weighs: the encoder all of the source, the decoder what it has read.

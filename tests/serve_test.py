@@ -17,6 +17,16 @@ def same(got, wanted, what):
     check(got == wanted, f"{what}: got {got!r}, wanted {wanted!r}")
 
 
+def until(condition, what, seconds=120):
+    """Machines are slow at times: what is waited for may come late, but must come."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            check(False, "waited in vain:", what)
+            return
+        time.sleep(0.05)
+
+
 class Server:
     def __init__(self, *flags, model="en-fr=m"):
         self.err = open("err", "w+")
@@ -36,7 +46,7 @@ class Server:
         self.reader.start()
 
     def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
 
     def ask(self, method, path, body=None, headers=None, connection=None):
         c = connection or self.connect()
@@ -75,7 +85,7 @@ class Server:
 
     def end(self, signal_number=signal.SIGTERM):
         self.process.send_signal(signal_number)
-        code = self.process.wait(60)
+        code = self.process.wait(120)
         self.reader.join()
         same(code, 0, f"exit code after signal {signal_number}: {self.lines[-3:]}")
 
@@ -302,8 +312,8 @@ def wire(server, texts, wanted):
         s.close()
     same(server.json("/translate", {"q": texts[0], "source": "en", "target": "fr"})["translatedText"], wanted[0], "after all that")
     # One that was cut off is noticed while its translation is computed, which ends. How long that takes, a first client
-    # who waits for it tells: the second goes after a tenth of that.
-    took, copies = 0.0, 500
+    # who waits for it tells: the second goes as soon as it has begun.
+    took, copies = 0.0, 20
     while took < 2:
         copies = int(copies * min(8, 2.5 / took)) if took else copies
         long = json.dumps({"q": "\n\n".join(texts * copies), "source": "en", "target": "fr"}).encode()
@@ -313,15 +323,14 @@ def wire(server, texts, wanted):
     long += b" "  # so that its line in the log is another
     s = socket.create_connection(("127.0.0.1", server.port))
     s.sendall(head + b"Content-Length: %d\r\n\r\n" % len(long) + long)
-    time.sleep(took / 10)
+    # The one that asks is answered, too, while it asks.
+    until(lambda: int(re.search(rb"^heed_requests_under_way (\d+)$", server.get("/metrics"), re.M)[1]) >= 2, "its request")
     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     s.close()
-    for _ in range(200):
-        ended = [json.loads(l) for l in server.lines if l.startswith("{") and f'"bytes":{len(long)},' in l]
-        if ended:
-            break
-        time.sleep(0.1)
-    same([l["status"] for l in ended], [503], "a client that has gone")
+    def ended():
+        return [json.loads(l)["status"] for l in server.lines if l.startswith("{") and f'"bytes":{len(long)},' in l]
+    until(ended, "an end of what nobody waits for")
+    same(ended(), [503], "a client that has gone")
 
 
 def real_clients(server, texts, wanted):
@@ -380,7 +389,7 @@ class Load:
             t.start()
 
     def client(self, n):
-        c = None
+        c, since = None, 0  # since when it rests
         while not self.stop:
             if c is None:
                 c = self.server.connect()
@@ -388,13 +397,21 @@ class Load:
                     c.connect()
                 except ConnectionError:
                     return  # it listens no more
+                since = time.monotonic()
             i = n % len(self.texts)
             n += 1
             body = json.dumps({"q": self.texts[i], "source": "en", "target": "fr"})
+            rested = time.monotonic() - since
             try:
                 c.request("POST", "/translate", body, {"Content-Type": "application/json"})
                 r = c.getresponse()
                 answer = json.loads(r.read())
+                since = time.monotonic()
+            except (ConnectionError, http.client.BadStatusLine) as error:
+                # At its end a server closes what has rested for half a second: nothing was asked there.
+                if rested < 0.3:
+                    self.lost.append(repr(error))
+                return
             except Exception as error:
                 self.lost.append(repr(error))
                 return
@@ -513,7 +530,7 @@ def main():
     # Limits, keys, hosts, time.
     open("keys", "w").write("# who\nsecret\nrich 1000 5000\npoor 2 4\n")
     server = Server("--api-keys", "keys", "--require-key", "--char-limit", "30", "--batch-limit", "3", "--body-limit", "5000",
-                    "--read-time", "1", "--idle-time", "2", "--cors", "none", "--allow-host", "heed.example", "--no-files",
+                    "--read-time", "4", "--idle-time", "2", "--cors", "none", "--allow-host", "heed.example", "--no-files",
                     "--connections", "20")
     ask = {"q": "the cat", "source": "en", "target": "fr"}
     same(server.json("/translate", ask, 400), {"error": "Please contact the server operator to get an API key"}, "no key")
@@ -537,31 +554,36 @@ def main():
     same(server.get("/metrics", 401), b'{"error":"Unauthorized"}\n', "/metrics without a key")
     same(server.ask("GET", "/metrics", headers={"Authorization": "Bearer secret"})[0], 200, "/metrics with one")
     same(server.ask("GET", "/health", headers={"Host": "heed.example:80"})[0], 200, "--allow-host")
-    begin = time.time()
+    begin = time.monotonic()
     got = server.raw(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Le")
     check(got.startswith(b"HTTP/1.1 408 "), "a request that does not end", got[:100])
     same(server.raw(b""), b"", "an idle connection")
-    check(time.time() - begin < 8, "slow clients are closed in time:", time.time() - begin)
+    took = time.monotonic() - begin
+    check(took < 25, "slow clients are closed in time:", took)  # raw() itself waits for 30 seconds each
     # Where there are too many, the one that was idle longest makes room; those that send something do not at once.
     idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
     time.sleep(0.2)
     same(server.ask("GET", "/health")[0], 200, "beside idle connections")
-    idle[0].settimeout(5)
+    idle[0].settimeout(60)
     same(idle[0].recv(1), b"", "the one that was idle longest")
     for s in idle:
         s.close()
     time.sleep(0.2)
-    slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
-    for s in slow:
-        s.sendall(b"GET /hea")
-    time.sleep(0.2)
-    check(server.raw(b"GET /health HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 503 "), "one connection too many")
-    for s in slow:
-        s.close()
+    def crowded(pause):
+        slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+        for s in slow:
+            s.sendall(b"GET /hea")
+        time.sleep(pause)  # until they were read, but not until they are late
+        got = server.raw(b"GET /health HTTP/1.1\r\n\r\n")
+        for s in slow:
+            s.close()
+        time.sleep(pause)
+        return got.startswith(b"HTTP/1.1 503 ")
+    check(any(crowded(pause) for pause in (0.2, 0.5, 1, 2)), "one connection too many")
     open("keys", "a").write("late\n")
     server.process.send_signal(signal.SIGHUP)
-    time.sleep(0.5)
-    server.json("/translate", {**ask, "api_key": "late"})
+    late = json.dumps({**ask, "api_key": "late"})
+    until(lambda: server.ask("POST", "/translate", late, {"Content-Type": "application/json"})[0] == 200, "a key that was added")
     server.end()
     check(not any("the cat" in l for l in server.lines), "texts in the log")
 
@@ -572,12 +594,7 @@ def main():
     same(server.json("/x/translate", {"q": texts[:2], "source": "en", "target": "de"})["translatedText"], by_two, "--pivot")
     same(json.loads(server.get("/x/languages"))[0]["targets"], ["de", "en", "fr"], "targets by a pivot")
     server.get("/languages", 404)
-    for _ in range(50):
-        if all(not m["loaded"] for m in json.loads(server.get("/x/v1/models"))["models"]):
-            break
-        time.sleep(0.2)
-    else:
-        check(False, "--unload-after")
+    until(lambda: all(not m["loaded"] for m in json.loads(server.get("/x/v1/models"))["models"]), "--unload-after")
     same(server.json("/x/translate", {"q": texts[:2], "source": "en", "target": "de"})["translatedText"], by_two, "loaded again")
     server.end()
     os.rename("fr-de", "n")
@@ -586,19 +603,16 @@ def main():
     os.rename("m", "served")
     server = Server("--preload", model="en-fr=served")
     load = Load(server, texts, [{a, b} for a, b in zip(wanted, other)])
-    time.sleep(0.5)
+    until(lambda: load.answers > 20, "answers")
     for name in ("config.json", "model.safetensors"):
         os.replace(os.path.join("n", name), os.path.join("served", name))
     server.process.send_signal(signal.SIGHUP)
-    for _ in range(100):
-        if any("replaced" in l for l in server.lines):
-            break
-        time.sleep(0.1)
-    time.sleep(0.5)
+    until(lambda: any("replaced" in l for l in server.lines), "another model")
+    some = load.answers
+    until(lambda: load.answers > some + 20, "answers of another model")
     load.stop = True
     load.join()
     same(load.lost, [], "a model replaced under load")
-    check(load.answers > 20, "answers:", load.answers)
     same(server.json("/translate", {"q": texts, "source": "en", "target": "fr"})["translatedText"], other, "the new model")
     server.end()
 
@@ -606,11 +620,10 @@ def main():
     for keep_alive in (True, False):
         server = Server("--preload", "--quiet", model="en-fr=served")
         load = Load(server, texts, [{b} for b in other], keep_alive=keep_alive)
-        time.sleep(1)
+        until(lambda: load.answers > 20, "answers")
         server.end()
         load.join()
         same(load.lost, [], f"SIGTERM under load, keep-alive {keep_alive}")
-        check(load.answers > 20, "answers:", load.answers)
 
     # What the command line says of mistakes.
     for flags, code, words in [([], 2, "--model is required"), (["--model", "x"], 2, "en-fr=FOLDER"),
@@ -618,7 +631,7 @@ def main():
                                (["--model", "en-fr=served", "--host", "0.0.0.0"], 2, "--open"),
                                (["--model", "en-fr=served", "--require-key"], 2, "--api-keys"),
                                (["--model", "en-fr=served", "--host", "nowhere.example", "--open"], 1, "is no address")]:
-        got = subprocess.run([HEED, "serve", *flags], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=20)
+        got = subprocess.run([HEED, "serve", *flags], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=120)
         check(got.returncode == code and words in got.stderr.decode(), "heed serve", flags, got)
 
 

@@ -213,6 +213,10 @@ TEST(Shortlists, AListThatCannotBeIsRefused) {
             "the vocabulary");
   EXPECT_TRUE(has(said({4, 3}), "token 3 after 4 of 90"));
   EXPECT_TRUE(has(said({-1}), "token -1 after -1"));
+  for (const Parameter& p : params.all())
+    std::ranges::fill(std::span(p.value.data<float>(), static_cast<size_t>(p.value.count())),
+                      std::numeric_limits<float>::quiet_NaN());
+  EXPECT_TRUE(has(said({3, 4, 5}), "the model's scores are not numbers"));
 }
 
 // ---- where lists come from
@@ -333,6 +337,7 @@ TEST(Shortlist, AModelsFolderKeepsItsOwnAndNoneLetsAllWordsBeSaid) {
   EXPECT_NE(said(""), free);
   EXPECT_EQ(said("none"), free);
   EXPECT_EQ(said((path / kShortlistName).string()), said(""));
+  EXPECT_FALSE(open_model(path).shortlist);  // training goes on as it began
 }
 
 }  // namespace

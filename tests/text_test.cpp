@@ -629,6 +629,9 @@ TEST(Plain, HasElements) {
   EXPECT_EQ(tags_of("<b>a\nb</b> **c** d ** e 2**3 4**5"), "**@6 **@7 ");
   EXPECT_EQ(tags_of("[a [b] c](d.html) ![e](f.png) `[g](h)` ](i)"),
             "[@0 ](d.html)@7 ![@8 ](f.png)@9 ");
+  // A link does not begin inside of what is kept.
+  EXPECT_EQ(tags_of("[see](x[y) the cat](z) sleeps"), "[@0 ](x[y)@3 ");
+  EXPECT_EQ(tags_of("<a title=\"[\">x](http://y) z</a>"), "<a title=\"[\">@0 </a>@14 ");
   std::string deep = "the cat";
   for (int i = 0; i < 3000; ++i) deep = "<b>" + deep + "</b>";
   EXPECT_EQ(translated(deep, false, {}), replaced(deep, "the cat", "le chat"));
@@ -636,6 +639,12 @@ TEST(Plain, HasElements) {
     std::string text;
     while (text.size() < 200'000) text += unit;
     EXPECT_EQ(read_plain(text).size(), 1u) << unit;  // and soon
+  }
+  for (const std::string unit : {"{}", "{x} a ", "%(", "%(a)s 71 b "}) {
+    std::string text;
+    while (text.size() < 1'000'000) text += unit;
+    const Document document(text, {.language = "en", .longest = text.size()});
+    EXPECT_LE(document.parts().size(), 1u) << unit;  // one sentence at most
   }
 }
 

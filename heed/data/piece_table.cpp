@@ -63,8 +63,9 @@ class Table : public Tokenizer {
       sentence.ids.push_back(id);
       offsets.push_back(std::min(offset, text.size()));
     };
+    SpeltPlaces places(spelt_.size());
     for (size_t from = 0;;) {
-      const Spelt next = spelt_after(text, from);
+      const Spelt next = spelt_after(text, from, places);
       encode_part(text.substr(from, next.at - from), from, add);
       if (next.at == text.size()) break;
       add(next.id, next.at);
@@ -161,12 +162,16 @@ class Table : public Tokenizer {
     size_t at, size;
     Id id;
   };
-  Spelt spelt_after(std::string_view text, size_t from) const {
+  // Where it spells each of them next, as far as they were looked for: a text is read once.
+  using SpeltPlaces = std::vector<std::optional<size_t>>;
+  Spelt spelt_after(std::string_view text, size_t from, SpeltPlaces& places) const {
     Spelt next{text.size(), 0, 0};
+    size_t number = 0;
     for (const auto& [piece, id] : spelt_) {
-      const size_t at = text.find(piece, from);
-      if (at < next.at || (at == next.at && piece.size() > next.size))
-        next = {at, piece.size(), id};
+      std::optional<size_t>& at = places[number++];
+      if (!at || *at < from) at = text.find(piece, from);
+      if (*at < next.at || (*at == next.at && piece.size() > next.size))
+        next = {*at, piece.size(), id};
     }
     return next;
   }

@@ -274,7 +274,9 @@ TeacherForced RecurrentModel::forward_at_once(const Source& source, const Tensor
 TeacherForced RecurrentModel::forward(const Source& source, const Tensor& target_in,
                                       const WantWeights& want_weights) const {
   const Embedding& table = target_ ? *target_ : source_;
-  if (compute_copy(table.table()).type() == Type::bf16)
+  // In mixed precision; weights that are bf16 on a CPU (Compute::bf16) are used step by step.
+  const Tensor copy = compute_copy(table.table());
+  if (copy.type() == Type::bf16 && copy.device() == Device::cuda)
     return forward_at_once(source, target_in, want_weights.of(0));
   auto [memory, decoder] = encode(source);
   const Tensor words = swap_batch_and_time(dropout(table(target_in), config_.dropout));

@@ -58,7 +58,9 @@ class Engine {
     std::vector<Id> shortlist = {};  // SearchOptions::shortlists
     int64_t context = 0;             // tokens of the prefix that are no part of what is ranked
     int64_t number = 0;              // what draws depend on
-    int64_t slots = 32;  // room for so many sentences of its kind in a lane is enough for it
+    // Room for so many sentences of its kind in a lane is enough for it; a lane whose steps other
+    // threads share has room for theirs, too.
+    int64_t slots = 32;
     // And for so many tokens in all of them: sentences times their longest source times the beam.
     // What steps hold grows with it. 0: any number; where slots are fixed, on a GPU, it is not
     // asked for.

@@ -234,8 +234,8 @@ void Slots::compute_lists(const Tensor& logits) {
     const Tensor own = shortlists_->of_list(logits, s, row(s, 0), kind_.beam);
     Found::Listed found{own, top_log_softmax(own, std::min(std::ssize(list), kind_.likeliest))};
     const Tensor& at = found.top.top.indices;
-    for (int64_t i = 0; i < at.count(); ++i)
-      at.data<Id>()[i] = list[static_cast<size_t>(at.data<Id>()[i])];
+    for (Id& token : std::span(at.data<Id>(), static_cast<size_t>(at.count())))
+      if (token >= 0) token = list[static_cast<size_t>(token)];  // of scores that are NaN none
     found_.listed.push_back(std::move(found));
   }
 }

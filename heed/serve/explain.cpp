@@ -50,9 +50,11 @@ struct Question {
   enum class Which { none, chosen, all } weights = Which::none;
   std::optional<std::string> prefix, forced;
   TextOptions options;
+  std::set<std::string> given;  // what it says of the search, by name
 };
 
-void read_search(const Fields& fields, const ServiceOptions& limits, SearchOptions& s) {
+void read_search(const Fields& fields, const ServiceOptions& limits, Question& out) {
+  SearchOptions& s = out.options.translate.search;
   const auto number = [&](const char* name, auto& value, double least, double most) {
     using T = std::remove_reference_t<decltype(value)>;
     const auto given = field<T>(fields, name);
@@ -64,6 +66,7 @@ void read_search(const Fields& fields, const ServiceOptions& limits, SearchOptio
       throw Refusal(400, words.str());
     }
     value = *given;
+    out.given.insert(name);
   };
   const double widest = double(std::max(limits.translate.search.beam, limits.beam_limit));
   number("beam", s.beam, 1, widest);
@@ -112,7 +115,7 @@ Question question_of(const Fields& fields, const ServiceOptions& limits) {
   const std::string format = field<std::string>(fields, "format").value_or("text");
   if (format != "text" && format != "html") throw Refusal(400, format + " format is not supported");
   if (format == "html") out.options.format = TextOptions::Format::html;
-  read_search(fields, limits, out.options.translate.search);
+  read_search(fields, limits, out);
   out.stream = field<bool>(fields, "stream").value_or(false);
   out.tree = field<bool>(fields, "tree").value_or(false);
   out.candidates = field<bool>(fields, "candidates").value_or(false);
@@ -353,6 +356,7 @@ json text_json(const Translator& translator, const std::string& source, const Tr
 // One sentence that must begin with something, or whose translation is given.
 TranslatedText sentence(Call& call, const Translator& translator, const Question& q) {
   TranslateOptions o = q.options.translate;
+  call.search_as_asked(o, translator, q.given);
   o.wanted = [&call] { return call.reply.wanted() && !call.late(); };
   std::vector<Translation> found;
   if (q.forced) {
@@ -454,7 +458,7 @@ std::optional<Response> explain(Call& call) {
     call.characters += characters_in(q.texts[0]);
     all.push_back(text_json(translator->translator(), q.texts[0], one, q));
   } else {
-    const std::vector<TranslatedText> found = call.translate(q.texts, {model}, q.options);
+    const std::vector<TranslatedText> found = call.translate(q.texts, {model}, q.options, q.given);
     for (size_t i = 0; i < found.size(); ++i)
       all.push_back(text_json(translator->translator(), q.texts[i], found[i], q));
   }

@@ -302,6 +302,7 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
                               if (failed) return self->give_up(failed);
                               self->buffer_.commit(read);
                               self->skip_empty_lines();
+                              if (self->buffer_.size() == 0) return self->read();  // it still rests
                               self->read_first();
                             });
   }
@@ -494,8 +495,8 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
 void HttpServer::State::accept() {
   acceptor_.async_accept(
       asio::make_strand(io), [self = shared_from_this()](error_code failed, tcp::socket socket) {
+        if (!failed) self->admit(std::move(socket));  // also one that came just before the end
         if (!self->acceptor_.is_open()) return;
-        if (!failed) self->admit(std::move(socket));
         if (!failed || failed == asio::error::connection_aborted) return self->accept();
         if (failed == asio::error::operation_aborted) return;
         // No more descriptors, say: others will be closed, those that ask for nothing now.

@@ -268,8 +268,15 @@ std::shared_ptr<const TextTranslator> Call::model(size_t number) {
   }
 }
 
+void Call::search_as_asked(TranslateOptions& options, const Translator& translator,
+                           std::set<std::string> given) const {
+  given.insert(shared.options.said.begin(), shared.options.said.end());
+  take_search_defaults(options, translator.model(), std::move(given));
+}
+
 std::vector<TranslatedText> Call::translate(const std::vector<std::string>& texts,
-                                            const std::vector<size_t>& way, TextOptions options) {
+                                            const std::vector<size_t>& way, TextOptions options,
+                                            const std::set<std::string>& given) {
   int64_t asked = 0;
   for (const std::string& t : texts) asked += std::ssize(decode_utf8(t));
   characters += asked;
@@ -287,11 +294,10 @@ std::vector<TranslatedText> Call::translate(const std::vector<std::string>& text
   for (size_t step = 0; step < way.size(); ++step) {
     const auto translator = model(way[step]);
     options.translate.search = search;
-    translator->translator().model().search.fill(options.translate.search, shared.options.said);
-    options.translate.search_is_whole = true;
     options.source_language = shared.models.pairs()[way[step]].source;
     if (step + 1 == way.size())
       options.alternatives = alternatives, options.translate.search.best = best;
+    search_as_asked(options.translate, translator->translator(), given);
     out.clear();
     // A few at a time, so that whoever asks for little need not wait for who asks for much.
     constexpr size_t kTogether = 64;

@@ -70,7 +70,11 @@ struct Call {
   // From one language to another, by the models between them; counts, and keeps to the deadline.
   // Throws Refusal.
   std::vector<TranslatedText> translate(const std::vector<std::string>& texts,
-                                        const std::vector<size_t>& way, TextOptions options);
+                                        const std::vector<size_t>& way, TextOptions options,
+                                        const std::set<std::string>& given = {});
+  // The search of the model's makers, but for what the server's flags and the request have `given`.
+  void search_as_asked(TranslateOptions& options, const Translator& translator,
+                       std::set<std::string> given) const;
   // Loaded, if it was not; the same one as long as the call lasts. Throws Refusal.
   std::shared_ptr<const TextTranslator> model(size_t number);
   std::map<size_t, std::shared_ptr<const TextTranslator>> models = {};  // that it has used

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "heed/base/check.h"
@@ -42,6 +43,38 @@ bool ends_something(char32_t c) {
   return is_full_stop(c) || ends_sentence(c) || goes_on(c) || c == ';' || c == ')' || c == ']' ||
          c == U'»' || c == U'”';
 }
+
+// Numbers that stand for things: none whose digits the sentence has anywhere.
+class StandIns {
+ public:
+  explicit StandIns(std::string_view sentence) : sentence_(sentence) {}
+
+  std::string next() {
+    if (next_ == kFirst) read();
+    while (taken_.contains(next_)) ++next_;
+    return std::to_string(next_++);
+  }
+
+ private:
+  // Once: a text may be one sentence with very many things in it.
+  void read() {
+    for (size_t begin = 0; begin < sentence_.size(); ++begin) {
+      if (sentence_[begin] == '0') continue;  // no number begins so
+      uint64_t value = 0;
+      for (size_t at = begin; at < std::min(begin + kDigits, sentence_.size()); ++at) {
+        if (sentence_[at] < '0' || sentence_[at] > '9') break;
+        value = 10 * value + static_cast<uint64_t>(sentence_[at] - '0');
+        if (value >= kFirst) taken_.insert(value);
+      }
+    }
+  }
+
+  static constexpr uint64_t kFirst = 71;
+  static constexpr size_t kDigits = 9;  // more things are in no text
+  std::string_view sentence_;
+  uint64_t next_ = kFirst;
+  std::unordered_set<uint64_t> taken_;
+};
 
 constexpr char32_t kSoftHyphen = 0xAD;
 // Longer ones a model is not asked to copy.
@@ -301,23 +334,12 @@ class Document::Planner {
     return document_.text_.substr(s.begin, s.size());
   }
 
-  // Numbers that stand for things: none that the sentence has.
-  std::string stand_in(size_t& number, const TextSpan& span) const {
-    const std::string_view all = std::string_view(text_).substr(span.begin, span.size());
-    for (;; ++number) {
-      std::string digits = std::to_string(number);
-      if (all.find(digits) != std::string_view::npos) continue;
-      ++number;
-      return digits;
-    }
-  }
-
   // What the model reads of `span`, with what is kept in one of the ways.
   Line line(const TextSpan& span, Way way) const {
     Line out;
     std::vector<size_t> place(span.size() + 1, 0);  // byte of the segment: byte of the line
     std::vector<Placed> items;
-    size_t number = 71;
+    StandIns stand_ins(std::string_view(text_).substr(span.begin, span.size()));
     bool space = false, dropped = false;
     size_t next_kept = first_kept(span.begin);
     for (size_t at = span.begin; at < span.end;) {
@@ -345,7 +367,7 @@ class Document::Planner {
           place[i - span.begin] = out.text.size() + (is_kept ? 0 : i - at);
         const size_t begin = out.text.size();
         const std::string_view own = std::string_view(text_).substr(at, end - at);
-        out.text += is_kept && way == Way::stand_in ? stand_in(number, span) : shown_text(own);
+        out.text += is_kept && way == Way::stand_in ? stand_ins.next() : shown_text(own);
         if (is_kept)
           items.push_back(
               {segment_.source[at].begin,

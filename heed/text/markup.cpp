@@ -294,7 +294,8 @@ std::vector<Mark> marks_of(std::string_view line) {
   std::vector<Mark> out;
   size_t done = 0;
   const auto bold = [&](size_t end) {
-    for (size_t at = done; (at = line.find("**", at)) < end; at += 2) {
+    const std::string_view before_end = line.substr(0, end);
+    for (size_t at = done; (at = before_end.find("**", at)) != std::string_view::npos; at += 2) {
       const char before = at > 0 ? line[at - 1] : ' ';
       const char after = at + 2 < line.size() ? line[at + 2] : ' ';
       const bool opens = !is_space(after) && after != '*' && !is_alphanumeric(before);
@@ -302,14 +303,20 @@ std::vector<Mark> marks_of(std::string_view line) {
       out.push_back({{at, at + 2}, "**", opens, closes});
     }
   };
-  for (const KeptSpan& kept : find_kept(line)) {
+  const std::vector<KeptSpan> all = find_kept(line);
+  const auto is_kept = [&](size_t at) {
+    const auto after = std::ranges::upper_bound(
+        all, at, {}, [](const KeptSpan& k) { return k.span.begin; });
+    return after != all.begin() && std::prev(after)->span.end > at;
+  };
+  for (const KeptSpan& kept : all) {
     bold(kept.span.begin);
     done = kept.span.end;
     const std::string_view text = line.substr(kept.span.begin, kept.span.size());
     if (text.starts_with("](")) {
       const size_t begin = link_begin(line, kept.span.begin);
       const size_t inner = line[begin] == '!' ? begin + 2 : begin + 1;
-      if (begin == kept.span.begin) continue;
+      if (begin == kept.span.begin || is_kept(begin) || is_kept(inner - 1)) continue;
       out.push_back({{begin, inner}, "[", true, false});
       out.push_back({kept.span, "[", false, true});
     } else if (text.starts_with('<') && !text.ends_with("/>")) {

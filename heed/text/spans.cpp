@@ -99,9 +99,10 @@ class Reader {
     }
     if (get(k) == '{') return longer(1, braces(k, '{', '}'));
     if (get(k) == '(') {
-      const size_t close = text_.find(')', k);
-      if (close == std::string_view::npos || close - k > 60 || !is_alpha(get(close + 1))) return 0;
-      return close + 2 - i;
+      constexpr size_t kLongest = 60;
+      const size_t close = text_.substr(k, kLongest + 1).find(')');
+      if (close == std::string_view::npos || !is_alpha(get(k + close + 1))) return 0;
+      return k + close + 2 - i;
     }
     size_t name = k;
     while (is_name(get(name))) ++name;

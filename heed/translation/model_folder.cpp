@@ -188,7 +188,6 @@ ModelFolder open_model(const std::filesystem::path& path, Parameters parameters)
                 Params(opened.seed, Type::f32, load ? Params::First::unset : Params::First::drawn));
   folder.alignment = opened.alignment;
   folder.search = opened.search;
-  folder.shortlist = opened.shortlist;
   if (load) load_parameters(folder.params, weights, opened.tensors);
   return folder;
 }

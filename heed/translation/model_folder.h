@@ -50,14 +50,15 @@ struct ModelFolder {
   std::unique_ptr<Model> model;
   AlignmentHead alignment = {};  // as config.json says
   SearchDefaults search = {};
-  std::shared_ptr<const Shortlist> shortlist = nullptr;  // shortlist.bin, if it is there
+  std::shared_ptr<const Shortlist> shortlist = nullptr;  // shortlist.bin, if load_model() finds it
 };
 
 // What the model in `path` is made of, without loading it. Throws Error as open_model() does.
 ModelConfig read_model_config(const std::filesystem::path& path);
 
 enum class Parameters { load, leave };  // from model.safetensors, or at their first values
-// Throws Error that says what is missing or does not fit.
+// To be trained: it searches without a shortlist, whatever was put beside it, so that validations of
+// a run are of one kind. Throws Error that says what is missing or does not fit.
 ModelFolder open_model(const std::filesystem::path& path, Parameters parameters = Parameters::load);
 
 // In what numbers a loaded model multiplies: as its folder has them, f32 or, made by quantize(),

@@ -283,8 +283,10 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
       r.shortlist = o.search.shortlists[i];
     else if (model().shortlist)
       r.shortlist = model().shortlist->of(r.source);
-    if (!r.shortlist.empty()) {  // what must be sayable is
-      r.shortlist.insert(r.shortlist.end(), r.prefix.begin(), r.prefix.end());
+    if (!r.shortlist.empty()) {  // what must be sayable is; a prefix is checked when it is said
+      std::ranges::copy_if(r.prefix, std::back_inserter(r.shortlist), [&](Id token) {
+        return token >= 0 && token < tokenizers.target->size();
+      });
       r.shortlist.push_back(search_options.end);
       std::ranges::sort(r.shortlist);
       r.shortlist.erase(std::ranges::unique(r.shortlist).begin(), r.shortlist.end());

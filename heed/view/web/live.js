@@ -21,8 +21,8 @@ async function* events(body) {
     if (done) return;
     text += value;
     for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
-      const name = text.slice(0, end).match(/^event: (.*)$/m)?.[1], data = text.slice(0, end).match(/^data: (.*)$/m)?.[1];
-      if (name && data) yield [name, JSON.parse(data)];
+      const [name, data] = text.slice(0, end).split("\n");  // "event: ", "data: "
+      yield [name.slice(7), JSON.parse(data.slice(6))];
     }
   }
 }

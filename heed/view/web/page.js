@@ -24,7 +24,7 @@ let pairs = [], theme = 0, was_tall = false;
 
 const world = {
   live, models: [], shifts: !live && file.start?.shift !== undefined && file.start.shift !== null,
-  // What the model itself said, before somebody led it elsewhere.
+  // What the model said before somebody led it.
   base: (number) => answered({ ...question(number), prefix: undefined, forced: undefined, text: state.text })?.[state.sentence] ?? null,
   reading: (number = 0) => reading_at(number),
   width: (panel) => (state.compare ? panel : $("views")).clientWidth, // that a line of words may have
@@ -59,8 +59,8 @@ function question(number) {
 const key_of = (q) => JSON.stringify(q, Object.keys(q).sort());
 const answered = (q) => answers.get(key_of(q))?.sentences ?? null;
 
-// Asks what is not known yet; what was asked before and is wanted no longer is given up. What was not
-// answered is not asked again before something is typed.
+// Asks what is not known yet, and gives up what is wanted no longer. What was not answered is not
+// asked again before something is typed.
 const under_way = [null, null], refused = new Set();
 async function ask(number) {
   const text = state.text.trim();
@@ -81,9 +81,10 @@ async function fetch_once(number, q) {
   if (answers.size > 60) answers.delete(answers.keys().next().value);
   try {
     const answer = await ask_translation(q, { signal: stop.signal, partial: (event) => (grow(entry.partial, event), redraw()) });
-    entry.sentences = answer.translations[0].sentences.map(reading_of);
+    const { text, sentences } = answer.translations[0];
+    entry.sentences = sentences.map(reading_of);
     entry.raw = answer;
-    $("said").textContent = answer.pivot ? `by ${answer.pivot.language}: ${answer.pivot.text}` : "";
+    $("said").textContent = answer.pivot ? `by ${answer.pivot.language}: ${answer.pivot.text}` : sentences[0] ? "" : text;
   } catch (error) {
     answers.delete(key);
     if (error.name !== "AbortError") refused.add(key), ($("said").textContent = error.message);
@@ -105,7 +106,7 @@ function grow(partial, { sentence, text, tree: kept = [] }) {
   partial[sentence] = { text, tree };
 }
 
-// What is compared and read, of a sentence that is there: asked for only when it is looked at.
+// What is compared and read: asked for only when it is looked at.
 let why_asked = null;
 async function ask_why(reading) {
   const q = question(0);
@@ -128,7 +129,7 @@ function reading_at(number) {
   if (!live) return file_reading(number);
   const known = answers.get(key_of(question(number)));
   const at = known?.sentences?.[Math.min(state.sentence, known.sentences.length - 1)];
-  if (at) return (before[number] = at);
+  if (at || known?.sentences) return (before[number] = at); // there may be nothing to translate
   const words = (text) => text.split(/\s+/).filter(Boolean);
   const so_far = known?.partial[state.sentence] ?? known?.partial[0] ?? { text: "", tree: [] };
   const source = words(question(number).text ?? ""), target = words(so_far.text);
