@@ -28,8 +28,8 @@ struct Options {
   Inference machine;
 };
 
-// Whole, whatever its length and whoever else says something: fprintf lets others in between parts of
-// a long line.
+// Whole, whatever its length and whoever else says something: fprintf lets others in between parts
+// of a long line.
 void say(std::string line) {
   line += '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);

@@ -551,6 +551,14 @@ def unanswered(browser, server):
         w.until("[...document.querySelectorAll('.ribbons .source .token')].some(t => t.dataset.label === 'dogs')")
         w.settle()
         check(w.page.inner_text("#said") == "", "what was said stays:", w.page.inner_text("#said"))
+        # A text with nothing to translate, and lines that end as few do.
+        w.page.fill("#text", "\U0001F600")
+        w.until("document.querySelector('#said').textContent === '\U0001F600'")
+        w.until("document.querySelector('#views').hidden")
+        w.page.fill("#text", "the dogs eat .\u2028the small cat sleeps .")
+        w.until("[...document.querySelectorAll('.ribbons .source .token')].some(t => t.dataset.label === 'dogs')")
+        w.settle()
+        check(w.page.inner_text("#said") == "", "of a text by lines:", w.page.inner_text("#said"))
 
 
 def nothing_jumps(browser, server):

@@ -39,8 +39,8 @@ bool bf16_products_are_fast();
 
 // While it lives, products of f32 matrices on a CPU, by this thread, round their operands to bf16
 // (f32 sums): mixed precision, where weights and activations stay f32. Products of a batch of
-// matrices and small ones, with less than 16 rows, columns or steps of k, stay f32; of a weight that
-// was packed for several products, as a decoder's steps do, also few rows are rounded.
+// matrices and small ones, with less than 16 rows, columns or steps of k, stay f32; of a weight
+// that was packed for several products, as a decoder's steps do, also few rows are rounded.
 class UseBf16Products {
  public:
   explicit UseBf16Products(bool on);

@@ -63,17 +63,16 @@ Tensor gathered(const Tensor& x, const Tensor& origins) {
   const int64_t known = origins.size(1);
   const size_t width = size_of(x.type()), bytes = static_cast<size_t>(x.size(3)) * width;
   const auto* const from = static_cast<const std::byte*>(x.raw());
-  auto* to = static_cast<std::byte*>(y.raw());
-  for (int64_t b = 0; b < x.size(0); ++b)
-    for (int64_t g = 0; g < x.size(1); ++g)
+  parallel_for(x.size(0) * x.size(1), 1, [&](int64_t begin, int64_t end) {
+    auto* to = static_cast<std::byte*>(y.raw()) + static_cast<size_t>(begin * x.size(2)) * bytes;
+    for (int64_t i = begin; i < end; ++i)
       for (int64_t t = 0; t < x.size(2); ++t, to += bytes) {
+        const int64_t b = i / x.size(1), g = i % x.size(1);
         const int64_t row = t < known ? origins.data<Id>()[b * known + t] : b;
-        std::memcpy(
-            to,
-            from +
-                static_cast<size_t>(row * x.stride(0) + g * x.stride(1) + t * x.stride(2)) * width,
-            bytes);
+        const int64_t at = row * x.stride(0) + g * x.stride(1) + t * x.stride(2);
+        std::memcpy(to, from + static_cast<size_t>(at) * width, bytes);
       }
+  });
   return y;
 }
 

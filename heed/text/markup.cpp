@@ -305,8 +305,8 @@ std::vector<Mark> marks_of(std::string_view line) {
   };
   const std::vector<KeptSpan> all = find_kept(line);
   const auto is_kept = [&](size_t at) {
-    const auto after = std::ranges::upper_bound(
-        all, at, {}, [](const KeptSpan& k) { return k.span.begin; });
+    const auto after =
+        std::ranges::upper_bound(all, at, {}, [](const KeptSpan& k) { return k.span.begin; });
     return after != all.begin() && std::prev(after)->span.end > at;
   };
   for (const KeptSpan& kept : all) {

@@ -57,8 +57,8 @@ struct ModelFolder {
 ModelConfig read_model_config(const std::filesystem::path& path);
 
 enum class Parameters { load, leave };  // from model.safetensors, or at their first values
-// To be trained: it searches without a shortlist, whatever was put beside it, so that validations of
-// a run are of one kind. Throws Error that says what is missing or does not fit.
+// To be trained: it searches without a shortlist, whatever was put beside it, so that validations
+// of a run are of one kind. Throws Error that says what is missing or does not fit.
 ModelFolder open_model(const std::filesystem::path& path, Parameters parameters = Parameters::load);
 
 // In what numbers a loaded model multiplies: as its folder has them, f32 or, made by quantize(),

@@ -369,28 +369,22 @@ void pack_tile(const Group<T>& group, int64_t key, T* keys, T* values) {
                   {group.value(key) + j, a.value.row, 1}, values + key * columns + j * kStep);
 }
 
+// Keys and values of a group that lie in the rows of other sentences, brought together in this
+// thread's scratch, where the group of `a` that is returned finds them.
 template <class T>
-void apply(const Attention<T>& a);
-
-// Keys and values that lie in the rows of other sentences, brought into their own first.
-template <class T>
-void apply_gathered(const Attention<T>& a) {
-  const int64_t G = a.key_heads, n = a.size, m = a.value_size;
-  std::vector<T> k(static_cast<size_t>(a.batch * G * a.keys * n)),
-      value(static_cast<size_t>(a.batch * G * a.keys * m));
-  T *to_key = k.data(), *to_value = value.data();
-  for (int64_t b = 0; b < a.batch; ++b)
-    for (int64_t g = 0; g < G; ++g)
-      for (int64_t j = 0; j < a.keys; ++j) {
-        const int64_t row = j < a.origins_known ? a.origins[b * a.origins_known + j] : b;
-        to_key = std::copy_n(a.k.at(row, g, j), n, to_key);
-        to_value = std::copy_n(a.value.at(row, g, j), m, to_value);
-      }
+Attention<T> gathered(const Attention<T>& a, int64_t b, int64_t g) {
+  const int64_t n = a.size, m = a.value_size;
+  T* const keys = scratch<Scratch::attention_whole, T>(a.keys * (n + m));
+  T* const values = keys + a.keys * n;
+  for (int64_t j = 0; j < a.keys; ++j) {
+    const int64_t row = j < a.origins_known ? a.origins[b * a.origins_known + j] : b;
+    std::copy_n(a.k.at(row, g, j), n, keys + j * n);
+    std::copy_n(a.value.at(row, g, j), m, values + j * m);
+  }
   Attention<T> own = a;
   own.origins = nullptr;
-  own.k = {k.data(), G * a.keys * n, a.keys * n, n};
-  own.value = {value.data(), G * a.keys * m, a.keys * m, m};
-  apply(own);
+  own.k = {keys, 0, 0, n}, own.value = {values, 0, 0, m};
+  return own;
 }
 
 template <class T>
@@ -417,7 +411,12 @@ void apply(const Attention<T>& a) {
           blocks_of(group, [&](int64_t row) { attend_block(group, row, Packed<T>()); });
       });
 #endif
-  if (a.origins) return apply_gathered(a);
+  if (a.origins)
+    return parallel_for(groups, 1, [&](int64_t i, int64_t) {
+      const Attention<T> own = gathered(a, i / a.key_heads, i % a.key_heads);
+      const Group<T> group{own, i / a.key_heads, i % a.key_heads};
+      blocks_of(group, [&](int64_t row) { attend_block(group, row, Packed<T>()); });
+    });
   // Packing pays from the second block on.
   const bool pack = a.heads / a.key_heads * a.queries > kRows;
   if (groups >= 2 * threads() || !pack) {
