@@ -1,5 +1,5 @@
 # The short face of the build. Presets are in CMakePresets.json; each builds into build/<preset>.
-.PHONY: all install demo test bench cuda mpi fuzz python python-tests format lint clean deps
+.PHONY: all install demo test bench cuda mpi arm64 fuzz python python-tests format lint clean deps
 
 # The presets compile the same files, mostly in the same way: what one has compiled the others take
 # from ccache, wherever they build it.
@@ -78,6 +78,13 @@ mpi:
 	@tools/install-deps mpi
 	@cmake --preset mpi >build/configure.log || (cat build/configure.log; false)
 	@cmake --build --preset mpi
+
+# For arm64, and its tests by an emulator (docs/hardware.md): half an hour, and not part of `make test`.
+arm64: deps
+	@tools/arm64-root
+	@cmake --preset arm64 >build/configure.log || (cat build/configure.log; false)
+	@cmake --build --preset arm64
+	@ctest --preset arm64
 
 cuda-if-possible:
 	@if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then $(MAKE) --no-print-directory cuda; \

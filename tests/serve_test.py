@@ -321,10 +321,12 @@ def wire(server, texts, wanted):
         same(server.ask("POST", "/translate", long, {"Content-Type": "application/json"})[0], 200, "a long text")
         took = time.monotonic() - began
     long += b" "  # so that its line in the log is another
+    # The one that asks is answered, too, while it asks.
+    under_way = lambda: int(re.search(rb"^heed_requests_under_way (\d+)$", server.get("/metrics"), re.M)[1])
+    until(lambda: under_way() == 1, "the end of the first one's")
     s = socket.create_connection(("127.0.0.1", server.port))
     s.sendall(head + b"Content-Length: %d\r\n\r\n" % len(long) + long)
-    # The one that asks is answered, too, while it asks.
-    until(lambda: int(re.search(rb"^heed_requests_under_way (\d+)$", server.get("/metrics"), re.M)[1]) >= 2, "its request")
+    until(lambda: under_way() >= 2, "its request")
     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     s.close()
     def ended():
