@@ -1,6 +1,7 @@
 // A process of its own for what cannot be taken back, such as limits.
 #pragma once
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,6 +36,15 @@ inline void limit_addresses(int64_t more) {
   const auto all = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + more);
   const rlimit both{all, all};
   setrlimit(RLIMIT_AS, &both);
+}
+
+// Not by qemu-user, which has a machine's whole memory for the program that it runs.
+inline bool addresses_can_be_limited() {
+  return elsewhere([] {
+    limit_addresses(64 << 20);
+    return mmap(nullptr, size_t{1} << 30, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
+           MAP_FAILED;
+  });
 }
 
 }  // namespace heed

@@ -69,6 +69,7 @@ TEST(Limits, ThisMachineHasSomethingToUse) {
 #if !defined(__SANITIZE_ADDRESS__)  // whose own addresses are more than any limit
 
 TEST(Limits, FewAddressesAreEnoughForASmallArena) {
+  if (!addresses_can_be_limited()) GTEST_SKIP() << "this system keeps to no limit of addresses";
   EXPECT_TRUE(elsewhere([] {
     limit_addresses(64 << 20);
     const auto first = Arena::make(), second = Arena::make();
@@ -85,6 +86,7 @@ TEST(Limits, FewAddressesAreEnoughForASmallArena) {
 }
 
 TEST(Limits, TooFewAddressesAreOutOfMemoryInASentence) {
+  if (!addresses_can_be_limited()) GTEST_SKIP() << "this system keeps to no limit of addresses";
   EXPECT_TRUE(elsewhere([] {
     limit_addresses(64 << 20);
     const auto arena = Arena::make();
@@ -105,6 +107,7 @@ TEST(Limits, TooFewAddressesAreOutOfMemoryInASentence) {
 
 // ulimit -u does not hold for root: here there are no addresses for their stacks.
 TEST(Limits, WhereNoThreadsCanBeStartedTheWorkIsDoneByFewer) {
+  if (!addresses_can_be_limited()) GTEST_SKIP() << "this system keeps to no limit of addresses";
   EXPECT_TRUE(elsewhere([] {
     ThreadPool pool(64);
     limit_addresses(1 << 20);
@@ -115,6 +118,7 @@ TEST(Limits, WhereNoThreadsCanBeStartedTheWorkIsDoneByFewer) {
 }
 
 TEST(Limits, WhereNoThreadCanBeStartedBatchesAreMadeWhenTheyAreAskedFor) {
+  if (!addresses_can_be_limited()) GTEST_SKIP() << "this system keeps to no limit of addresses";
   const Folder folder;
   const auto corpus = toy_corpus(folder);
   // Over the end of an epoch.
