@@ -180,7 +180,7 @@ class AdditiveTile {
     auto most = hn::Zero(d), check = hn::Zero(d);
     for_vectors<T>(size, [&](auto load, auto, int64_t x) {
       const auto given = load(from + x), twice = hn::Add(given, given);
-      most = hn::Max(most, hn::Abs(twice));
+      most = larger(most, hn::Abs(twice));
       check = hn::Add(check, hn::Sub(given, given));
       hn::StoreU(exp_of(twice), d, to + x);
     });

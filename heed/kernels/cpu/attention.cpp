@@ -60,9 +60,9 @@ HWY_INLINE Vec<T> largest(int64_t n, const T* HWY_RESTRICT score) {
   int64_t j = 0;
   for (; j + 4 * lanes <= n; j += 4 * lanes)
 #pragma GCC unroll 4
-    for (int u = 0; u < 4; ++u) most[u] = hn::Max(hn::LoadU(d, score + j + u * lanes), most[u]);
-  for (; j < n; j += lanes) most[0] = hn::Max(hn::LoadU(d, score + j), most[0]);
-  return hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3]));
+    for (int u = 0; u < 4; ++u) most[u] = larger(hn::LoadU(d, score + j + u * lanes), most[u]);
+  for (; j < n; j += lanes) most[0] = larger(hn::LoadU(d, score + j), most[0]);
+  return larger(larger(most[0], most[1]), larger(most[2], most[3]));
 }
 
 // Moves `from` to a row's largest score; `context`, what was summed so far, too.

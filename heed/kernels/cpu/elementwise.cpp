@@ -47,7 +47,7 @@ void apply(const Map<T>& k) {
     case Unary::relu:
       return map([d](V x) {
         // A NaN stays: max(0, x) returns its second operand then.
-        return hn::Max(hn::Zero(d), x);
+        return larger(hn::Zero(d), x);
       });
     case Unary::gelu: return map([](V x) { return hn::Mul(x, gelu_sigmoid<T>(x)); });
     case Unary::swish: return map([](V x) { return hn::Mul(x, sigmoid_of<T>(x)); });

@@ -100,7 +100,7 @@ void finish_rows(const Matmul<T>& g, T* c, int64_t row0, int64_t row1, int64_t c
     };
     switch (g.activation) {
       case Activation::none: with([](V v) { return v; }); break;
-      case Activation::relu: with([d](V v) { return hn::Max(hn::Zero(d), v); }); break;
+      case Activation::relu: with([d](V v) { return larger(hn::Zero(d), v); }); break;
       case Activation::tanh: with([](V v) { return tanh_of(v); }); break;
       case Activation::sigmoid: with([](V v) { return sigmoid_of<T>(v); }); break;
       case Activation::gelu:
@@ -284,9 +284,9 @@ void multiply_one(const Matmul<T>& g, const T* a, const T* b, T* c) {
         if (g.packed_b) return g.packed_b + k0 * chunk_count(g.n, nr) * nr + col0 * k_at(k0);
         return packed ? packed + (k0 - k_begin) * panel_count * nr : nullptr;
       };
-      T* const packed_a =
-          a_in_place ? nullptr
-                     : scratch<Scratch::product_left, T>(blocks * g.m * (kDepth + kApart));
+      T* const packed_a = a_in_place
+                              ? nullptr
+                              : scratch<Scratch::product_left, T>(blocks * g.m * (kDepth + kApart));
       const auto packed_rows = [&](int64_t k0) {
         return packed_a ? packed_a + (k0 - k_begin) / kDepth * g.m * (kDepth + kApart) : nullptr;
       };

@@ -243,12 +243,12 @@ void softmax_short(const Softmax<T>& k, int64_t begin, int64_t end) {
     auto largest = hn::Zero(d);  // by magnitude
     for (int j = 0; j < V; ++j) {
       v[j] = hn::LoadU(d, x + j * lanes);
-      largest = hn::Max(hn::Abs(v[j]), largest);
+      largest = larger(hn::Abs(v[j]), largest);
     }
     // Numbers as they usually are need no shift: their exponentials and the sum of them fit.
     if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Lt(largest, hn::Set(d, T(64)))))) {
       auto most = v[0];
-      for (int j = 1; j < V; ++j) most = hn::Max(v[j], most);
+      for (int j = 1; j < V; ++j) most = larger(v[j], most);
       most = hn::MaxOfLanes(d, most);
       // Nothing but -inf: -inf - -inf is a NaN, and the row is 0 unless a NaN was given.
       if (HWY_UNLIKELY(!hn::AllFalse(d, hn::Eq(most, hn::Neg(hn::Inf(d)))))) {

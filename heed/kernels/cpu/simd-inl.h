@@ -43,6 +43,25 @@ using Tag = hn::ScalableTag<T>;
 template <class T>
 using Vec = hn::Vec<Tag<T>>;
 
+// The larger and the smaller of two; y where one of them is no number, which is what x86 does by
+// itself.
+template <class V>
+HWY_INLINE V larger(V x, V y) {
+#if HWY_ARCH_X86
+  return hn::Max(x, y);
+#else
+  return hn::IfThenElse(hn::Gt(x, y), x, y);
+#endif
+}
+template <class V>
+HWY_INLINE V smaller(V x, V y) {
+#if HWY_ARCH_X86
+  return hn::Min(x, y);
+#else
+  return hn::IfThenElse(hn::Lt(x, y), x, y);
+#endif
+}
+
 // Items a thread takes at a time where the work is a few operations each.
 constexpr int64_t kGrain = 16384;
 
@@ -120,8 +139,7 @@ class Exp2From {
   HWY_INLINE Vec<T> operator()(Vec<T> x) const {
     const Tag<T> d;
     const hn::RebindToSigned<Tag<T>> di;
-    // A NaN comes second: x86 returns it then.
-    const auto y = hn::Min(high_, hn::Max(low_, x));
+    const auto y = smaller(high_, larger(low_, x));  // a NaN stays one
     // Adding 1.5 * 2^23 + 126 - from rounds y to an integer, and leaves n + 126 in the low bits:
     // the exponent of 2^(n-1), or of 0. The polynomial is twice 2^r.
     const auto t = hn::Add(y, magic_);
@@ -198,8 +216,7 @@ HWY_INLINE Vec<T> log_of(Vec<T> x) {
 HWY_INLINE Vec<float> tanh_of(Vec<float> x) {
   const Tag<float> d;
   const hn::RebindToSigned<Tag<float>> di;
-  // The constant first: of two operands, x86 returns the second if one is a NaN.
-  const auto magnitude = hn::Min(hn::Set(d, 9.02f), hn::Abs(x));
+  const auto magnitude = smaller(hn::Set(d, 9.02f), hn::Abs(x));  // a NaN stays one
   hn::Vec<decltype(di)> n_bits;
   const auto p = exp_parts(hn::Add(magnitude, magnitude), n_bits);
   const auto two_n = hn::BitCast(d, hn::Add(n_bits, hn::Set(di, 0x3F800000)));
@@ -338,12 +355,12 @@ HWY_INLINE T max_range(int64_t n, const T* x) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   auto m0 = hn::Neg(hn::Inf(d)), m1 = m0;
   int64_t i = 0;
-  // The new one first: of two operands, x86 returns the second if one is a NaN.
+  // The new one first: a NaN is passed over.
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    m0 = hn::Max(hn::LoadU(d, x + i), m0);
-    m1 = hn::Max(hn::LoadU(d, x + i + lanes), m1);
+    m0 = larger(hn::LoadU(d, x + i), m0);
+    m1 = larger(hn::LoadU(d, x + i + lanes), m1);
   }
-  T most = hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
+  T most = hn::GetLane(hn::MaxOfLanes(d, larger(m0, m1)));
   for (; i < n; ++i) most = x[i] > most ? x[i] : most;
   return most;
 }
