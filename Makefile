@@ -79,7 +79,7 @@ mpi:
 	@cmake --preset mpi >build/configure.log || (cat build/configure.log; false)
 	@cmake --build --preset mpi
 
-# For arm64, and its tests by an emulator (docs/hardware.md): an hour, and not part of `make test`.
+# For arm64, and its tests by an emulator (docs/hardware.md), which is slow: not part of `make test`.
 arm64: deps
 	@tools/arm64-root
 	@cmake --preset arm64 >build/configure.log || (cat build/configure.log; false)

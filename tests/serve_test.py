@@ -331,7 +331,7 @@ def wire(server, texts, wanted):
     s.close()
     def ended():
         return [json.loads(l)["status"] for l in server.lines if l.startswith("{") and f'"bytes":{len(long)},' in l]
-    until(ended, "an end of what nobody waits for")
+    until(ended, "an end of what nobody waits for", 20)
     same(ended(), [503], "a client that has gone")
 
 
@@ -391,7 +391,7 @@ class Load:
             t.start()
 
     def client(self, n):
-        c, since = None, 0  # since when it rests
+        c = None
         while not self.stop:
             if c is None:
                 c = self.server.connect()
@@ -399,21 +399,13 @@ class Load:
                     c.connect()
                 except ConnectionError:
                     return  # it listens no more
-                since = time.monotonic()
             i = n % len(self.texts)
             n += 1
             body = json.dumps({"q": self.texts[i], "source": "en", "target": "fr"})
-            rested = time.monotonic() - since
             try:
                 c.request("POST", "/translate", body, {"Content-Type": "application/json"})
                 r = c.getresponse()
                 answer = json.loads(r.read())
-                since = time.monotonic()
-            except (ConnectionError, http.client.BadStatusLine) as error:
-                # At its end a server closes what has rested for half a second: nothing was asked there.
-                if rested < 0.3:
-                    self.lost.append(repr(error))
-                return
             except Exception as error:
                 self.lost.append(repr(error))
                 return
@@ -532,7 +524,7 @@ def main():
     # Limits, keys, hosts, time.
     open("keys", "w").write("# who\nsecret\nrich 1000 5000\npoor 2 4\n")
     server = Server("--api-keys", "keys", "--require-key", "--char-limit", "30", "--batch-limit", "3", "--body-limit", "5000",
-                    "--read-time", "4", "--idle-time", "2", "--cors", "none", "--allow-host", "heed.example", "--no-files",
+                    "--idle-time", "2", "--cors", "none", "--allow-host", "heed.example", "--no-files",
                     "--connections", "20")
     ask = {"q": "the cat", "source": "en", "target": "fr"}
     same(server.json("/translate", ask, 400), {"error": "Please contact the server operator to get an API key"}, "no key")
@@ -556,17 +548,20 @@ def main():
     same(server.get("/metrics", 401), b'{"error":"Unauthorized"}\n', "/metrics without a key")
     same(server.ask("GET", "/metrics", headers={"Authorization": "Bearer secret"})[0], 200, "/metrics with one")
     same(server.ask("GET", "/health", headers={"Host": "heed.example:80"})[0], 200, "--allow-host")
+    # A server of its own: what others send at a busy moment may come in two parts, too.
+    strict = Server("--read-time", "1", "--idle-time", "2")
     begin = time.monotonic()
-    got = server.raw(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Le")
+    got = strict.raw(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Le")
     check(got.startswith(b"HTTP/1.1 408 "), "a request that does not end", got[:100])
-    same(server.raw(b""), b"", "an idle connection")
+    same(strict.raw(b""), b"", "an idle connection")
     took = time.monotonic() - begin
-    check(took < 25, "slow clients are closed in time:", took)  # raw() itself waits for 30 seconds each
+    check(took < 8, "slow clients are closed in time:", took)
+    strict.end()
     # Where there are too many, the one that was idle longest makes room; those that send something do not at once.
     idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
     time.sleep(0.2)
     same(server.ask("GET", "/health")[0], 200, "beside idle connections")
-    idle[0].settimeout(60)
+    idle[0].settimeout(5)
     same(idle[0].recv(1), b"", "the one that was idle longest")
     for s in idle:
         s.close()
@@ -575,7 +570,7 @@ def main():
         slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
         for s in slow:
             s.sendall(b"GET /hea")
-        time.sleep(pause)  # until they were read, but not until they are late
+        time.sleep(pause)  # until they were read
         got = server.raw(b"GET /health HTTP/1.1\r\n\r\n")
         for s in slow:
             s.close()
@@ -585,7 +580,7 @@ def main():
     open("keys", "a").write("late\n")
     server.process.send_signal(signal.SIGHUP)
     late = json.dumps({**ask, "api_key": "late"})
-    until(lambda: server.ask("POST", "/translate", late, {"Content-Type": "application/json"})[0] == 200, "a key that was added")
+    until(lambda: server.ask("POST", "/translate", late, {"Content-Type": "application/json"})[0] == 200, "a key that was added", 10)
     server.end()
     check(not any("the cat" in l for l in server.lines), "texts in the log")
 
@@ -596,7 +591,7 @@ def main():
     same(server.json("/x/translate", {"q": texts[:2], "source": "en", "target": "de"})["translatedText"], by_two, "--pivot")
     same(json.loads(server.get("/x/languages"))[0]["targets"], ["de", "en", "fr"], "targets by a pivot")
     server.get("/languages", 404)
-    until(lambda: all(not m["loaded"] for m in json.loads(server.get("/x/v1/models"))["models"]), "--unload-after")
+    until(lambda: all(not m["loaded"] for m in json.loads(server.get("/x/v1/models"))["models"]), "--unload-after", 10)
     same(server.json("/x/translate", {"q": texts[:2], "source": "en", "target": "de"})["translatedText"], by_two, "loaded again")
     server.end()
     os.rename("fr-de", "n")

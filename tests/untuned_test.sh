@@ -9,7 +9,7 @@ files="--source corpus/train.en --target corpus/train.fr"
 begin=$(date +%s)
 "$heed" train $files --model m --minutes 0.15 --log log.json >out 2>err || wrong "train: $(cat err)"
 seconds=$(($(date +%s) - begin))
-[ "$seconds" -le 20 ] || wrong "9 seconds took $seconds"
+[ "$seconds" -le 11 ] || wrong "9 seconds took $seconds"
 [ -s out ] && wrong "train talks on stdout"
 grep -q '^chosen for 2500 pairs' err || wrong "train does not say what it chose: $(cat err)"
 grep -q 'held out to validate on' err || wrong "nothing is held out: $(cat err)"
@@ -18,7 +18,7 @@ python3 - <<'END' || wrong "log.json: $(cat log.json)"
 import json
 lines = [json.loads(l) for l in open("log.json")]
 first = next(l for l in lines if "valid_loss" in l)
-assert first["seconds"] < 8, first
+assert first["seconds"] < 4, first
 assert lines[-1]["seconds"] < 10, lines[-1]  # of 9
 last = [l["rate"] for l in lines if "rate" in l][-1]  # a line right after another has none
 assert 0 <= last < 1e-5 and "valid_loss" in lines[-1], lines[-1]  # annealed

@@ -267,7 +267,7 @@ class Translating(unittest.TestCase):
 
         counter = threading.Thread(target=count)
         counter.start()
-        self.translator.translate(self.lines * 200, beam=10)
+        self.translator.translate(self.lines * 20, beam=10)
         over.set()
         counter.join()
         self.assertGreater(counted[0], 5)
@@ -344,16 +344,11 @@ finally:
         process.kill()
 {after}
 """
-        took = 1.0
-        for _ in range(3):  # the machine's other load comes and goes
-            out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                                 timeout=120)
-            self.assertEqual(out.returncode, 0, out.stderr)
-            seconds, *rest = out.stdout.splitlines()
-            took = min(took, float(seconds))
-            if took < 0.5:
-                break
-        self.assertLess(took, 0.5)
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                             timeout=120)
+        self.assertEqual(out.returncode, 0, out.stderr)
+        took, *rest = out.stdout.splitlines()
+        self.assertLess(float(took), 0.5)
         return rest
 
     def test_translating(self):
