@@ -95,8 +95,13 @@ class SentencePiece : public Tokenizer, public PieceCutter {
                 .unknown = or_new(processor_.unk_id()),
                 .begin = or_new(processor_.bos_id()),
                 .end = or_new(processor_.eos_id())};
-    if (facts_.kind == "unigram" && !facts_.exact && !facts_.user_defined)
-      best_.emplace(scored_pieces(model_));
+    if (facts_.kind == "unigram" && !facts_.exact && !facts_.user_defined) {
+      const std::vector<ScoredPiece> pieces = scored_pieces(model_);
+      require(std::ssize(pieces) == processor_.GetPieceSize(), what, ": its file has ",
+              pieces.size(), " pieces where the library has ", processor_.GetPieceSize(),
+              "; it is damaged, or no SentencePiece model");
+      best_.emplace(pieces);
+    }
     const int line_end = processor_.PieceToId(kNewline);
     if (!processor_.IsUnknown(line_end)) newline_ = static_cast<Id>(line_end);
   }
