@@ -148,11 +148,9 @@ bool same_for_queries(const Tensor& range) {
   return true;
 }
 
-// Heads that the GPU's kernels for dot products have no tile for (kernels/cuda/dot.cuh).
+// Heads that the GPU's kernels have no room for.
 bool too_wide(const ScoreTerms& terms, const Tensor& values) {
-  constexpr int64_t kWidest = 256;
-  return values.device() == Device::cuda && terms.form != ScoreForm::additive &&
-         std::max(terms.q.size(3), values.size(3)) > kWidest;
+  return !fused_attention_fits({.form = terms.form, .q = terms.q, .k = terms.k, .value = values});
 }
 
 // Scores fall with the square of the distance from a place.

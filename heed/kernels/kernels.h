@@ -680,6 +680,10 @@ struct AttentionGrad {
   Wide<T>* dplace;       // [B, H, Tq], or null
 };
 HEED_KERNEL(AttentionGrad);
+// Whether the GPU has room for heads of such sizes, forward and backward. What does not fit is
+// composed of plain ops.
+bool fits(Cuda, const Attention<float>&);
+bool fits(Cuda, const Attention<bf16>&);
 
 // What additive scores on a CPU need of a key, e^(2 k), for keys that a decoder reads in every
 // step.
@@ -710,6 +714,8 @@ void run(Cpu, const StepGrad<float>&);
 void run(Cpu, const StepGrad<double>&);
 void run(Cuda, const StepGrad<float>&);
 void run(Cuda, const StepGrad<bf16>&);
+bool fits(Cuda, const StepGrad<float>&);  // by its sizes alone
+bool fits(Cuda, const StepGrad<bf16>&);
 // dk_j = v sum_t dscore_tj (1 - tanh^2(q_t + k_j)), dvalue_j = sum_t weight_tj dcontext_t,
 // dv = sum_tj dscore_tj tanh(q_t + k_j); dk and dvalue are set or, with `add`, added to.
 template <class T>

@@ -135,6 +135,23 @@ Tensor summed(const Tensor& dx, const Tensor& x) {
   return dx.size(0) == x.size(0) ? dx : cast(reshape(sum(dx, 0), x.shape()), x.type());
 }
 
+// Its sizes alone, for what asks whether a GPU has room for them.
+template <class T>
+kernels::Attention<T> sizes_of(const FusedAttention& x) {
+  kernels::Attention<T> a{};
+  a.form = x.form;
+  a.batch = x.q.size(0), a.heads = x.q.size(1), a.key_heads = x.k.size(1);
+  a.queries = x.q.size(2), a.keys = x.k.size(2), a.size = x.q.size(3);
+  a.value_size = x.value.size(3);
+  return a;
+}
+// fits(sizes) where they are of a GPU; a CPU has room for all.
+template <class Fits>
+bool where_on_gpu(const FusedAttention& a, Fits&& fits) {
+  if (a.q.device() != Device::cuda) return true;
+  return a.q.type() == Type::bf16 ? fits(sizes_of<bf16>(a)) : fits(sizes_of<float>(a));
+}
+
 // ---- the steps of a decoder
 
 // Single queries that read the same keys and values. In the backward pass each computes what its
@@ -166,7 +183,12 @@ bool goes_step_by_step(const FusedAttention& a) {
          tracked(*a.v) && made_here(a.k) && made_here(a.value) && !a.bias && !a.place &&
          a.q.size(2) == 1 && a.q.size(1) == a.k.size(1) && a.k.size(2) > 0 &&
          a.q.size(0) == a.k.size(0) && a.q.size(0) == a.value.size(0) &&
-         a.q.size(3) <= kernels::kMostStepSize && a.value.size(3) <= kernels::kMostStepSize;
+         a.q.size(3) <= kernels::kMostStepSize && a.value.size(3) <= kernels::kMostStepSize &&
+         where_on_gpu(a, []<class T>(const kernels::Attention<T>& sizes) {
+           if constexpr (kBuiltWithCuda)
+             return kernels::fits(kernels::Cuda{}, kernels::StepGrad<T>{sizes, {}, {}, nullptr});
+           return true;
+         });
 }
 
 Grads through_steps(const Steps& steps, const Tensor& k, const Tensor& value, const Tensor& v) {
@@ -250,6 +272,13 @@ Tensor recorded_step(const Saved& back, const Tensor& q, const std::shared_ptr<S
 }
 
 }  // namespace
+
+bool fused_attention_fits(const FusedAttention& a) {
+  return where_on_gpu(a, [](const auto& sizes) {
+    if constexpr (kBuiltWithCuda) return kernels::fits(kernels::Cuda{}, sizes);
+    return true;
+  });
+}
 
 FusedResult fused_attention(const FusedAttention& given) {
   const int64_t batch = checked_batch(given);

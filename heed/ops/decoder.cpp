@@ -208,7 +208,8 @@ Decoded decode(const Decode& d) {
                                     .dweights = {}});
   if constexpr (kBuiltWithCuda)
     require(kernels::fits(kernels::Cuda{}, k->sizes()), kOp,
-            ": a block of the GPU has no room for ", s.keys, " keys; shorter sentences fit");
+            ": a block of the GPU has no room for ", s.keys, " keys of ", s.a, " and a state of ",
+            s.n, "; shorter sentences fit, or --precision f32");
   const Tensor h = forward(*k, x.detached(), h0.detached(), d.bias.detached());
   // The op has two results. A record of its own, which has no elements and lies before theirs, has
   // its turn in the backward pass when theirs is over.

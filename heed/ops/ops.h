@@ -237,6 +237,8 @@ struct FusedResult {
   std::optional<Tensor> weights;  // [B, H, Tq, Tk], if wanted; not differentiable
 };
 FusedResult fused_attention(const FusedAttention& attention);
+// Whether there are kernels for heads as wide as those. On a CPU there are.
+bool fused_attention_fits(const FusedAttention& attention);
 
 // The bias [H, Tq, Tk] that a table by distance stands for.
 Tensor by_distance(const Tensor& table, int64_t queries, int64_t keys);

@@ -7,14 +7,13 @@
 #include <utility>
 
 #include "heed/base/check.h"
+#include "heed/kernels/cuda/capabilities.h"
 #include "heed/tensor/context.h"
 #include "heed/tensor/gpu.h"
 #include "heed/tensor/graph.h"
 
 namespace heed {
 namespace {
-
-constexpr int kMajor = 9;  // Hopper: its own instructions are what the kernels are built for
 
 void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) fail("cuda: ", what, ": ", cudaGetErrorString(error));
@@ -47,8 +46,9 @@ std::string trouble_of(int index, int count) {
   cudaDeviceProp about{};
   if (const cudaError_t error = cudaGetDeviceProperties(&about, index); error != cudaSuccess)
     return cudaGetErrorString(error);
-  if (about.major == kMajor) return "";
-  return described(about) + ": heed's kernels want compute 9.0 (Hopper: H100, H200, GH200)";
+  const std::string why =
+      kernels::refusal(kernels::architectures(), 10 * about.major + about.minor);
+  return why.empty() ? "" : described(about) + ": " + why;
 }
 
 }  // namespace

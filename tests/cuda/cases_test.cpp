@@ -319,6 +319,29 @@ TEST_F(OnGpu, LargerSizesAgreeToo) {
     }
 }
 
+// Heads as wide as make GPUs differ: the larger tiles of those with more shared memory, the smaller
+// ones of others, or plain ops (kernels/cuda/capabilities.h).
+TEST_F(OnGpu, WideHeadsAgreeToo) {
+  struct Size {
+    const char* score;
+    int64_t queries, keys, size, value_size;
+  };
+  for (const auto& [score, queries, keys, size, value_size] :
+       {Size{"scaled_dot", 40, 90, 128, 100}, Size{"scaled_dot", 40, 20, 256, 200},
+        Size{"scaled_dot", 40, 90, 256, 200}, Size{"scaled_dot", 1, 90, 256, 256},
+        Size{"additive", 40, 50, 512, 300}, Size{"additive", 40, 50, 700, 40},
+        Size{"additive", 1, 50, 1100, 700}})
+    compare(cases::attention_case({.score = score,
+                                   .mask = cases::AttentionSpec::Masked::padding,
+                                   .heads = 2,
+                                   .key_heads = 1,
+                                   .queries = queries,
+                                   .keys = keys,
+                                   .query_size = size,
+                                   .key_size = size,
+                                   .value_size = value_size}));
+}
+
 // In bf16 and recorded, against f64: nothing that stands at a padded position counts.
 void compare_in_bf16(int64_t B, int64_t H, int64_t T, int64_t d, const Mask& mask,
                      const std::vector<Id>& lengths) {

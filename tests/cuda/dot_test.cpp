@@ -639,6 +639,12 @@ int main(int argc, char** argv) {
   for (const Case& c : cases())
     for (const bool narrow : {false, true}) {
       if (!wanted(c, narrow)) continue;
+      Attention<float> sizes{};
+      sizes.size = c.n, sizes.value_size = c.m;
+      if (!fits(on_stream(), sizes)) {
+        std::printf("LEFT %s: wider than this GPU has room for\n", c.name.c_str());
+        continue;
+      }
       bool ok = false;
       try {
         ok = narrow ? test<bf16>(c) : test<float>(c);

@@ -19,6 +19,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -471,7 +472,11 @@ void test(const Case& k) {
     const std::vector<Id> live = live_of(k);
     OnGpu gpu(k);
     gpu.set(in, live);
-    if (!gpu.fits()) return report(false, title + "  does not fit");
+    if (!gpu.fits()) {
+      if (!std::getenv("HEED_CUDA_LIKE")) return report(false, title + "  does not fit");
+      std::printf("LEFT %s: to the steps\n", title.c_str());
+      return;
+    }
     const auto once = gpu.results([&] { gpu.run_both(); });
     const bool same = same_bits(once, gpu.results([&] { gpu.run_both(); }));
     const cudaGraphExec_t graph = captured(2, [&] { gpu.run_both(); });

@@ -157,6 +157,12 @@ __global__ void __launch_bounds__(kThreads, 2) attend(const __grid_constant__ Gi
 }  // namespace
 
 template <class T>
+bool additive_fits(const Attention<T>& a) {
+  const bool one = step_fits(a) && step_fits(AttentionGrad<T>{.forward = a});
+  return one || tile_fits(plan(a, Heads<const T>{}).width, 1);
+}
+
+template <class T>
 void additive_attention(Cuda device, const Attention<T>& a) {
   if (a.batch * a.heads * a.queries == 0) return;
   if (step_fits(a)) return additive_step(device, a);
@@ -174,6 +180,8 @@ void additive_attention(Cuda device, const Attention<T>& a) {
   launched("additive attention");
 }
 
+template bool additive_fits(const Attention<float>&);
+template bool additive_fits(const Attention<bf16>&);
 template void additive_attention(Cuda, const Attention<float>&);
 template void additive_attention(Cuda, const Attention<bf16>&);
 

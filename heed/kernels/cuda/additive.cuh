@@ -6,8 +6,6 @@
 
 namespace heed::kernels {
 
-constexpr size_t kMostShared = 225 << 10;  // what a kernel asks for at most
-
 template <class T>
 __device__ inline T* row_at(const Heads<T>& x, int64_t b, int64_t h, int64_t t) {
   return x.data + b * x.batch + h * x.head + t * x.row;

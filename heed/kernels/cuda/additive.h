@@ -6,6 +6,8 @@
 namespace heed::kernels {
 
 template <class T>
+bool additive_fits(const Attention<T>&);  // forward and backward
+template <class T>
 void additive_attention(Cuda, const Attention<T>&);
 template <class T>
 void additive_attention_grad(Cuda, const AttentionGrad<T>&);

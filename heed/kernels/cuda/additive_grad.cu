@@ -510,10 +510,10 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
   p.dscore_keys = static_cast<int>(keys);
   const int64_t warps = std::clamp<int64_t>(ceil_div(a.queries, kWarp), 1, kThreads / kWarp);
   p.chunks = static_cast<int>(std::max<int64_t>(1, ceil_div(a.queries, warps * kWarp)));
-  // Blocks of `dscores`: two on each of the 132 processors, if the keys alone do not fill them.
+  // Blocks of `dscores`: two on each multiprocessor, if the keys alone do not fill them.
   const int64_t blocks = std::max<int64_t>(1, batch * a.key_heads * (keys / kOwn));
   p.splits = static_cast<int>(std::clamp<int64_t>(
-      264 / blocks, 1, std::max<int64_t>(1, heads * ceil_div(a.queries, kPass))));
+      2 * multiprocessors() / blocks, 1, std::max<int64_t>(1, heads * ceil_div(a.queries, kPass))));
   Workspace workspace;
   const auto count_all = [&] {
     count(workspace, prepared, false);
@@ -558,8 +558,7 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
       const bool end = b + p.batch >= a.batch && p.last;
       const int64_t rows = p.key_parts || p.value_parts ? p.batch * a.key_heads * p.keys : 0;
       if (rows > 0 || end) {
-        collect<T>
-            <<<grid_for(rows + (end ? a.heads : 0), 1, 132 * 64), kThreads, 0, stream>>>(p, end);
+        collect<T><<<grid_for(rows + (end ? a.heads : 0), 1, 64), kThreads, 0, stream>>>(p, end);
         launched("gradient of additive attention, sums");
       }
       if (k.dbias.data && p.keys > 0 && a.queries > 0) {

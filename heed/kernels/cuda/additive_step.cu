@@ -355,11 +355,11 @@ size_t shared_of(const Attention<T>& a, bool back, int64_t tile_keys) {
 // them: the softmax of a row is summed tile by tile, and should not depend on others.
 template <class T>
 int tile_keys_of(const Attention<T>& a, bool back) {
-  constexpr size_t kHalf = (kMostShared >> 1) - 1024;  // 1 KB a block is the driver's
+  const size_t half = (most_shared() >> 1) - 1024;  // 1 KB a block is the driver's
   const auto fits = [&](int64_t tile_keys, size_t most) {
     return shared_of(a, back, tile_keys) <= most;
   };
-  const size_t most = fits(kWarps, kHalf) ? kHalf : kMostShared;
+  const size_t most = fits(kWarps, half) ? half : most_shared();
   int64_t tile_keys = 1, above = int64_t{1} << 16;  // the largest one that fits
   while (above - tile_keys > 1) {
     const int64_t middle = (tile_keys + above) / 2;
@@ -407,12 +407,12 @@ void launch(cudaStream_t stream, const StepsGrad<T>& k, float* v_parts) {
 
 template <class T>
 bool step_fits(const Attention<T>& a) {
-  return a.queries <= kFewQueries && shared_of(a, false, 1) <= kMostShared;
+  return a.queries <= kFewQueries && shared_of(a, false, 1) <= most_shared();
 }
 template <class T>
 bool step_fits(const AttentionGrad<T>& k) {
   const Attention<T>& a = k.forward;
-  return a.queries == 1 && a.heads == a.key_heads && shared_of(a, true, 1) <= kMostShared;
+  return a.queries == 1 && a.heads == a.key_heads && shared_of(a, true, 1) <= most_shared();
 }
 
 template <class T>
@@ -478,6 +478,8 @@ void start(Cuda device, const StepsGrad<T>& k) {
 
 }  // namespace
 
+bool fits(Cuda, const StepGrad<float>& k) { return step_fits(AttentionGrad<float>{k.forward}); }
+bool fits(Cuda, const StepGrad<bf16>& k) { return step_fits(AttentionGrad<bf16>{k.forward}); }
 void run(Cuda device, const StepGrad<float>& k) { start(device, k); }
 void run(Cuda device, const StepGrad<bf16>& k) { start(device, k); }
 void run(Cuda device, const StepsGrad<float>& k) { start(device, k); }

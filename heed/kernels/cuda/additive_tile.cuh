@@ -389,6 +389,12 @@ size_t tile_shared(int width, int parts) {
          sizeof(float);
 }
 
+// Beside what the kernels declare themselves.
+bool tile_fits(int width, int parts) {
+  constexpr size_t kDeclared = kPass * sizeof(Seen);
+  return tile_shared(width, parts) + kDeclared <= capabilities().shared;
+}
+
 // ---- launches
 
 int64_t rounded_up(int64_t n, int64_t step) { return ceil_div(n, step) * step; }
@@ -450,7 +456,7 @@ Given<T> launch(cudaStream_t stream, const Prepare<T>& p) {
   prepare<T><<<grid_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(p);
   launched("additive attention, exponentials");
   int parts = static_cast<int>(std::clamp<int64_t>(ceil_div(a.value_size, kColumns), 1, 4));
-  while (parts > 1 && tile_shared(p.width, parts) > kMostShared) --parts;
+  while (parts > 1 && !tile_fits(p.width, parts)) --parts;
   return {a,
           p.width,
           p.value_width,

@@ -25,7 +25,16 @@ void attend(Cuda device, const AttentionGrad<T>& k) {
   dot_attention_grad(device, k);
 }
 
+template <class T>
+bool has_room(const Attention<T>& a) {
+  if (a.form == ScoreForm::additive) return additive_fits(a);
+  return a.size <= widest_dot() && a.value_size <= widest_dot();
+}
+
 }  // namespace
+
+bool fits(Cuda, const Attention<float>& a) { return has_room(a); }
+bool fits(Cuda, const Attention<bf16>& a) { return has_room(a); }
 
 void run(Cuda device, const Attention<float>& a) { attend(device, a); }
 void run(Cuda device, const Attention<bf16>& a) { attend(device, a); }

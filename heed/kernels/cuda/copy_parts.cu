@@ -62,8 +62,7 @@ void start(Cuda device, const CopyParts<T>& given) {
     k.part[k.count++] = p;
   }
   if (k.count == 0) return;
-  copy_parts<T>
-      <<<grid_for(chunks.count(), 1, 132 * 16), kThreads, 0, stream_of(device)>>>(k, chunks);
+  copy_parts<T><<<grid_for(chunks.count(), 1), kThreads, 0, stream_of(device)>>>(k, chunks);
   launched("copy of parts");
 }
 

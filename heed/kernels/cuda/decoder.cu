@@ -12,7 +12,7 @@
 // for what does not depend on it: weights, keys and values. After await_before() everything that
 // was launched earlier is over and can be read; and only after it is the next one let in, so that
 // nothing runs beside more than its neighbours, and what a launch reads early was written by none
-// of them.
+// of them. GPUs before 9.0 have no such thing: a launch begins when the one before is over.
 #include <algorithm>
 
 #include "heed/kernels/cuda/additive_step.cuh"
@@ -23,8 +23,10 @@ namespace {
 // ---- a chain of launches
 
 __device__ inline void await_before() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 template <class... Parameters, class... Arguments>
@@ -36,7 +38,7 @@ void launch(Cuda device, void (*kernel)(Parameters...), dim3 grid, int threads, 
   cudaLaunchConfig_t config{};
   config.gridDim = grid, config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared, config.stream = stream_of(device);
-  config.attrs = &early, config.numAttrs = follows ? 1 : 0;
+  config.attrs = &early, config.numAttrs = follows && capabilities().early_launch;
   allow_shared(kernel, shared);
   if (const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
       error != cudaSuccess)
@@ -436,10 +438,10 @@ size_t shared_of(const DecoderSizes& s, bool back, int64_t tile_keys) {
 // Keys at a time: all that fit, or else a multiple of what the warps have one each of.
 int tile_keys_of(const DecoderSizes& s, bool back) {
   int64_t tile_keys = std::max<int64_t>(1, s.keys);
-  if (shared_of(s, back, tile_keys) <= kMostShared) return static_cast<int>(tile_keys);
+  if (shared_of(s, back, tile_keys) <= most_shared()) return static_cast<int>(tile_keys);
   tile_keys = tile_keys / kWarps * kWarps;
-  while (tile_keys > kWarps && shared_of(s, back, tile_keys) > kMostShared) tile_keys -= kWarps;
-  while (tile_keys > 1 && shared_of(s, back, tile_keys) > kMostShared) --tile_keys;
+  while (tile_keys > kWarps && shared_of(s, back, tile_keys) > most_shared()) tile_keys -= kWarps;
+  while (tile_keys > 1 && shared_of(s, back, tile_keys) > most_shared()) --tile_keys;
   return static_cast<int>(tile_keys);
 }
 
@@ -469,7 +471,7 @@ void run(Cuda device, const DecoderStepGrad& p) {
 
 bool fits(Cuda, const DecoderSizes& s) {
   return s.size % kChunk == 0 && s.key_size % kChunk == 0 && s.size > 0 && s.key_size > 0 &&
-         shared_of(s, false, 1) <= kMostShared && shared_of(s, true, 1) <= kMostShared &&
+         shared_of(s, false, 1) <= most_shared() && shared_of(s, true, 1) <= most_shared() &&
          ceil_div(s.batch, kTileRows) < 65536;
 }
 

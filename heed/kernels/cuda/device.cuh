@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "heed/base/check.h"
+#include "heed/kernels/cuda/capabilities.h"
 #include "heed/kernels/cuda/state.h"
 #include "heed/kernels/kernels.h"
 
@@ -27,6 +28,9 @@ inline void launched(const char* kernel) {
 // asked for.
 template <class Kernel>
 void allow_shared(Kernel* kernel, size_t bytes) {
+  if (bytes > capabilities().shared)
+    fail("kernel: wants ", bytes, " bytes of shared memory; a block of this GPU has ",
+         capabilities().shared);
   if (const cudaError_t e = cudaFuncSetAttribute(
           kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
       e != cudaSuccess)
@@ -36,19 +40,10 @@ void allow_shared(Kernel* kernel, size_t bytes) {
 inline constexpr int kWarp = 32;
 inline constexpr float kLog2E = 1.44269504088896340736f;
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline int multiprocessors() {
-  static const int count = [] {
-    int device = 0, found = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&found, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
-      return 1;
-    return found;
-  }();
-  return count;
-}
-// Blocks for a loop over n items that strides by the whole grid: enough to fill the GPU.
-inline unsigned grid_for(int64_t n, int64_t block, int64_t most = 132 * 16) {
-  const int64_t blocks = ceil_div(n, block);
+// Blocks for a loop over n items that strides by the whole grid: enough to fill the GPU, so many a
+// multiprocessor.
+inline unsigned grid_for(int64_t n, int64_t block, int64_t each = 16) {
+  const int64_t blocks = ceil_div(n, block), most = each * multiprocessors();
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 

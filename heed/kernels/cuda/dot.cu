@@ -334,12 +334,11 @@ void dot_attention(Cuda device, const Attention<T>& a) {
     const auto blocks = static_cast<unsigned>(tiles * a.batch * a.key_heads);
     const auto launch = [&]<int BK>() {
       constexpr size_t bytes = sizeof(Tile<D, BK>);
-      static_assert(bytes <= 232448);
       allow_shared(attend_tile<T, D, BK>, bytes);
       attend_tile<T, D, BK><<<blocks, kThreads, bytes, stream_of(device)>>>(a, plan, tiles);
       launched("attention");
     };
-    if (a.keys <= 32)
+    if (a.keys <= 32 || sizeof(Tile<D, 64>) > capabilities().shared)
       launch.template operator()<32>();
     else
       launch.template operator()<64>();

@@ -392,7 +392,6 @@ void launch_grad(Cuda device, const AttentionGrad<T>& k, const Plan& plan, int64
   const int64_t groups = batch * a.key_heads, rows = a.heads / a.key_heads * a.queries;
   const auto keys_kernel = [&]<int BK, bool kWhole>() {
     constexpr size_t bytes = sizeof(Tile<D, BK>);
-    static_assert(bytes <= 232448);
     const auto tiles = static_cast<int>(std::max<int64_t>(1, ceil_div(a.keys, BK)));
     allow_shared(grad_keys<T, D, BK, kWhole>, bytes);
     grad_keys<T, D, BK, kWhole>
@@ -400,20 +399,28 @@ void launch_grad(Cuda device, const AttentionGrad<T>& k, const Plan& plan, int64
                                                                                       tiles);
     launched("attention, the backward pass");
   };
+  const auto both_kernels = [&]<int BK>() {
+    if (rows > 0) {
+      constexpr size_t bytes = sizeof(Tile<D, BK>);
+      const auto tiles = static_cast<int>(ceil_div(rows, kTileRows));
+      allow_shared(grad_rows<T, D, BK>, bytes);
+      grad_rows<T, D, BK><<<static_cast<unsigned>(groups * tiles), 128, bytes, stream_of(device)>>>(
+          k, plan, tiles);
+      launched("attention, the backward pass");
+    }
+    keys_kernel.template operator()<BK, false>();
+  };
   if (a.keys <= 32) return keys_kernel.template operator()<32, true>();
+  if constexpr (sizeof(Tile<D, 64>) > kLeastShared)
+    if (sizeof(Tile<D, 64>) > capabilities().shared) return both_kernels.template operator()<32>();
   if (a.keys <= 64) return keys_kernel.template operator()<64, true>();
-  if (rows > 0) {
-    constexpr size_t bytes = sizeof(Tile<D, 64>);
-    const auto tiles = static_cast<int>(ceil_div(rows, kTileRows));
-    allow_shared(grad_rows<T, D, 64>, bytes);
-    grad_rows<T, D, 64>
-        <<<static_cast<unsigned>(groups * tiles), 128, bytes, stream_of(device)>>>(k, plan, tiles);
-    launched("attention, the backward pass");
-  }
-  keys_kernel.template operator()<64, false>();
+  both_kernels.template operator()<64>();
 }
 
 }  // namespace
+
+// Of which there is room for the smallest tile.
+int64_t widest_dot() { return sizeof(Tile<256, 32>) <= capabilities().shared ? 256 : 128; }
 
 template <class T>
 void dot_attention_grad(Cuda device, const AttentionGrad<T>& k) {

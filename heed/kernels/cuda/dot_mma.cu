@@ -353,9 +353,10 @@ bool mma_takes(const Attention<bf16>& a) {
 void mma_attention(Cuda device, const Attention<bf16>& a) {
   const bool many = a.queries > 64 && a.keys > 64;
   const bool tma = tma_takes(a.q) && tma_takes(a.k) && tma_takes(a.value);
-  if (many && tma && a.size >= 64 && !(a.dropout > 0)) return wgmma_attention(device, a);
-  // What is left: 32 columns; few keys; few queries, or those of a group of heads together;
-  // dropout; rows that all are one, or go backwards.
+  if (capabilities().wgmma && many && tma && a.size >= 64 && !(a.dropout > 0))
+    return wgmma_attention(device, a);
+  // What is left where there is wgmma: 32 columns; few keys; few queries, or those of a group of
+  // heads together; dropout; rows that all are one, or go backwards.
   const auto group = static_cast<int>(a.heads / a.key_heads);
   const int heads = a.queries >= 64 ? 1 : group;  // of a unit
   if (a.size == 32) return launch<32>(device, a, heads);

@@ -391,10 +391,10 @@ void mma_attention_grad(Cuda device, const AttentionGrad<bf16>& k) {
   const Attention<bf16>& a = k.forward;
   if (a.keys <= 64) return mma_attention_grad_short(device, k);
   const bool tma = tma_takes(a.q) && tma_takes(a.k) && tma_takes(a.value) && tma_takes(k.dcontext);
-  if (a.queries > 64 && tma && a.size >= 64 && !(a.dropout > 0))
+  if (capabilities().wgmma && a.queries > 64 && tma && a.size >= 64 && !(a.dropout > 0))
     return wgmma_attention_grad(device, k);
-  // What is left: 32 columns; few queries, or those of a group of heads together; dropout; rows
-  // that all are one, or go backwards.
+  // What is left where there is wgmma: 32 columns; few queries, or those of a group of heads
+  // together; dropout; rows that all are one, or go backwards.
   Plan plan{};
   plan.drop = drop_of(a);
   plan.heads = a.queries >= 64 ? 1 : static_cast<int>(a.heads / a.key_heads);

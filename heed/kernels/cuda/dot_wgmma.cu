@@ -397,6 +397,13 @@ void launch(Cuda device, const Attention<bf16>& a) {
 
 }  // namespace
 
+bool wgmma_is_there() {
+  cudaFuncAttributes about{};
+  const bool there = cudaFuncGetAttributes(&about, attend_wgmma<Cut<128, 2>>) == cudaSuccess;
+  if (!there) cudaGetLastError();  // so that the next launch does not take it for its own
+  return there;
+}
+
 void wgmma_attention(Cuda device, const Attention<bf16>& a) {
   if (a.size == 128) return launch<Cut<128, 2>>(device, a);
   // Three groups are faster where their tiles have hardly more rows that are not there than two's.

@@ -12,6 +12,8 @@
 // g + 8), columns 8 j + 2 t + (0, 1, 0, 1).
 #pragma once
 
+#include <cuda.h>
+
 #include "heed/kernels/cuda/dot_mma.cuh"
 
 namespace heed::kernels {
@@ -123,6 +125,18 @@ struct Ring {
 };
 
 // ---- TMA
+
+// A bulk tensor copy by the TMA (tensor memory accelerator): a box of an array of four dimensions,
+// as `map` has it, from those indices on; what lies outside of the array is zeros. `barrier`, an
+// mbarrier, counts its bytes. By one thread.
+__device__ inline void tma_load(uint32_t to, const CUtensorMap& map, int i, int j, int k, int l,
+                                uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+      "%3, %4, %5}], [%6];" ::"r"(to),
+      "l"(&map), "r"(i), "r"(j), "r"(k), "r"(l), "r"(barrier)
+      : "memory");
+}
 
 // How it finds queries, keys, values: boxes of kRows rows by 64 columns of [D, rows, heads, batch].
 template <int kRows>

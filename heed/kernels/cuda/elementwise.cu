@@ -622,7 +622,7 @@ void run(Cuda device, const Adam<float>& k) {
                         aligned(p.v, 16) && aligned(p.average, 16) && aligned(p.compute_copy, 8));
   }
   if (chunks.count() == 0) return;
-  adam<<<grid_for(chunks.count(), 1, 132 * 8), kThreads, 0, stream_of(device)>>>(k, chunks);
+  adam<<<grid_for(chunks.count(), 1, 8), kThreads, 0, stream_of(device)>>>(k, chunks);
   launched("adam");
 }
 

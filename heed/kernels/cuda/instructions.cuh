@@ -1,8 +1,6 @@
-// Instructions that C++ has no word for: asynchronous copies into shared memory (cp.async, and
-// bulk tensor copies by the TMA), and products on tensor cores. Included by .cu files alone.
+// Instructions that C++ has no word for, all of them of any GPU from 8.0 on: asynchronous copies
+// into shared memory (cp.async), and products on tensor cores. Included by .cu files alone.
 #pragma once
-
-#include <cuda.h>
 
 #include <cstdint>
 
@@ -44,18 +42,6 @@ __device__ inline void copies_wait() {
 }
 // Until all that this thread copies is there.
 __device__ inline void copies_finish() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
-// A bulk tensor copy by the TMA (tensor memory accelerator): a box of an array of four dimensions,
-// as `map` has it, from those indices on; what lies outside of the array is zeros. `barrier`, an
-// mbarrier, counts its bytes. By one thread.
-__device__ inline void tma_load(uint32_t to, const CUtensorMap& map, int i, int j, int k, int l,
-                                uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-      "%3, %4, %5}], [%6];" ::"r"(to),
-      "l"(&map), "r"(i), "r"(j), "r"(k), "r"(l), "r"(barrier)
-      : "memory");
-}
 
 // ---- products of a warp: mma.sync m16n8k16, bf16 in, f32 sums
 

@@ -99,7 +99,7 @@ template <class T>
 void launch(Cuda device, const Sum<T>& k) {
   if (k.outer == 0 || k.inner == 0) return;
   // Few sums of many elements are cut, so that there is work for the whole GPU.
-  const int64_t resident = 132 * 4;  // blocks
+  const int64_t resident = 4 * multiprocessors();  // blocks
   if (k.inner == 1) {
     const int64_t most = std::max<int64_t>(1, resident * kWarps / k.outer);
     const int64_t share = std::max<int64_t>(4096, ceil_div(ceil_div(k.n, most), 1024) * 1024);
@@ -654,7 +654,7 @@ HEED_RUN(CrossEntropy)
 void run(Cuda device, const SumSquares<float>& k) {
   Chunks chunks;
   for (int i = 0; i < k.count; ++i) chunks.add(k.part[i].n, aligned(k.part[i].x, 16));
-  const unsigned grid = grid_for(chunks.count(), 1, 132 * 4);
+  const unsigned grid = grid_for(chunks.count(), 1, 4);
   auto* partial = static_cast<double*>(cuda_scratch(device, grid * sizeof(double)));
   sum_squares<<<grid, kThreads, 0, stream_of(device)>>>(k, chunks, partial);
   launched("sum_squares");

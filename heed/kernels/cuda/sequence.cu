@@ -573,18 +573,6 @@ bool arrays_aligned(const typename CellSequenceGrad<T>::Part& p) {
   return aligned_all({p.u, p.h0, p.c0, p.h, p.c, p.gates, p.dh, p.dc, p.dx, p.du, p.dh0, p.dc0});
 }
 
-int64_t most_shared() {
-  static const int64_t bytes = [] {
-    int device = 0, found = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&found, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
-            cudaSuccess)
-      return 0;
-    return found;
-  }();
-  return bytes;
-}
-
 // The tiling that wants the fewest launches; of equals the one with most units a block, whose
 // groups pass the fewest elements around. More launches than twice the parts: step by step, the
 // larger products make better use of the GPU.
@@ -592,7 +580,7 @@ template <class T, class Sequence, class Kernel>
 Plan<Kernel> plan(const Sequence& k, std::initializer_list<Choice<Kernel>> choices) {
   Plan<Kernel> best;
   if (k.rows <= 0 || k.length <= 0 || k.n <= 0 || k.n % kChunk<T> != 0 ||
-      k.state_row % kQuarter<T> != 0)
+      k.state_row % kQuarter<T> != 0 || !capabilities().cooperative)
     return best;
   // Offsets within an array are counted in 32 bits.
   constexpr int64_t kMost = int64_t{1} << 31;
@@ -601,8 +589,8 @@ Plan<Kernel> plan(const Sequence& k, std::initializer_list<Choice<Kernel>> choic
   for (int i = 0; i < k.parts; ++i)
     if (!arrays_aligned<T>(k.part[i])) return best;
   for (const Choice<Kernel>& choice : choices) {
-    if (choice.bytes > most_shared()) continue;
     const size_t bytes = static_cast<size_t>(choice.bytes);
+    if (bytes > capabilities().shared) continue;
     int blocks = 0;  // on a multiprocessor at the same time: the occupancy
     if (cudaFuncSetAttribute(choice.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(bytes)) != cudaSuccess ||
