@@ -145,10 +145,11 @@ void align_by_statistics(const Options& o) {
 std::vector<Links> read_links(const std::string& path) {
   std::vector<Links> out;
   for (const std::string& line : read_lines(path)) {
-    const std::optional<Links> links = parse_pharaoh(line);
+    std::optional<Links> links = parse_pharaoh(line);
     require(links.has_value(), path, ": line ", out.size() + 1,
             ": not links; wanted: source-target, as 3-4, with spaces between");
-    out.push_back(*links);
+    for (Link& link : *links) link.weight = 1;  // a link of one file is the same link in the other
+    out.push_back(std::move(*links));
   }
   return out;
 }
@@ -189,8 +190,9 @@ void choose_head(const Options& o, const Translator& translator, const Pairs& pa
   // Of the aligner's links none is known to be right: what is measured is how far it disagrees.
   std::printf("layer  head  shift   %s\n", o.gold == kAgreement ? "disagreement" : "AER");
   for (const HeadError& e : errors)
-    std::printf("%5lld  %4s  %5lld %5.1f\n", static_cast<long long>(e.head.layer),
-                name(e.head.head).c_str(), static_cast<long long>(e.head.shift), e.aer);
+    std::printf("%5lld  %4s  %5lld %5.1f%s\n", static_cast<long long>(e.head.layer),
+                name(e.head.head).c_str(), static_cast<long long>(e.head.shift), e.aer,
+                e.head.whole ? "  seeing the whole target" : "");
   require(best_head(errors).aer < 100, o.gold,
           o.gold == kAgreement
               ? ": no head has any link of the statistical aligner's. Nothing was kept"

@@ -144,7 +144,7 @@ class LearntLinks {
       sources.push_back(whole ? std::move(pair->source) : "");
       targets.push_back(whole ? std::move(pair->target) : "");
     }
-    AlignerOptions options;
+    AlignerOptions options{.threshold = 0.1f, .want_probabilities = true};
     options.progress = [&](const AlignerProgress& p) {
       status.show("aligning words: " + std::string(p.stage) + ", pass " + std::to_string(p.pass) +
                   " of " + std::to_string(p.passes));
@@ -153,16 +153,16 @@ class LearntLinks {
     status.clear();
     AtomicFile file(path_);
     std::string text;
-    int64_t links = 0;
+    double links = 0;
     for (const Links& of_pair : learnt.links) {
-      links += std::ssize(of_pair);
+      for (const Link& link : of_pair) links += double(link.weight);
       text += to_pharaoh(of_pair) + '\n';
       if (text.size() > (1 << 20)) file.write(text), text.clear();
     }
     file.write(text);
     file.commit();
     std::fprintf(stderr, "aligned %zu pairs: %.1f links each\n", sources.size(),
-                 double(links) / double(std::max<size_t>(1, sources.size())));
+                 links / double(std::max<size_t>(1, sources.size())));
     if (learnt.too_long > 0)
       std::fprintf(stderr, "%lld lines are too long to be aligned; they teach nothing\n",
                    static_cast<long long>(learnt.too_long));
@@ -290,6 +290,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     model_flags.apply(config);
     if (!has_dropout(config)) training.rdrop = 0;  // is chosen for one that drops
     train_flags.apply(training);
+    if (!continued) config.aligner = wants_aligner(config, training), model_flags.apply(config);
     training.guided_auto = training.guided_auto || o.guided_auto;
     if (!o.resume) share_updates(training, train_flags.given().contains("accumulate"));
     end_by_itself(training, !o.valid.source.empty() || training.hold_out > 0);
@@ -494,7 +495,7 @@ void add_train(CLI::App& app) {
   train->get_option("--guided")
       ->transform(CLI::Validator(
           [o](std::string& given) {
-            if (given == "auto") o->guided_auto = true, given = "0.2";
+            if (given == "auto") o->guided_auto = true, given = "1";
             return std::string();
           },
           "FLOAT or auto", "auto"));

@@ -74,6 +74,7 @@ combined intersection '0-0 1-1\n\n'
 combined union '0-0 1-1 1-2 2-1 3-4 4-4 5-7\n0-0\n'
 combined grow-diag '0-0 1-1 1-2 2-1\n\n'
 combined grow-diag-final-and '0-0 1-1 1-2 2-1 4-4 5-7\n0-0\n'
+printf '0-0:0.5 1-1:0.9 2-1 4-4 5-7\n\n' >f  # how probable they are does not count
 expect 0 "" align --forward f --backward b
 printf '0-0 1-1 1-2 2-1\n\n' >wanted
 same out wanted "links are combined by grow-diag"

@@ -284,6 +284,27 @@ TEST(Aligner, TellsItsPosteriorsAndHowFarDirectionsAgree) {
   EXPECT_GT(learnt.agreement.share(), 0.5);
 }
 
+// The links of a low threshold, by how probable they are: those of a higher one are among them.
+TEST(Aligner, LinksMaySayHowProbableTheyAre) {
+  const Corpus corpus = grammar_corpus(2000);
+  AlignerOptions options{.threshold = 0.1f, .want_probabilities = true};
+  const std::vector<Links> all = WordAligner::learn(corpus.source, corpus.target, options).links;
+  const std::vector<Links> sure = WordAligner::learn(corpus.source, corpus.target).links;
+  int64_t unsure = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    Links likely;
+    for (Link link : all[i]) {
+      ASSERT_TRUE(link.weight > 0.1f && link.weight <= 1) << link.weight;
+      if (link.weight <= AlignerOptions().threshold) ++unsure;
+      if (link.weight <= AlignerOptions().threshold) continue;
+      link.weight = 1;
+      likely.push_back(link);
+    }
+    ASSERT_EQ(likely, sure[i]);
+  }
+  EXPECT_GT(unsure, 100);
+}
+
 TEST(Aligner, OddTextHasDefinedLinks) {
   const auto links = [](const Lines& source, const Lines& target) {
     return pharaoh(WordAligner::learn(source, target).links);

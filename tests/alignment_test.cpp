@@ -12,6 +12,17 @@ TEST(Alignment, PharaohLinesAreReadAndWritten) {
     EXPECT_FALSE(parse_pharaoh(bad)) << bad;
 }
 
+TEST(Alignment, ALinkMaySayHowProbableItIs) {
+  const Links links = *parse_pharaoh("2-1:0.25 0-0 2-1:0.5 1-0:1");
+  EXPECT_EQ(links, (Links{{0, 0}, {1, 0}, {2, 1, 0.5f}}));  // the most probable one
+  EXPECT_EQ(to_pharaoh(links), "0-0 1-0 2-1:0.5000");
+  EXPECT_EQ(*parse_pharaoh(to_pharaoh(links)), links);
+  EXPECT_EQ(to_pharaoh(Links{{0, 1, 1e-9f}}), "0-1:0.0001");  // that can be read again
+  for (const char* bad : {"0-0:", "0-0:0", "0-0:-1", "0-0:1.1", "0-0:nan", "0-0:x", "0-0:1:1",
+                          "0:1-0", ":0.5", "0-0:1e99", "0-0:0.5x"})
+    EXPECT_FALSE(parse_pharaoh(bad)) << bad;
+}
+
 TEST(Alignment, ALinkMayHaveAnotherMark) {
   EXPECT_EQ(parse_link("3p4", 'p'), (Link{3, 4}));
   EXPECT_FALSE(parse_link("3-4", 'p'));

@@ -64,6 +64,10 @@ TEST(Alignment, GoesFromWordsToPiecesAndBack) {
   EXPECT_EQ(to_pharaoh(pieces), "0-1 0-2 1-1 1-2 2-0");
   EXPECT_EQ(to_words(pieces, source, target), words);
   EXPECT_TRUE(has(message([&] { to_words(Links{{3, 0}}, source, target); }), "link 3-0"));
+  const Links unsure = {{0, 1, 0.5f}, {1, 0}};
+  EXPECT_EQ(to_pharaoh(to_pieces(unsure, source, target)),
+            "0-1:0.5000 0-2:0.5000 1-1:0.5000 1-2:0.5000 2-0");
+  EXPECT_EQ(to_words(to_pieces(unsure, source, target), source, target), unsure);
 }
 
 // ---- tokenizers

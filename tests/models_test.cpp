@@ -99,6 +99,14 @@ std::vector<Named> recurrent_models() {
       n.config.encoder_transitions = 2, n.config.decoder_transitions = 1;
       n.config.encoder_layers = 2;
     });
+  for (const char* wiring : {"before", "after", "conditional"})
+    add(std::string("aligner ") + wiring,
+        [&](Named& n) { n.config.aligner = true, n.config.wiring = wiring; });
+  add("aligner, sizes of their own", [](Named& n) {
+    n.config.aligner = true, n.config.embedding = 6, n.config.cell = "lstm";
+    n.config.encoder_layers = n.config.decoder_layers = 2;
+    n.config.input_feeding = true, n.config.wiring = "after";
+  });
   return all;
 }
 
@@ -334,21 +342,25 @@ TEST(Models, EveryParameterHasItsRightGradient) {
   }
 }
 
-// The one head that is taught weighs, where a word is read, what it is linked to.
+ModelConfig with_aligner(ModelConfig config) {
+  config.aligner = true;
+  return config;
+}
+
+// The one head that is taught weighs, where a word is read, what it is linked to; of a Transformer
+// also where it sees the whole target.
 TEST(Models, AnAlignmentTeachesOneHead) {
-  for (const Named& n : {Named{"rnn", small_rnn()}, Named{"transformer", small_transformer()}}) {
+  for (const Named& n : {Named{"rnn", small_rnn()}, Named{"aligner", with_aligner(small_rnn())},
+                         Named{"transformer", small_transformer()}}) {
     SCOPED_TRACE(n.name);
     const Made made = make(n);
     const Batch batch = batch_of({4, 3}, {4, 3});
     ASSERT_FALSE(batch.links[0].empty());
     Adam adam(made.params, {.clip_norm = 1});
     const AlignmentHead taught = made.model->guided_head();
-    EXPECT_EQ(taught.shift, n.config.family == "transformer" ? 1 : 0);
-    const auto on_links = [&] {  // the least weight on a link
-      const NoTape off;
-      const TeacherForced forced = made.model->forward(
-          source_of(batch), ids(batch.target_in, {batch.rows, batch.target_width}), true);
-      const Tensor w = chosen_weights(forced.weights, taught.layer, taught.head);
+    EXPECT_EQ(taught.shift, std::string_view(n.name) == "rnn" ? 0 : 1);
+    EXPECT_EQ(taught.whole, n.config.family == "transformer");
+    const auto least_of = [&](const Tensor& w) {
       const std::vector<double> all = w.values();
       double least = 1;
       for (int64_t b = 0; b < batch.rows; ++b)
@@ -360,6 +372,17 @@ TEST(Models, AnAlignmentTeachesOneHead) {
         }
       return least;
     };
+    const auto on_links = [&] {  // the least weight on a link
+      const NoTape off;
+      WantWeights wanted = true;
+      if (taught.whole) wanted.and_whole(taught.layer, batch.target_lengths);
+      const TeacherForced forced = made.model->forward(
+          source_of(batch), ids(batch.target_in, {batch.rows, batch.target_width}), wanted);
+      EXPECT_EQ(forced.whole.has_value(), taught.whole);
+      const double least = least_of(chosen_weights(forced.weights, taught.layer, taught.head));
+      if (!forced.whole) return least;
+      return std::min(least, least_of(chosen_weights({*forced.whole}, -1, taught.head)));
+    };
     EXPECT_LT(on_links(), 0.5);
     for (int step = 0; step < 150; ++step) {
       Tape tape(static_cast<uint64_t>(step));
@@ -368,6 +391,33 @@ TEST(Models, AnAlignmentTeachesOneHead) {
     }
     EXPECT_GT(on_links(), 0.8);
   }
+}
+
+// The weights of a word know the words after it in a pass that sees all of them, and only there.
+TEST(Models, APassOverTheWholeTargetSeesWhatComes) {
+  const Made made = make({"transformer", small_transformer()});
+  Batch batch = batch_of({4, 2}, {3, 5});
+  const auto rows = [&](bool whole) {  // those of the second word of the first sentence
+    WantWeights wanted = WantWeights::of_layer(0);
+    wanted.and_whole(0, batch.target_lengths);
+    const TeacherForced forced = made.model->forward(
+        source_of(batch), ids(batch.target_in, {batch.rows, batch.target_width}), wanted);
+    const Tensor w = whole ? forced.whole->values : forced.weights.at(0).values;  // [B, H, T, S]
+    return slice(slice(w, 0, 0, 1), 2, 1, 2).values();
+  };
+  const std::vector<double> causal = rows(false), whole = rows(true);
+  EXPECT_NE(causal, whole);
+  Id& after = batch.target_in[2];
+  after = after == 4 ? 5 : 4;
+  EXPECT_EQ(rows(false), causal);
+  EXPECT_NE(rows(true), whole);
+  const std::vector<double> changed = rows(true);
+  batch.target_in[static_cast<size_t>(batch.target_lengths[0])] = 5;  // padding
+  EXPECT_EQ(rows(true), changed);
+  ModelConfig ssru = small_transformer();
+  ssru.decoder = "ssru";
+  const Made blind = make({"ssru", ssru});
+  EXPECT_FALSE(blind.model->guided_head().whole);
 }
 
 TEST(Models, DropoutIsForTrainingAlone) {

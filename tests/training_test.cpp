@@ -267,7 +267,9 @@ TEST(Loss, GuidedAttentionLooksWhereItIsTold) {
   }
 }
 
-TEST(Loss, AlignmentLossIsMinusTheLogOfTheWeightOnLinks) {
+// By hand: -pi (log p + log q), p a target word's weight on a source word and q what of all that is
+// on the source word this is; the mean over a side's words, which count as their best links do.
+TEST(Loss, AlignmentLossIsOfWeightsBothWaysByHowProbableLinksAre) {
   const Folder folder;
   const auto corpus = toy_corpus(folder);
   TrainConfig config;
@@ -275,18 +277,33 @@ TEST(Loss, AlignmentLossIsMinusTheLogOfTheWeightOnLinks) {
   const ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
   Batch b = first_batch(*corpus);
   b.links[0].clear();  // a row without links does not count
+  for (Links& links : b.links)
+    if (!links.empty()) links[0].weight = 0.25f;
+  Link& moved = b.links[1][1];  // to where another link is: 1 and 0.75
+  const Link both = b.links[1][2];
+  moved = {both.source, moved.target, 0.75f};
   const TeacherForced forced =
       run.model->forward(source_of(b), ids(b.target_in, {b.rows, b.target_width}), true);
   const std::vector<double> w = forced.weights[0].values.values();
-  double sum = 0, words = 0;
+  const auto weight = [&](int64_t i, int64_t t, int64_t s) {
+    return w[static_cast<size_t>((i * b.target_width + t) * b.source_width + s)];
+  };
+  double of_targets = 0, of_sources = 0, targets = 0, sources = 0;
   for (int64_t i = 0; i < b.rows; ++i)
-    for (const Link& link : b.links[static_cast<size_t>(i)]) {  // a permutation: one a word
-      sum -= std::log(w[static_cast<size_t>((i * b.target_width + link.target) * b.source_width +
-                                            link.source)]);
-      ++words;
+    for (const Link& link : b.links[static_cast<size_t>(i)]) {
+      double on = 0;
+      for (int64_t t = 0; t < b.target_lengths[static_cast<size_t>(i)]; ++t)
+        on += weight(i, t, link.source);
+      const double pi = double(link.weight), p = weight(i, link.target, link.source);
+      const bool two = i == 1 && link.source == both.source;  // this source word has two links
+      of_targets -= pi * std::log(p);
+      of_sources -= pi * (two ? 1 / 1.75 : 1) * std::log(p / on);
+      targets += pi;
+      sources += two ? pi / 1.75 : pi;
     }
   const BatchLoss loss = batch_loss(*run.model, b, {.smoothing = 0, .guided = 0.5});
-  EXPECT_NEAR(loss.total.item() - loss.cross_entropy.item(), 0.5 * sum / words, 1e-5);
+  EXPECT_NEAR(loss.total.item() - loss.cross_entropy.item(),
+              0.5 * (of_targets / targets + of_sources / sources), 1e-5);
   ModelConfig none = toy_rnn();
   none.score = "none";
   const ToyRun blind = begin(corpus, none, config, folder.path());

@@ -164,11 +164,14 @@ expect 0 "done after 2 steps" train --tsv pairs.tsv.gz --alignment corpus/train.
   --preset transformer-tiny --size 32 --inner 32 --tokens bpe --vocabulary 200 --joint --steps 2 --batch-tokens 300
 has() { grep -qF -- "$2" "$1/config.json" || wrong "$1/config.json: no '$2': $(cat "$1/config.json")"; }
 has t '"shift": 1'
+has t '"whole": true'
 # The guide learnt from the corpus: the same when it is resumed.
 guided() { "$heed" train --tsv pairs.tsv.gz --preset rnn-small --size 16 --tokens words --batch-tokens 300 "$@" 2>err ||
   wrong "--guided auto: $(cat err)"; }
 guided --guided auto --model guided --steps 6
 grep -q "aligned .* pairs: [1-9]" err || wrong "--guided auto does not tell its links: $(cat err)"
+has guided '"aligner": true'
+has guided '"layer": 1'
 guided --guided auto --model guided-again --steps 3
 guided --model guided-again --steps 6 --resume
 same guided/model.safetensors guided-again/model.safetensors "--guided auto, resumed"
@@ -377,8 +380,17 @@ tail -n +2 by-agreement >wanted
 same got wanted "--choose agreement is by the aligner's links"
 refuse 2 "--choose agreement has none" align --model u --source a.en --target a.fr --choose agreement --one-based
 "$heed" align --model t --source a.en --target a.fr --layer -1 --head -1 >first
+# What was taught sees the whole target of given pairs, unless the head is named.
+"$heed" align --model t --source a.en --target a.fr --extract best >whole
+"$heed" align --model t --source a.en --target a.fr --extract best --layer 2 --head 0 --shift 1 >causal
+cmp -s whole causal && wrong "a given target: the whole of it is not seen"
+for way in whole causal; do "$heed" score -m aer -r a.align $way -b -w 1 >$way.aer; done
 expect 0 "aligns best; t/config.json keeps it" align --model t --source a.en --target a.fr --choose a.align --extract best
-[ "$(wc -l <out)" = 41 ] || wrong "align --choose: two lines for 4 layers of 4 heads and their mean: $(cat out)"
+[ "$(wc -l <out)" = 42 ] ||
+  wrong "align --choose: two lines for 4 layers of 4 heads and their mean, one of the whole target: $(cat out)"
+grep -qE "^ +2 +0 +1 +$(cat causal.aer)\$" out || wrong "align --choose: not $(cat causal.aer): $(cat out)"
+grep -qE "^ +2 +0 +1 +$(cat whole.aer)  seeing the whole target\$" out ||
+  wrong "align --choose: not $(cat whole.aer): $(cat out)"
 python3 - out t/config.json <<'END' || wrong "align --choose: $(cat out t/config.json)"
 import json, sys
 rows = [l.split() for l in open(sys.argv[1])][1:]
@@ -388,8 +400,9 @@ name = [str(kept["layer"]), "mean" if kept["head"] < 0 else str(kept["head"]), s
 assert name in [row[:3] for row in rows if float(row[3]) == least]
 END
 named=$(python3 -c 'import json; k = json.load(open("t/config.json"))["alignment"]; print("--layer", k["layer"], "--head", k["head"], "--shift", k["shift"])')
-"$heed" align --model t --source a.en --target a.fr >got
-"$heed" align --model t --source a.en --target a.fr $named >wanted
+"$heed" align --model t --source a.en --target a.fr --extract best >got
+"$heed" align --model t --source a.en --target a.fr --extract best $named >wanted
+grep -qF '"whole": true' t/config.json && cp whole wanted
 same got wanted "the head that was chosen"
 "$heed" align --model t --source a.en --target a.fr --layer -1 --head -1 >got
 same got first "the last layer's mean"

@@ -72,7 +72,7 @@ Links to_words(const Bitext& text, size_t pair, const Links& pieces) {
   Links words;
   for (const Link& link : pieces) {
     const uint16_t s = source[link.source], t = target[link.target];
-    if (!((s | t) & BitextSide::kAttached)) words.push_back({s, t});
+    if (!((s | t) & BitextSide::kAttached)) words.push_back({s, t, link.weight});
   }
   return sorted_links(std::move(words));
 }
@@ -115,7 +115,10 @@ class Collected {
   }
   // What `aligner` aligned last.
   void add(size_t pair, const PairAligner& aligner) {
-    out_.links[pair] = to_words(text_, pair, aligner.links(options_.combine, options_.threshold));
+    Links& links = out_.links[pair];
+    links = to_words(text_, pair, aligner.links(options_.combine, options_.threshold));
+    if (!options_.want_probabilities)
+      for (Link& link : links) link.weight = 1;
     if (options_.want_posteriors) out_.posteriors[pair] = posteriors_of(text_, pair, aligner);
     const Links forward = to_words(text_, pair, aligner.best(true)),
                 backward = to_words(text_, pair, aligner.best(false));

@@ -56,6 +56,8 @@ struct AlignerOptions {
   // Corpora where words meet more often than this (100,000 pairs of lines, say) leave out pairs of
   // words that are hardly translations.
   uint64_t exact_meetings = uint64_t{1} << 26;
+  // Combine::posterior: links have that probability, instead of all being sure.
+  bool want_probabilities = false;
   bool want_posteriors = false;
   std::function<void(const AlignerProgress&)> progress = {};  // called by the calling thread
 };

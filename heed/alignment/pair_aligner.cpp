@@ -258,8 +258,8 @@ Links PairAligner::links(Combine how, float threshold) const {
   Links links;
   for (uint32_t i = 0; i < I_; ++i)
     for (uint32_t j = 0; j < J_; ++j)
-      if (both(i, j) > threshold)
-        links.push_back({static_cast<int32_t>(i), static_cast<int32_t>(j)});
+      if (const float p = both(i, j); p > threshold)
+        links.push_back({static_cast<int32_t>(i), static_cast<int32_t>(j), std::min(p, 1.f)});
   return links;
 }
 

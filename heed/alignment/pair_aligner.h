@@ -39,7 +39,8 @@ class PairAligner {
   enum class Fertilities { skip, count };
   void add(std::vector<uint8_t>& added, Fertilities fertilities);
 
-  // The links of what was aligned last, between pieces. `threshold` is for Combine::posterior.
+  // The links of what was aligned last, between pieces. `threshold` is for Combine::posterior,
+  // whose links have their probability.
   Links links(Combine how, float threshold) const;
   // Of one direction: for each target (or source) the most probable partner, unless that is the
   // empty word.

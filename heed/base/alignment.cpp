@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <utility>
 
 #include "heed/base/words.h"
@@ -19,11 +20,23 @@ std::optional<int32_t> parse_index(std::string_view text) {
   return value;
 }
 
+// A number above 0 and up to 1, and nothing else.
+std::optional<float> parse_probability(std::string_view text) {
+  float value = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value);
+  if (error != std::errc() || end != last || !(value > 0 && value <= 1)) return std::nullopt;
+  return value;
+}
+
 }  // namespace
 
 Links sorted_links(Links links) {
-  std::sort(links.begin(), links.end());
-  links.erase(std::unique(links.begin(), links.end()), links.end());
+  const auto words = [](const Link& link) { return std::pair(link.source, link.target); };
+  std::ranges::sort(links, [&](const Link& a, const Link& b) {
+    return words(a) != words(b) ? words(a) < words(b) : a.weight > b.weight;
+  });
+  links.erase(std::ranges::unique(links, {}, words).begin(), links.end());
   return links;
 }
 
@@ -39,8 +52,14 @@ std::optional<Link> parse_link(std::string_view text, char between) {
 std::optional<Links> parse_pharaoh(std::string_view line) {
   Links links;
   for (const std::string_view word : split_words(line)) {
-    const std::optional<Link> link = parse_link(word);
+    const size_t colon = word.find(':');
+    std::optional<Link> link = parse_link(word.substr(0, colon));
     if (!link) return std::nullopt;
+    if (colon != std::string_view::npos) {
+      const std::optional<float> weight = parse_probability(word.substr(colon + 1));
+      if (!weight) return std::nullopt;
+      link->weight = *weight;
+    }
     links.push_back(*link);
   }
   return sorted_links(std::move(links));
@@ -56,6 +75,10 @@ std::string to_pharaoh(std::span<const Link> links) {
   for (const Link& link : links) {
     if (!line.empty()) line += ' ';
     line += std::to_string(link.source) + "-" + std::to_string(link.target);
+    if (link.weight == 1) continue;
+    char weight[32];
+    std::snprintf(weight, sizeof weight, ":%.4f", double(std::max(link.weight, 1e-4f)));
+    line += weight;
   }
   return line;
 }

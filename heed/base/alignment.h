@@ -1,7 +1,7 @@
 // Word alignments: links between the words of a sentence and those of its translation.
 //
 // In files they are written in Pharaoh's form, one line a pair: "0-0 1-2 2-1", source first,
-// counted from 0.
+// counted from 0. A link may say how probable it is, "1-2:0.8"; one that does not is sure.
 //
 // Threads: all functions may be called from any number at once.
 #pragma once
@@ -17,12 +17,13 @@ namespace heed {
 
 struct Link {
   int32_t source = 0, target = 0;
+  float weight = 1;  // how probable, above 0 and at most 1
   auto operator<=>(const Link&) const = default;
 };
 
 using Links = std::vector<Link>;  // ascending, each once
 
-// `links` in ascending order, each once.
+// `links` in ascending order, each once: the most probable of those between the same words.
 Links sorted_links(Links links);
 
 // "3-4", or with another character between; nothing if `text` is not that.
@@ -36,6 +37,7 @@ std::optional<Links> parse_pharaoh(std::string_view line);
 // alone thinks, since a word with two translations can choose only one of them.
 float joint_posterior(float forward, float backward);
 
+// Probabilities with four digits, if the link is not sure.
 std::string to_pharaoh(std::span<const Link> links);
 
 }  // namespace heed

@@ -22,7 +22,7 @@ Links to_pieces(std::span<const Link> words, std::span<const int32_t> source_wor
     for (auto s = s_begin; s != s_end; ++s)
       for (auto t = t_begin; t != t_end; ++t)
         pieces.push_back({static_cast<int32_t>(s - source_word.begin()),
-                          static_cast<int32_t>(t - target_word.begin())});
+                          static_cast<int32_t>(t - target_word.begin()), link.weight});
   }
   return sorted_links(std::move(pieces));
 }
@@ -37,7 +37,7 @@ Links to_words(std::span<const Link> pieces, std::span<const int32_t> source_wor
             source_word.size(), " and one of ", target_word.size(), " pieces");
     const int32_t source = source_word[static_cast<size_t>(link.source)];
     const int32_t target = target_word[static_cast<size_t>(link.target)];
-    if (source >= 0 && target >= 0) words.push_back({source, target});
+    if (source >= 0 && target >= 0) words.push_back({source, target, link.weight});
   }
   return sorted_links(std::move(words));
 }

@@ -11,7 +11,8 @@
 
 namespace heed {
 
-// From words to pieces: every piece of a word to every piece of a word linked with it.
+// From words to pieces: every piece of a word to every piece of a word linked with it. Here and
+// back links stay as probable as they are.
 // `source_word` and `target_word` say which word each piece belongs to (Sentence::word).
 Links to_pieces(std::span<const Link> words, std::span<const int32_t> source_word,
                 std::span<const int32_t> target_word);

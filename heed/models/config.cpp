@@ -118,10 +118,11 @@ namespace {
 void check_recurrent(const ModelConfig& c) {
   const bool plain = c.bridge == "last" && c.encoder_transitions == 0 &&
                      c.decoder_transitions == 0 && c.attention_size == 0 && !c.attention_bias &&
-                     !c.cell_norm && c.wiring != "conditional";
+                     !c.cell_norm && c.wiring != "conditional" && !c.aligner;
   require(plain || (c.family == "rnn" && !is_language_model(c)),
           "config: bridge, encoder_transitions, decoder_transitions, attention_size, ",
-          "attention_bias, cell_norm and wiring 'conditional' are for translators of family 'rnn'");
+          "attention_bias, cell_norm, aligner and wiring 'conditional' are for translators of ",
+          "family 'rnn'");
   require(c.family == "transformer" || !is_language_model(c) ||
               (!c.shared_embeddings && !c.output_bias && c.norm_epsilon == 1e-5),
           "config: shared_embeddings, output_bias and norm_epsilon are not for recurrent language ",
@@ -129,6 +130,8 @@ void check_recurrent(const ModelConfig& c) {
   require(
       c.cell == "gru" || (c.encoder_transitions == 0 && c.decoder_transitions == 0 && !c.cell_norm),
       "config: transitions and cell_norm want the cell gru, given ", c.cell);
+  require(!c.aligner || has_attention(c),
+          "config: aligner is for models with attention; score cannot be 'none'");
   require(c.wiring == "conditional" || c.decoder_transitions == 0,
           "config: decoder_transitions are for wiring 'conditional'");
   require(c.wiring != "conditional" || has_attention(c),

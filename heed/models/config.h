@@ -35,6 +35,7 @@ struct ModelConfig {
   int64_t attention_size = 0;
   bool attention_bias = false;
   bool cell_norm = false;
+  bool aligner = false;
   // transformer
   int64_t inner = 1024, decoder_inner = 0;
   double inner_dropout = 0;
@@ -92,6 +93,9 @@ void fields(Config& c, F&& f) {
   f("attention_bias", c.attention_bias, "rnn: an additive score has a bias");
   f("cell_norm", c.cell_norm,
     "rnn, gru: layer norms inside cells, additive score, bridge and readout");
+  f("aligner", c.aligner,
+    "rnn: a second attention, which only says what each word was made of, and is the one that "
+    "--guided teaches");
   f("inner", c.inner, "transformer: size inside the feed-forward layers");
   f("decoder_inner", c.decoder_inner,
     "transformer: the same in the decoder, where it is another than the encoder's; 0: as inner");

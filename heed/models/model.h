@@ -71,9 +71,11 @@ struct AttentionTerms {
 // Whose weights align: a layer (-1: the last) and a head (-1: the mean of the first `mean_of`, 0:
 // of all), at the step that writes a word or, with a shift of 1, at the one after it, which reads
 // the word and so knows what it is to find (Chen et al., 2020, "Accurate Word Alignment
-// Induction").
+// Induction"). `whole`: where all of the target is known, as of a given translation, the weights
+// are of a pass that sees all of it (Garg et al., 2019, "Jointly Learning to Align and Translate").
 struct AlignmentHead {
   int64_t layer = -1, head = -1, shift = 0, mean_of = 0;
+  bool whole = false;
   bool operator==(const AlignmentHead&) const = default;
 };
 
@@ -93,13 +95,24 @@ class WantWeights {
     out.self_ = true;
     return out;
   }
+  // And those of `layer` in a pass of the decoder that sees all of the target, whose rows are so
+  // long; AlignmentHead::whole says whether a model knows what to do with it.
+  WantWeights& and_whole(int64_t layer, std::span<const Id> target_lengths) {
+    whole_layer_ = layer, target_lengths_.assign(target_lengths.begin(), target_lengths.end());
+    return *this;
+  }
   bool of(int64_t layer) const { return layer_ == kAll || layer_ == layer; }
   bool of_self() const { return self_; }
+  bool whole() const { return whole_layer_ != kNone; }
+  int64_t whole_layer() const { return whole_layer_; }
+  const std::vector<Id>& target_lengths() const { return target_lengths_; }
 
  private:
   static constexpr int64_t kNone = -1, kAll = -2;
   int64_t layer_;
   bool self_ = false;
+  int64_t whole_layer_ = kNone;
+  std::vector<Id> target_lengths_;
 };
 
 // Words that are to be predicted from hidden vectors; a negative one does not count.
@@ -111,6 +124,7 @@ struct Prediction {
 struct TeacherForced {
   Tensor hidden;  // [B, Tt, D]: what the output weights score words by
   std::vector<Weights> weights = {};
+  std::optional<Weights> whole = {};  // if wanted: seeing all of the target
   // Self-attention, if it is wanted and the model has it: [B, H, Ts, Ts] and [B, H, Tt, Tt], whose
   // column j is word j of target_in.
   std::vector<Weights> encoder_self = {}, decoder_self = {};

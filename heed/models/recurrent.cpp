@@ -5,6 +5,9 @@
 namespace heed {
 namespace {
 
+// The layer that the aligner's weights are of; the attention's is 0.
+constexpr int64_t kAligner = 1;
+
 int64_t word_size(const ModelConfig& c) { return c.embedding ? c.embedding : c.size; }
 int64_t memory_size(const ModelConfig& c) { return c.bidirectional ? 2 * c.size : c.size; }
 // Several heads each have a projection; so have scores that want queries and keys of one size,
@@ -89,6 +92,11 @@ RecurrentModel::RecurrentModel(const Params& params, const ModelConfig& c, const
                                                           .score = c.score,
                                                           .rank = c.rank,
                                                           .positions = c.positions});
+  if (const Params part = params / "aligner"; c.aligner)
+    aligner_.emplace(
+        Aligner{.query = {part / "query", c.size + word_size(c), c.size},
+                .key = {part / "key", memory_size(c) + word_size(c), c.size},
+                .score = make_score("scaled_dot", part, {.query = c.size, .key = c.size})});
   if (!c.tied) output_.emplace(params / "output", word_size(c), v.target, Linear::Bias::no);
   if (c.output_bias) output_bias_ = (params / "output").add("bias", {v.target}, constant(0));
 }
@@ -147,14 +155,18 @@ Tensor RecurrentModel::mean_state(const Tensor& states, std::span<const Id> leng
 
 std::pair<RecurrentModel::Memory, RecurrentModel::Decoder> RecurrentModel::encode(
     const Source& source) const {
-  const auto [states, layers, finals] =
-      encoder_(dropout(source_(source.ids), config_.dropout), source.lengths);
-  Memory memory{.kv = {}, .lengths = source.lengths};
+  const Tensor words = dropout(source_(source.ids), config_.dropout);
+  const auto [states, layers, finals] = encoder_(words, source.lengths);
+  Memory memory{.kv = {}, .aligner_keys = {}, .lengths = source.lengths};
   const Tensor h = dropout(states, config_.dropout);
   if (multi_) memory.kv = multi_->project_kv(h);
   if (score_) {
     const Tensor one_head = reshape(h, {h.size(0), 1, h.size(1), h.size(2)});
     memory.kv = KeysValues{{score_->prepare(one_head)}, one_head};
+  }
+  if (aligner_) {
+    const Tensor keys = aligner_->key(concat({h, words}, -1));
+    memory.aligner_keys = reshape(keys, {keys.size(0), 1, keys.size(1), keys.size(2)});
   }
   const Tensor summary =
       config_.bridge == "mean" ? mean_state(states, source.lengths) : last_state(finals);
@@ -173,6 +185,18 @@ WordLayers RecurrentModel::word_layers(const Source& source, Id) const {
   WordLayers out{.layers = {words}};
   for (const Tensor& states : encoder_(words, source.lengths).layers) out.layers.push_back(states);
   return out;
+}
+
+AlignmentHead RecurrentModel::guided_head() const {
+  return aligner_ ? AlignmentHead{.layer = kAligner, .head = 0, .shift = 1} : AlignmentHead();
+}
+
+Weights RecurrentModel::aligned(const Memory& memory, const Tensor& states,
+                                const Tensor& words) const {
+  const Tensor q = aligner_->query(concat({states, words}, -1)), &k = *memory.aligner_keys;
+  const Attended read = attend(*aligner_->score, reshape(q, {q.size(0), 1, q.size(1), q.size(2)}),
+                               k, k, {.mask = Mask::padding(memory.lengths), .want_weights = true});
+  return {kAligner, *read.weights};
 }
 
 // Hypotheses of a sentence are queries of the same memory, at the same position.
@@ -246,7 +270,7 @@ bool RecurrentModel::trains_in_bf16() const {
 }
 
 TeacherForced RecurrentModel::forward_at_once(const Source& source, const Tensor& target_in,
-                                              bool want_weights) const {
+                                              const WantWeights& want_weights) const {
   const auto [memory, decoder] = encode(source);
   const Embedding& table = target_ ? *target_ : source_;
   const Tensor words = dropout(table(target_in), config_.dropout);
@@ -267,7 +291,10 @@ TeacherForced RecurrentModel::forward_at_once(const Source& source, const Tensor
   const Tensor contexts = matmul(cast(steps.weights, states.type()), states);
   TeacherForced result{.hidden = dropout(hidden(steps.h, contexts, words), config_.dropout)};
   const Shape& s = steps.weights.shape();
-  if (want_weights) result.weights.push_back({0, reshape(steps.weights, {s[0], 1, s[1], s[2]})});
+  if (want_weights.of(0))
+    result.weights.push_back({0, reshape(steps.weights, {s[0], 1, s[1], s[2]})});
+  if (aligner_ && want_weights.of(kAligner))
+    result.weights.push_back(aligned(memory, steps.h, words));
   return result;
 }
 
@@ -277,7 +304,7 @@ TeacherForced RecurrentModel::forward(const Source& source, const Tensor& target
   // In mixed precision; weights that are bf16 on a CPU (Compute::bf16) are used step by step.
   const Tensor copy = compute_copy(table.table());
   if (copy.type() == Type::bf16 && copy.device() == Device::cuda)
-    return forward_at_once(source, target_in, want_weights.of(0));
+    return forward_at_once(source, target_in, want_weights);
   auto [memory, decoder] = encode(source);
   const Tensor words = swap_batch_and_time(dropout(table(target_in), config_.dropout));
   const std::vector<Tensor> gates = unstack(cells_[0].gates(words));  // in one product
@@ -294,12 +321,16 @@ TeacherForced RecurrentModel::forward(const Source& source, const Tensor& target
     if (found.weights) weights.push_back(*found.weights);
     if (found.terms) terms.push_back(*found.terms);
   }
+  const Tensor all_states = stack(states);
   // Without feeding, the readout of all steps is one product.
   const Tensor hiddens =
-      feeds() ? stack(fed) : hidden(stack(states), attends() ? stack(contexts) : Tensor(), words);
+      feeds() ? stack(fed) : hidden(all_states, attends() ? stack(contexts) : Tensor(), words);
   TeacherForced result{.hidden = dropout(swap_batch_and_time(hiddens), config_.dropout)};
   if (!weights.empty())  // [T, B, H, Ts] as [B, H, T, Ts]
     result.weights.push_back({0, contiguous(transpose(swap_batch_and_time(stack(weights)), 1, 2))});
+  if (aligner_ && want_weights.of(kAligner))
+    result.weights.push_back(
+        aligned(memory, swap_batch_and_time(all_states), swap_batch_and_time(words)));
   if (!terms.empty()) result.terms.push_back({0, joined_steps(terms), memory.kv->values});
   return result;
 }
@@ -313,6 +344,7 @@ State RecurrentModel::start(const Source& source) const {
     state.sentence["keys"] = memory.kv->keys.k;
     state.sentence["values"] = memory.kv->values;
   }
+  if (memory.aligner_keys) state.sentence["aligner"] = *memory.aligner_keys;
   for (size_t i = 0; i < decoder.cells.size(); ++i) {
     state.hypothesis["h" + std::to_string(i)] = decoder.cells[i].h;
     if (decoder.cells[i].c) state.hypothesis["c" + std::to_string(i)] = *decoder.cells[i].c;
@@ -322,7 +354,7 @@ State RecurrentModel::start(const Source& source) const {
 }
 
 Step RecurrentModel::step(State& state, std::span<const Id> last, bool want_weights) const {
-  Memory memory{.kv = {}, .lengths = state.lengths};
+  Memory memory{.kv = {}, .aligner_keys = {}, .lengths = state.lengths};
   if (attends()) memory.kv = KeysValues{{state.sentence.at("keys")}, state.sentence.at("values")};
   Decoder decoder;
   for (size_t i = 0; i < cells_.size(); ++i) {
@@ -345,6 +377,14 @@ Step RecurrentModel::step(State& state, std::span<const Id> last, bool want_weig
   state.advance();
   Step result{.hidden = out};
   if (found.weights) result.weights.push_back({0, *found.weights});
+  if (aligner_ && want_weights) {
+    memory.aligner_keys = state.sentence.at("aligner");
+    // Hypotheses of a sentence are queries of the same keys.
+    const int64_t B = state.sentences(), K = std::ssize(last) / B;
+    const auto by_sentence = [&](const Tensor& x) { return reshape(x, {B, K, x.size(1)}); };
+    const Weights w = aligned(memory, by_sentence(decoder.cells.back().h), by_sentence(word));
+    result.weights.push_back({w.layer, reshape(w.values, {B * K, 1, w.values.size(3)})});
+  }
   return result;
 }
 

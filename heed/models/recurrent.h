@@ -11,6 +11,10 @@
 //                      Nematus)
 //   none:              the encoder's last state is all that the decoder gets
 //
+// What c_t reads is chosen before y_t is known. An aligner is a second attention that nothing is
+// read by, of the state that has read y_{t-1} and of that word: q = W [s_t; y_{t-1}] against
+// k = U [h_j; x_j], the word x_j and its state h_j, and so says at step t where word t-1 came from.
+//
 // Threads: what is made does not change; it may be called from any number at once.
 #pragma once
 
@@ -34,11 +38,13 @@ class RecurrentModel final : public Model {
   WordLayers word_layers(const Source& source, Id begin) const override;
   // Where the decoder is one op (ops/decoder.h).
   bool trains_in_bf16() const override;
+  AlignmentHead guided_head() const override;
 
  private:
   // The source as the decoder sees it, and the decoder's state.
   struct Memory {
     std::optional<KeysValues> kv;
+    std::optional<Tensor> aligner_keys;  // [B, 1, Ts, n]
     std::vector<Id> lengths;
   };
   struct Decoder {
@@ -53,6 +59,8 @@ class RecurrentModel final : public Model {
   std::pair<Memory, Decoder> encode(const Source& source) const;
   Tensor last_state(const std::vector<CellState>& finals) const;
   static Tensor mean_state(const Tensor& states, std::span<const Id> lengths);
+  // The aligner's weights [B, 1, T, Ts] of states [B, T, n] and the words that they have read.
+  Weights aligned(const Memory& memory, const Tensor& states, const Tensor& words) const;
   Read read(const Memory& memory, const Tensor& query, const Positions& position,
             const WantWeights& want) const;
   // One step from the words' part of the first cell's gates [B, G n].
@@ -60,7 +68,7 @@ class RecurrentModel final : public Model {
                const Positions& position, const WantWeights& want) const;
   // forward() with the decoder as one op.
   TeacherForced forward_at_once(const Source& source, const Tensor& target_in,
-                                bool want_weights) const;
+                                const WantWeights& want_weights) const;
   // hidden_t of one step or, with one more axis in front, of many.
   Tensor hidden(const Tensor& s, const Tensor& context, const Tensor& words) const;
 
@@ -89,6 +97,11 @@ class RecurrentModel final : public Model {
   std::unique_ptr<MultiHead> multi_;   // several, or states that are brought to one size
   std::optional<RecurrentCell> second_;     // conditional: what reads the context
   std::vector<RecurrentCell> transitions_;  // after it
+  struct Aligner {
+    Linear query, key;
+    std::unique_ptr<Score> score;
+  };
+  std::optional<Aligner> aligner_;
   Sum hidden_;
   std::optional<Linear> output_;       // none: tied
   std::optional<Tensor> output_bias_;  // [V]

@@ -185,6 +185,7 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
   AttendOptions cross = self;
   if (memory)
     cross.mask = Mask::padding(source.lengths).at({B, decoder_heads(config_), T, memory->size(1)});
+  Memory read_by{.layers = {}, .lengths = source.lengths};
   Stream x(config_, embed(Side::target, target_in, 0));
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
@@ -203,7 +204,7 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
     });
     if (b.cross)
       x.around(*b.cross_norm, [&](const Tensor& y) {
-        const KeysValues kv = b.cross->project_kv(*memory);
+        const KeysValues& kv = read_by.layers.emplace_back(b.cross->project_kv(*memory));
         MultiHead::Output read = (*b.cross)(y, kv, cross);
         show(out.weights, read.attended.weights);
         if (read.attended.terms)
@@ -213,11 +214,43 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
     x.around(b.inner_norm, b.inner);
   }
   out.hidden = x.end(decoder_norm_);
+  if (want_weights.whole()) out.whole = whole_target(read_by, target_in, want_weights);
   return out;
 }
 
+// The decoder once more, up to the cross-attention of a layer, where a word also sees those after
+// it. It predicts nothing, which it could not honestly do.
+Weights Transformer::whole_target(const Memory& memory, const Tensor& target_in,
+                                  const WantWeights& wanted) const {
+  const int64_t B = target_in.size(0), T = target_in.size(1), H = decoder_heads(config_);
+  const auto last = static_cast<size_t>(wanted.whole_layer());
+  require(config_.decoder == "attention" && last < memory.layers.size(), "transformer: layer ",
+          wanted.whole_layer(), " of ", memory.layers.size(), " cannot see the whole target");
+  AttendOptions self{
+      .mask = Mask::padding(wanted.target_lengths()).at({B, H, T, T}),
+      .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
+      .dropout = config_.attention_dropout};
+  AttendOptions cross = self;
+  cross.mask = Mask::padding(memory.lengths).at({B, H, T, memory.layers[0].values.size(2)});
+  Weights found{.layer = wanted.whole_layer(), .values = {}};
+  Stream x(config_, embed(Side::target, target_in, 0));
+  for (size_t i = 0; i <= last; ++i) {
+    const Block& b = decoder_[i];
+    x.around(b.self_norm, [&](const Tensor& y) { return b.self->itself(y, self).y; });
+    cross.want_weights = i == last;
+    x.around(*b.cross_norm, [&](const Tensor& y) {
+      const MultiHead::Output read = (*b.cross)(y, memory.layers[i], cross);
+      if (i == last) found.values = *read.attended.weights;
+      return read.y;
+    });
+    if (i < last) x.around(b.inner_norm, b.inner);
+  }
+  return found;
+}
+
 AlignmentHead Transformer::guided_head() const {
-  return {.layer = std::max<int64_t>(0, config_.decoder_layers - 2), .head = 0, .shift = 1};
+  const int64_t layer = std::max<int64_t>(0, config_.decoder_layers - 2);
+  return {.layer = layer, .head = 0, .shift = 1, .whole = config_.decoder == "attention"};
 }
 
 // ---- search

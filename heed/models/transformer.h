@@ -46,6 +46,13 @@ class Transformer final : public Model {
   class Stream;
   enum class Side { source, target };
   Tensor embed(Side side, const Tensor& id, const Positions& first) const;
+  // What every layer of the decoder reads of the source.
+  struct Memory {
+    std::vector<KeysValues> layers;
+    const std::vector<Id>& lengths;
+  };
+  Weights whole_target(const Memory& memory, const Tensor& target_in,
+                       const WantWeights& wanted) const;
   // What is wanted of the encoder beside its result.
   struct Shown {
     std::vector<Tensor>* layers = nullptr;

@@ -128,13 +128,19 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
     std::copy(t.begin(), t.end(), in.begin() + b * T + 1);
   }
   const bool weights_needed = o.want_weights || o.coverage > 0;
-  const TeacherForced forced = model.forward(source, ids(in, {B, T}), weights_needed);
+  WantWeights wanted = weights_needed;
+  std::vector<Id> lengths;  // with the begin symbol
+  for (const auto& t : targets) lengths.push_back(static_cast<Id>(t.size() + 1));
+  const bool whole = weights_needed && o.whole;
+  if (whole) wanted = WantWeights(false).and_whole(o.layer.value(), lengths);
+  const TeacherForced forced = model.forward(source, ids(in, {B, T}), wanted);
   const Tensor log_probabilities = on_host(log_softmax(model.logits(forced.hidden)));
   const int64_t V = log_probabilities.size(2);
   std::optional<Tensor> weights;
   if (weights_needed)
-    weights = on_host(
-        chosen_weights(forced.weights, o.layer.value_or(-1), o.head.value_or(-1), o.mean_of));
+    weights = on_host(whole ? chosen_weights({*forced.whole}, -1, o.head.value_or(-1), o.mean_of)
+                            : chosen_weights(forced.weights, o.layer.value_or(-1),
+                                             o.head.value_or(-1), o.mean_of));
   std::vector<Hypothesis> out;
   for (int64_t b = 0; b < B; ++b) {
     Hypothesis h{.ids = targets[static_cast<size_t>(b)]};

@@ -85,6 +85,7 @@ struct SearchOptions {
   std::optional<int64_t> layer = {}, head = {};
   int64_t mean_of = 0;  // the mean is of so many heads, the first; 0: of all (AlignmentHead)
   int64_t shift = 0;    // a word's weights are those of so many steps later (AlignmentHead)
+  bool whole = false;  // a given target's weights are of a pass that sees all of it (AlignmentHead)
   // Sampling instead of a beam.
   bool sample = false;
   double temperature = 1;

@@ -62,6 +62,14 @@ std::vector<HeadError> head_errors(const Translator& translator,
     }
   }
   require(!heads.empty(), "alignment: no pair to choose a head on");
+  if (const AlignmentHead& own = translator.model().alignment; own.whole) {
+    heads.push_back(own);  // the weights that came with the scores
+    for (std::vector<std::string>& lines = found.emplace_back(); const Translation& pair : pairs) {
+      const Translation::Candidate& c = pair.best();
+      lines.push_back(to_pharaoh(
+          word_alignment({tokenizers, pair.source, c.target, c.weights}, options.extract)));
+    }
+  }
   const auto aer = make_aer();
   std::vector<HeadError> out;
   for (size_t i = 0; i < heads.size(); ++i)

@@ -15,7 +15,8 @@ struct HeadError {
   double aer = 0;      // 0 to 100 (metrics/metrics.h)
 };
 
-// Every head of every layer, and where a layer has several also their mean, in this order. `gold`
+// Every head of every layer, and where a layer has several also their mean, in this order, as they
+// are while a model translates; and the model's own head where it can see the whole target. `gold`
 // has a line of links for each pair, "0-0 1p2": sure and possible ones. Throws Error if numbers of
 // lines differ, a line of gold is no alignment, or the model has no attention.
 std::vector<HeadError> head_errors(const Translator& translator,

@@ -14,31 +14,59 @@ Tensor targets(const Batch& b) {
   return ids(out, {b.rows, b.target_width});
 }
 
-// The mean over target tokens with links of -log(the weight on what they are linked to), of the
-// attention that is taught. What has no link may weigh what it likes: aligners miss more links than
-// they invent, and a model that is left free finds some of them.
-Tensor alignment_loss(const Batch& b, const std::vector<Weights>& weights,
-                      const AlignmentHead& taught) {
-  require(!weights.empty(), "guided alignment: this model has no attention to guide");
-  std::vector<double> linked(static_cast<size_t>(b.rows * b.target_width * b.source_width));
-  std::vector<double> counts(static_cast<size_t>(b.rows * b.target_width));
-  for (int64_t i = 0; i < b.rows; ++i)
-    for (const Link& link : b.links[static_cast<size_t>(i)]) {
-      const int64_t t = link.target + taught.shift;
-      if (t >= b.target_lengths[static_cast<size_t>(i)]) continue;
-      const int64_t row = i * b.target_width + t;
-      linked[static_cast<size_t>(row * b.source_width + link.source)] = 1;
-      counts[static_cast<size_t>(row)] = 1;
+// How far the taught attention w(t, s) is from links with probabilities pi(t, s): the mean over
+// target words of -sum over s of pi log p, and the mean over source words of -sum over t of
+// pi log q. p = w(t, s), and q = w(t, s) / (sum over t' of w(t', s)) is how much of what is on s
+// comes from t: links are made where both are large (data/word_weights.h). A word counts as much as
+// its most probable link, however many it has. What has none may weigh what it likes, where it is
+// not in the way of q: aligners miss more links than they invent, and a model that is left free
+// finds some of them.
+Tensor alignment_loss(const Batch& b, const TeacherForced& forced, const AlignmentHead& taught) {
+  require(!forced.weights.empty(), "guided alignment: this model has no attention to guide");
+  const int64_t B = b.rows, T = b.target_width, S = b.source_width;
+  std::vector<double> links(static_cast<size_t>(B * T * S));
+  std::vector<double> words(static_cast<size_t>(B * T));  // 1 for one, 0 for padding
+  const auto each_link = [&](auto visit) {
+    for (int64_t i = 0; i < B; ++i)
+      for (const Link& link : b.links[static_cast<size_t>(i)])
+        if (const int64_t t = link.target + taught.shift;
+            t < b.target_lengths[static_cast<size_t>(i)])
+          visit(static_cast<size_t>(i * T + t), static_cast<size_t>(i * S + link.source),
+                static_cast<size_t>((i * T + t) * S + link.source), double(link.weight));
+  };
+  struct Words {  // of one side: what their links sum up to, and the most probable
+    std::vector<double> sum, most;
+    double all = 0;
+    explicit Words(int64_t count)
+        : sum(static_cast<size_t>(count)), most(static_cast<size_t>(count)) {}
+    void add(size_t word, double weight) {
+      sum[word] += weight;
+      all += std::max(0.0, weight - most[word]), most[word] = std::max(most[word], weight);
     }
-  // How many are linked is not to be seen in a shape: it goes where elements go
+    double share(size_t word) const { return most[word] / sum[word] / all; }
+  };
+  Words targets(B * T), sources(B * S);
+  each_link([&](size_t target, size_t source, size_t, double weight) {
+    targets.add(target, weight), sources.add(source, weight);
+  });
+  // How many links there are is not to be seen in a shape: all of this goes where elements go
   // (heed/tensor/graph.h).
-  double count = 0;
-  for (const double c : counts) count += c;
-  for (double& c : counts) c *= -1 / std::max(count, 1.0);
-  const Tensor w = chosen_weights(weights, -1, taught.head);  // [B, Tt, Ts]
-  const Tensor on = sum(w * tensor(linked, w.shape(), w.type()), -1) + 1e-9;
-  const Tensor counted = tensor(counts, {b.rows, b.target_width}, w.type());
-  return sum(log(on) * counted);
+  std::vector<double> of_source(static_cast<size_t>(B * S));
+  each_link([&](size_t target, size_t source, size_t at, double weight) {
+    links[at] = weight * (targets.share(target) + sources.share(source));
+    of_source[source] += weight * sources.share(source);
+  });
+  for (int64_t i = 0; i < B; ++i)
+    for (int64_t t = taught.shift; t < b.target_lengths[static_cast<size_t>(i)]; ++t)
+      words[static_cast<size_t>(i * T + t)] = 1;
+  const auto of = [&](const std::vector<Weights>& weights) {
+    const Tensor w = chosen_weights(weights, -1, taught.head);  // [B, T, S]
+    const auto log_of = [](const Tensor& x) { return log(x + 1e-9); };
+    const Tensor on = sum(w * tensor(words, {B, T, 1}, w.type()), 1);  // [B, S]
+    return sum(log_of(on) * tensor(of_source, {B, S}, w.type())) -
+           sum(log_of(w) * tensor(links, {B, T, S}, w.type()));
+  };
+  return forced.whole ? (of(forced.weights) + of({*forced.whole})) * 0.5 : of(forced.weights);
 }
 
 // Every row twice, for two draws of dropout: all of them, then all again.
@@ -92,9 +120,10 @@ BatchLoss batch_loss(const Model& model, const Batch& given, const LossOptions& 
   const bool guided = o.guided > 0 && !b.links.empty();
   // Teacher forcing: all steps of the target at once.
   const AlignmentHead taught = model.guided_head();
-  const WantWeights wanted = !guided            ? WantWeights(false)
-                             : taught.layer < 0 ? WantWeights(true)
-                                                : WantWeights::of_layer(taught.layer);
+  WantWeights wanted = !guided            ? WantWeights(false)
+                       : taught.layer < 0 ? WantWeights(true)
+                                          : WantWeights::of_layer(taught.layer);
+  if (guided && taught.whole) wanted.and_whole(taught.layer, b.target_lengths);
   const TeacherForced forced =
       model.forward(source_of(b), ids(b.target_in, {b.rows, b.target_width}), wanted);
   BatchLoss loss;
@@ -111,7 +140,7 @@ BatchLoss batch_loss(const Model& model, const Batch& given, const LossOptions& 
   }
   for (const Prediction& p : forced.also)
     loss.total = loss.total + token_loss(model, p, o.smoothing);
-  if (guided) loss.total = loss.total + alignment_loss(b, forced.weights, taught) * o.guided;
+  if (guided) loss.total = loss.total + alignment_loss(b, forced, taught) * o.guided;
   return loss;
 }
 

@@ -148,6 +148,10 @@ bool has_dropout(const ModelConfig& config) {
   return config.dropout > 0 || config.attention_dropout > 0 || config.inner_dropout > 0;
 }
 
+bool wants_aligner(const ModelConfig& config, const TrainConfig& training) {
+  return training.guided > 0 && config.family == "rnn" && has_attention(config);
+}
+
 void end_by_itself(TrainConfig& training, bool validates) {
   if (training.steps > 0 || training.epochs > 0 || training.minutes > 0 || training.patience > 0)
     return;

@@ -62,6 +62,9 @@ Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::str
 std::string family_asked(const ModelConfig& config, const std::set<std::string>& given);
 // Whether training drops anything: R-Drop compares two draws of it.
 bool has_dropout(const ModelConfig& config);
+// Whether an attention of its own is to learn the alignment: a Transformer has heads to spare, a
+// recurrent model's one attention looks for words that are not known yet.
+bool wants_aligner(const ModelConfig& config, const TrainConfig& training);
 // Where nothing says when a run ends, it ends by itself.
 void end_by_itself(TrainConfig& training, bool validates);
 

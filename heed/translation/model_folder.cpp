@@ -106,7 +106,14 @@ AlignmentHead alignment_head(const nlohmann::ordered_json& json, const std::stri
     return found->get<int64_t>();
   };
   const auto or_zero = [&](const char* name) { return json.contains(name) ? number(name) : 0; };
-  return {number("layer"), number("head"), or_zero("shift"), or_zero("mean_of")};
+  const auto whole = json.find("whole");
+  require(whole == json.end() || whole->is_boolean(), where, ": 'alignment' cannot be ",
+          json.dump(), "; \"whole\" is true or false");
+  return {.layer = number("layer"),
+          .head = number("head"),
+          .shift = or_zero("shift"),
+          .mean_of = or_zero("mean_of"),
+          .whole = whole != json.end() && whole->get<bool>()};
 }
 
 // All but the parameters.
@@ -286,6 +293,7 @@ nlohmann::ordered_json to_json(const AlignmentHead& alignment) {
   nlohmann::ordered_json out{
       {"layer", alignment.layer}, {"head", alignment.head}, {"shift", alignment.shift}};
   if (alignment.mean_of > 0) out["mean_of"] = alignment.mean_of;
+  if (alignment.whole) out["whole"] = true;
   return out;
 }
 

@@ -219,6 +219,7 @@ SearchOptions Translator::of_model(const TranslateOptions& options) const {
   if (!o.layer && !o.head) {
     const AlignmentHead& own = model().alignment;
     o.layer = own.layer, o.head = own.head, o.shift = own.shift, o.mean_of = own.mean_of;
+    o.whole = own.whole;
   }
   if (model().tokenizers.target->writes_all()) o.allow_unknown = false;
   o.begin = special.begin, o.end = special.end, o.pad = special.pad, o.unknown = special.unknown;

@@ -208,6 +208,7 @@ Configured configured(Call& c, const Index& index, const Callbacks& python) {
   c.set_model(out.model);
   if (!has_dropout(out.model)) out.training.rdrop = 0;
   c.set_training(out.training);
+  out.model.aligner = wants_aligner(out.model, out.training), c.set_model(out.model);
   if (!c.valid.source.empty()) out.training.hold_out = 0;
   TrainConfig& t = out.training;
   end_by_itself(t, !c.valid.source.empty() || t.hold_out > 0);
