@@ -495,7 +495,7 @@ void add_train(CLI::App& app) {
   train->get_option("--guided")
       ->transform(CLI::Validator(
           [o](std::string& given) {
-            if (given == "auto") o->guided_auto = true, given = "1";
+            if (given == "auto") o->guided_auto = true, given = "0.3";
             return std::string();
           },
           "FLOAT or auto", "auto"));
