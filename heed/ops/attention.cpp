@@ -434,7 +434,12 @@ void fused_attention_gradients_into(const FusedAttention& attention, const Fused
           ": the gradients that are wanted are not those of what is given");
   if (into.dv) require_rows("dv", *into.dv, g.v->shape(), g.v->type());
   if (into.dbias) require_rows("dbias", *into.dbias, g.bias->shape(), g.bias->type());
-  if (into.dbias) copy_into(zeros(into.dbias->shape(), into.dbias->type()), *into.dbias);
+  if (into.dbias) {
+    require(into.dbias->contiguous(), kOp, ": dbias is not contiguous");
+    launch(kOp, *into.dbias, [&]<class T>() {
+      return kernels::Fill<T>{.n = into.dbias->count(), .value = 0, .y = into.dbias->data<T>()};
+    });
+  }
   launch(kOp, g.q, [&]<class T>() {
     using W = kernels::Wide<T>;
     kernels::AttentionGrad<T> kernel{};

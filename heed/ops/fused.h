@@ -24,7 +24,7 @@ void fused_attention_into(const FusedAttention& attention, const FusedSaved& int
 struct FusedGradients {
   Tensor dq, dk, dvalue;
   std::optional<Tensor> dv = {};     // with additive scores: contiguous
-  std::optional<Tensor> dbias = {};  // [B or 1, H, Tq, Tk], or left out
+  std::optional<Tensor> dbias = {};  // [B or 1, H, Tq, Tk], contiguous; or left out
 };
 void fused_attention_gradients_into(const FusedAttention& attention, const FusedSaved& saved,
                                     const Tensor& dcontext, const FusedGradients& into);

@@ -172,6 +172,11 @@ void copy_from_cuda(std::span<const FromCuda> all) {
   }
 }
 
+LentScratch::LentScratch(Lend lend) : gpu_(&current_gpu()) {
+  gpu_->kernels.lender = std::move(lend);
+}
+LentScratch::~LentScratch() { gpu_->kernels.lender = nullptr; }
+
 void set_exact_products(bool on) { current_gpu().kernels.exact_products = on; }
 bool exact_products() { return current_gpu().kernels.exact_products; }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -51,6 +52,21 @@ void copy_from_cuda(std::span<const FromCuda> all);  // waits once
 // 256 bytes of it, for one of the next eight tickets to fetch.
 int64_t read_later(const void* device, size_t bytes);
 void read_now(int64_t ticket, void* host, size_t bytes);  // waits for that, and for nothing after
+
+// While it lives, kernels' scratch memory of the context's GPU is what `lend` gives, aligned to 256
+// bytes and theirs until the lender's own work on the same stream: that of another framework, whose
+// allocator knows of its captured graphs. Not for matrix products, which keep theirs.
+class LentScratch {
+ public:
+  using Lend = std::function<void*(size_t bytes)>;
+  explicit LentScratch(Lend lend);
+  ~LentScratch();
+  LentScratch(const LentScratch&) = delete;
+  LentScratch& operator=(const LentScratch&) = delete;
+
+ private:
+  Gpu* gpu_ = nullptr;
+};
 
 // f32 products in full f32 instead of tf32: for checks.
 void set_exact_products(bool on);

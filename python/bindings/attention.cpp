@@ -10,24 +10,29 @@
 #include "heed/base/stop.h"
 #include "heed/ops/fused.h"
 #include "heed/ops/into.h"
+#include "heed/tensor/cuda.h"
 
 namespace heed::python {
 namespace {
 
 // While it lives, this thread computes where the arrays are: on a GPU in a context on their stream,
-// of which there is one for each stream that was ever named.
+// of which there is one for each stream that was ever named. Who waits for another thread's turn
+// there waits without the interpreter's lock, which that thread may want.
 class Where {
  public:
   Where(const ChosenDevice& device, uintptr_t stream) {
     if (device.device == Device::cpu) return;
     static std::mutex mutex;
-    static std::map<std::pair<int, uintptr_t>, std::shared_ptr<Context>> contexts;
+    // Never taken down: when the process ends, the driver may be gone.
+    static auto& contexts = *new std::map<std::pair<int, uintptr_t>, std::shared_ptr<Context>>;
+    const py::gil_scoped_release free;
     {
       const std::lock_guard lock(mutex);
       std::shared_ptr<Context>& known = contexts[{device.index, stream}];
       if (!known)
         known = Context::make({.device = Device::cuda,
                                .index = device.index,
+                               .pool = &ThreadPool::process(),
                                .stream = reinterpret_cast<void*>(stream)});
       kept_ = known;
     }
@@ -203,48 +208,80 @@ py::dict score_parameters(const std::string& score, const py::dict& o, uint64_t 
   return out;
 }
 
-// ---- for ops of other frameworks: every array is theirs
+// ---- for ops of other frameworks: every array is theirs, and so is scratch memory on a GPU
 
-std::optional<Tensor> seen_or_none(const py::object& array, const char* name, uintptr_t stream) {
-  return array.is_none() ? std::nullopt : std::optional(seen(array, name, stream));
+struct Operands {
+  ChosenDevice where;
+  uintptr_t stream;
+
+  Tensor operator()(const py::handle& array, const char* name) const {
+    return operand(array, name, where, stream);
+  }
+  std::optional<Tensor> if_any(const py::handle& array, const char* name) const {
+    return array.is_none() ? std::nullopt : std::optional((*this)(array, name));
+  }
+};
+
+void want_count(const py::tuple& given, size_t count) {
+  require(given.size() == count, "attend: wanted ", count, " arrays, given ", given.size());
 }
 
-FusedAttention fused_of(const py::dict& o, uintptr_t stream) {
-  const std::string form = o["form"].cast<std::string>();
+// `inputs`: q, k, value, v, bias, ranges.
+FusedAttention fused_of(const std::string& form, double scale, const py::tuple& inputs,
+                        const Operands& of) {
   require(form == "dot" || form == "log_dot" || form == "additive", "attend: unknown form '", form,
           "'");
+  want_count(inputs, 6);
   return {.form = form == "dot"       ? ScoreForm::dot
                   : form == "log_dot" ? ScoreForm::log_dot
                                       : ScoreForm::additive,
-          .q = seen(o["q"], "q", stream),
-          .k = seen(o["k"], "k", stream),
-          .value = seen(o["value"], "value", stream),
-          .scale = o["scale"].cast<double>(),
-          .v = seen_or_none(o["v"], "v", stream),
-          .bias = seen_or_none(o["bias"], "bias", stream),
-          .range = seen_or_none(o["ranges"], "ranges", stream)};
+          .q = of(inputs[0], "q"),
+          .k = of(inputs[1], "k"),
+          .value = of(inputs[2], "v"),
+          .scale = scale,
+          .v = of.if_any(inputs[3], "the parameter v"),
+          .bias = of.if_any(inputs[4], "the bias"),
+          .range = of.if_any(inputs[5], "ranges")};
 }
 
-void fused_forward(const py::dict& o) {
-  const uintptr_t stream = o["stream"].cast<uintptr_t>();
-  const Where where(device_of(o["q"], "q"), stream);
-  const FusedAttention a = fused_of(o, stream);
-  const FusedSaved into{seen(o["context"], "context", stream), seen(o["lse"], "lse", stream)};
-  compute(a.q, a.k, [=] { fused_attention_into(a, into); });
+// On a GPU what is launched comes back at once: the interpreter's lock is kept, and `allocate` is
+// asked for scratch memory, which is let go at the end: what follows on the stream may have it.
+void compute_for(const FusedAttention& a, const py::object& allocate, std::function<void()> work) {
+  if (a.q.device() == Device::cpu) return compute(a.q, a.k, std::move(work));
+  std::vector<py::object> lent;
+  const LentScratch lending([&](size_t bytes) {
+    lent.push_back(allocate(bytes));
+    return reinterpret_cast<void*>(lent.back().attr("data_ptr")().cast<uintptr_t>());
+  });
+  work();
 }
 
-void fused_backward(const py::dict& o) {
-  const uintptr_t stream = o["stream"].cast<uintptr_t>();
-  const Where where(device_of(o["q"], "q"), stream);
-  const FusedAttention a = fused_of(o, stream);
-  const FusedSaved saved{seen(o["context"], "context", stream), seen(o["lse"], "lse", stream)};
-  const Tensor dcontext = seen(o["dcontext"], "dcontext", stream);
-  const FusedGradients into{.dq = seen(o["dq"], "dq", stream),
-                            .dk = seen(o["dk"], "dk", stream),
-                            .dvalue = seen(o["dvalue"], "dvalue", stream),
-                            .dv = seen_or_none(o["dv"], "dv", stream),
-                            .dbias = seen_or_none(o["dbias"], "dbias", stream)};
-  compute(a.q, a.k, [=] { fused_attention_gradients_into(a, saved, dcontext, into); });
+void fused_forward(const std::string& form, double scale, const py::tuple& inputs,
+                   const py::tuple& into, uintptr_t stream, const py::object& allocate) {
+  want_count(into, 2);
+  const Operands of{device_of(inputs[0], "q"), stream};
+  const Where where(of.where, stream);
+  const FusedAttention a = fused_of(form, scale, inputs, of);
+  const FusedSaved made{of(into[0], "context"), of(into[1], "lse")};
+  compute_for(a, allocate, [=] { fused_attention_into(a, made); });
+}
+
+// `saved`: context, lse and the gradient of the context; `into`: of q, k, value, v and the bias.
+void fused_backward(const std::string& form, double scale, const py::tuple& inputs,
+                    const py::tuple& saved, const py::tuple& into, uintptr_t stream,
+                    const py::object& allocate) {
+  want_count(saved, 3), want_count(into, 5);
+  const Operands of{device_of(inputs[0], "q"), stream};
+  const Where where(of.where, stream);
+  const FusedAttention a = fused_of(form, scale, inputs, of);
+  const FusedSaved made{of(saved[0], "context"), of(saved[1], "lse")};
+  const Tensor dcontext = of(saved[2], "dcontext");
+  const FusedGradients gradients{.dq = of(into[0], "dq"),
+                                 .dk = of(into[1], "dk"),
+                                 .dvalue = of(into[2], "dvalue"),
+                                 .dv = of.if_any(into[3], "dv"),
+                                 .dbias = of.if_any(into[4], "dbias")};
+  compute_for(a, allocate, [=] { fused_attention_gradients_into(a, made, dcontext, gradients); });
 }
 
 }  // namespace
@@ -275,8 +312,10 @@ void add_attention(py::module_& m) {
           const std::vector<py::ssize_t> shape(owner->shape().begin(), owner->shape().end());
           return view_of(owner->data<Id>(), shape, owner);
         });
-  m.def("fused_forward", &fused_forward, py::arg("options"));
-  m.def("fused_backward", &fused_backward, py::arg("options"));
+  m.def("fused_forward", &fused_forward, py::arg("form"), py::arg("scale"), py::arg("inputs"),
+        py::arg("into"), py::arg("stream"), py::arg("allocate"));
+  m.def("fused_backward", &fused_backward, py::arg("form"), py::arg("scale"), py::arg("inputs"),
+        py::arg("saved"), py::arg("into"), py::arg("stream"), py::arg("allocate"));
 }
 
 }  // namespace heed::python

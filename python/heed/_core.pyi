@@ -134,8 +134,23 @@ def weighings() -> list[tuple[str, str]]: ...
 def mask_ranges(
     mask: Mapping[str, Any], batch: int, heads: int, queries: int, keys: int, /
 ) -> npt.NDArray[np.int32] | None: ...
-def fused_forward(options: Mapping[str, Any]) -> None: ...
-def fused_backward(options: Mapping[str, Any]) -> None: ...
+def fused_forward(
+    form: str,
+    scale: float,
+    inputs: tuple[Any, ...],
+    into: tuple[Any, ...],
+    stream: int,
+    allocate: Callable[[int], Any],
+) -> None: ...
+def fused_backward(
+    form: str,
+    scale: float,
+    inputs: tuple[Any, ...],
+    saved: tuple[Any, ...],
+    into: tuple[Any, ...],
+    stream: int,
+    allocate: Callable[[int], Any],
+) -> None: ...
 def train(
     settings: Mapping[str, Any],
     log: Callable[[dict[str, Any]], None],

@@ -13,7 +13,7 @@ results is PyTorch's own.
 
 # No `from __future__ import annotations` here: torch.library reads the annotations of its ops.
 import math
-from typing import Any, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Tuple, Union
 
 import torch
 from torch import Tensor, nn
@@ -35,8 +35,9 @@ def _stream(x: Tensor) -> int:
     return int(torch.cuda.current_stream(x.device).cuda_stream) or 1  # 1: the default stream
 
 
-def _given(*tensors: Optional[Tensor]) -> list[Optional[Tensor]]:
-    return [None if t is None else t.detach() for t in tensors]
+def _scratch(x: Tensor) -> Callable[[int], Tensor]:
+    """What kernels need while they run, on a GPU, in memory that PyTorch knows of."""
+    return lambda size: torch.empty(size, dtype=torch.uint8, device=x.device)
 
 
 # ---- the op
@@ -55,11 +56,8 @@ def _attention(
 ) -> Tuple[Tensor, Tensor]:
     context = q.new_empty(q.shape[0], q.shape[1], q.shape[2], value.shape[3])
     lse = q.new_empty(q.shape[:3], dtype=_wide(q.dtype))
-    names = ("q", "k", "value", "v", "bias", "ranges")
-    inputs = dict(zip(names, _given(q, k, value, v, bias, ranges)))
     _core.fused_forward(
-        {**inputs, "form": form, "scale": scale, "context": context, "lse": lse,
-         "stream": _stream(q)}
+        form, scale, (q, k, value, v, bias, ranges), (context, lse), _stream(q), _scratch(q)
     )
     return context, lse
 
@@ -95,13 +93,10 @@ def _attention_backward(
     wants_bias: bool,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     dq, dk, dvalue, dv, dbias = _gradients(q, k, value, v, bias, wants_bias)
-    names = ("q", "k", "value", "v", "bias", "ranges", "context", "lse", "dcontext")
-    inputs = dict(zip(names, _given(q, k, value, v, bias, ranges, context, lse,
-                                    dcontext.contiguous())))
     _core.fused_backward(
-        {**inputs, "form": form, "scale": scale, "dq": dq, "dk": dk, "dvalue": dvalue,
-         "dv": None if v is None else dv, "dbias": dbias if wants_bias else None,
-         "stream": _stream(q)}
+        form, scale, (q, k, value, v, bias, ranges), (context, lse, dcontext),
+        (dq, dk, dvalue, None if v is None else dv, dbias if wants_bias else None),
+        _stream(q), _scratch(q),
     )
     return dq, dk, dvalue, dv, dbias
 
@@ -430,7 +425,11 @@ def attend(
     seen: Optional[Tensor] = None
     if isinstance(mask, Tensor):
         seen, mask = _wanted_bool(mask, q, k), None
-    ranges = mask_ranges(mask_named(mask), q.shape[0], q.shape[2], k.shape[2], q.device, lengths)
+    ranges: Optional[Tensor] = None
+    if mask is not None or lengths is not None:
+        ranges = mask_ranges(
+            mask_named(mask), q.shape[0], q.shape[2], k.shape[2], q.device, lengths
+        )
     if not isinstance(score, str):
         want_score(score)
     if not isinstance(score, str) or weights:

@@ -39,8 +39,8 @@ class Fused(unittest.TestCase):
 
     def forward(self, **changed):
         made = dict(context=np.full((2, 4, 3, 4), np.nan), lse=np.full((2, 4, 3), np.nan))
-        _core.fused_forward({**self.inputs, **changed, **made, "form": "additive", "scale": 1.0,
-                             "stream": 0})
+        _core.fused_forward("additive", 1.0, (*{**self.inputs, **changed}.values(),),
+                            (*made.values(),), 0, None)
         return made
 
     def test_gradients_by_differences(self):
@@ -49,8 +49,8 @@ class Fused(unittest.TestCase):
         pull = rng.normal(size=(2, 4, 3, 4))
         names = dict(q="dq", k="dk", value="dvalue", v="dv", bias="dbias")
         grads = {d: np.full_like(self.inputs[x], np.nan) for x, d in names.items()}
-        _core.fused_backward({**self.inputs, **made, **grads, "dcontext": pull, "form": "additive",
-                              "scale": 1.0, "stream": 0})
+        _core.fused_backward("additive", 1.0, (*self.inputs.values(),), (*made.values(), pull),
+                             (*grads.values(),), 0, None)
         for name, gradient in names.items():
             way = rng.normal(size=self.inputs[name].shape)
             step = 1e-6
@@ -62,9 +62,8 @@ class Fused(unittest.TestCase):
 
     def test_memory_that_does_not_fit_is_refused(self):
         with self.assertRaisesRegex(ValueError, "context wants"):
-            _core.fused_forward({**self.inputs, "context": np.zeros((2, 4, 3, 3)),
-                                 "lse": np.zeros((2, 4, 3)), "form": "additive", "scale": 1.0,
-                                 "stream": 0})
+            _core.fused_forward("additive", 1.0, (*self.inputs.values(),),
+                                (np.zeros((2, 4, 3, 3)), np.zeros((2, 4, 3))), 0, None)
 
 
 class Attend(unittest.TestCase):

@@ -216,7 +216,7 @@ class Torch(unittest.TestCase):
         for wrong, kind, said in (
             (lambda: heed.torch.attend(q, k[..., :2], v), ValueError, "sizes do not fit"),
             (lambda: heed.torch.attend(q, k.float(), v), ValueError, "types differ"),
-            (lambda: heed.torch.attend(q.half(), k.half(), v.half()), TypeError, "16 bits"),
+            (lambda: heed.torch.attend(q.half(), k.half(), v.half()), TypeError, "float16"),
             (lambda: heed.torch.attend(q.bfloat16(), k.bfloat16(), v.bfloat16()), ValueError,
              "no kernel for bf16 on cpu"),
             (lambda: heed.torch.attend(q.to("meta"), k, v), ValueError, "one device"),

@@ -20,6 +20,7 @@ size_t CudaState::scratch_bytes() const {
 }
 
 void* CudaState::scratch(size_t bytes) {
+  if (lender) return lender(bytes);
   if (!blocks_.empty() && bytes <= blocks_.back().size) return blocks_.back().data;
   const size_t wanted = std::max(bytes + bytes / 4, size_t{32} << 20);
   void* larger = nullptr;

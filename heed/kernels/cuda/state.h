@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -28,6 +29,8 @@ class CudaState {
   // one. Grows; what was given out before stays valid, since a captured graph may still name it.
   void* scratch(size_t bytes);
   size_t scratch_bytes() const;  // all that was taken for it
+  // Gives that memory instead, where it is set (tensor/cuda.h, LentScratch).
+  std::function<void*(size_t bytes)> lender;
 
   bool exact_products = false;  // f32 products in full f32 instead of tf32: for checks
   SumOrder sum_order = SumOrder::any;
