@@ -282,7 +282,8 @@ void add_arrays(py::module_& m) {
           [](const Array& a, const py::object&, const py::kwargs&) { return capsule_of(a); },
           py::arg("stream") = py::none())
       .def("__dlpack_device__", [](const Array& a) {
-        return py::make_tuple(a.where.device == Device::cuda ? kDlCuda : kDlCpu, a.where.index);
+        return py::make_tuple(int32_t{a.where.device == Device::cuda ? kDlCuda : kDlCpu},
+                              a.where.index);
       });
 }
 
