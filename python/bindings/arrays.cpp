@@ -3,6 +3,8 @@
 #include "bindings.h"
 #include "heed/base/check.h"
 #include "heed/ops/ops.h"
+#include "heed/tensor/context.h"
+#include "heed/tensor/cuda.h"
 
 namespace heed::python {
 namespace {
@@ -104,10 +106,18 @@ Tensor seen_dlpack(const py::handle& array, const char* name, uintptr_t stream) 
                  shape, strides, *type);
 }
 
-// A tensor that others look at.
+// A tensor on a GPU that others look at, and the context whose stream it is computed on.
 struct Array {
   Tensor tensor;
-  ChosenDevice where;
+  std::shared_ptr<Context> context;
+  uintptr_t stream;
+
+  // Before somebody reads it on another stream.
+  void wait() const {
+    const py::gil_scoped_release free;
+    const UseContext in(*context);
+    cuda_synchronize();
+  }
 };
 
 struct Shared {  // what a capsule keeps
@@ -126,7 +136,7 @@ py::capsule capsule_of(const Array& array) {
                        : x.type() == Type::i32 ? uint8_t(kDlInt)
                                                : uint8_t(kDlFloat);
   shared->managed = {{x.raw(),
-                      {array.where.device == Device::cuda ? kDlCuda : kDlCpu, array.where.index},
+                      {kDlCuda, array.context->index()},
                       x.rank(),
                       {code, static_cast<uint8_t>(8 * size_of(x.type())), 1},
                       shared->shape.data(),
@@ -268,7 +278,8 @@ Tensor seen(const py::handle& array, const char* name, uintptr_t stream) {
 py::object shown(const Tensor& given) {
   const Tensor x = contiguous(given);
   if (x.device() == Device::cuda)
-    return py::cast(Array{x, {Device::cuda, Context::current().index()}});
+    return py::cast(Array{x, Context::current().shared_from_this(),
+                          reinterpret_cast<uintptr_t>(cuda_stream())});
   const auto owner = std::make_shared<Tensor>(x);
   const std::vector<py::ssize_t> shape(x.shape().begin(), x.shape().end());
   if (x.type() == Type::f64) return view_of(x.data<double>(), shape, owner);
@@ -279,12 +290,15 @@ void add_arrays(py::module_& m) {
   py::class_<Array>(m, "Array")
       .def(
           "__dlpack__",
-          [](const Array& a, const py::object&, const py::kwargs&) { return capsule_of(a); },
+          [](const Array& a, const py::object& stream, const py::kwargs&) {
+            // Nothing: the default stream. -1: the reader sees to it.
+            const int64_t reader = stream.is_none() ? 1 : stream.cast<int64_t>();
+            if (reader != -1 && static_cast<uintptr_t>(reader) != a.stream) a.wait();
+            return capsule_of(a);
+          },
           py::arg("stream") = py::none())
-      .def("__dlpack_device__", [](const Array& a) {
-        return py::make_tuple(int32_t{a.where.device == Device::cuda ? kDlCuda : kDlCpu},
-                              a.where.index);
-      });
+      .def("__dlpack_device__",
+           [](const Array& a) { return py::make_tuple(int32_t{kDlCuda}, a.context->index()); });
 }
 
 }  // namespace heed::python

@@ -37,13 +37,11 @@ class Where {
       kept_ = known;
     }
     context_.emplace(*kept_);
-    device_.emplace(Device::cuda);
   }
 
  private:
   std::shared_ptr<Context> kept_;
   std::optional<UseContext> context_;
-  std::optional<UseDevice> device_;
 };
 
 // Without the interpreter's lock and, on a CPU where queries and keys are many, interruptibly: what

@@ -518,7 +518,8 @@ def _composed(
     else:
         found = scores.softmax(-1)
     each = scores.shape[1] // value.shape[1]
-    context = found @ (value.repeat_interleave(each, dim=1) if each > 1 else value)
+    value = value.repeat_interleave(each, dim=1) if each > 1 else value
+    context = found.to(value.dtype) @ value  # scores with a bias are wider
     return (context, found) if weights else context
 
 

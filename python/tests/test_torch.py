@@ -77,6 +77,30 @@ class Torch(unittest.TestCase):
                     self.assertLessEqual(rms(f - w), 2 * rms(p - w))
                     self.assertLess(rms(f - w), 1e-5 * rms(w))
 
+    def test_float32_errs_at_most_twice_as_much_as_the_composed_form(self):
+        # Of 60 draws together: of one alone some result's may be three times as large.
+        for size in (32, 64):
+            squares = np.zeros((2, 5))  # of errors: ours and the composed form's, of each result
+            for seed in range(60):
+                torch.manual_seed(seed)
+                exact = tensors((1, 1, 65, size), (1, 1, 77, size), (1, 1, 77, 16), (1, size))
+                inputs = [x.detach().float().requires_grad_() for x in exact]
+                pull = torch.randn(1, 1, 65, 16)
+
+                def fused(q, k, v, w):
+                    return heed.torch.attend(q, k, v, "additive", params={"v": w})
+
+                def found(attention, given):
+                    made = attention(*given)
+                    return made, *torch.autograd.grad(made, given, pull.to(made.dtype))
+
+                wanted = found(additive, [x.detach().float().double().requires_grad_() for x in exact])
+                for i, attention in enumerate((fused, additive)):
+                    errors = (f - w for f, w in zip(found(attention, inputs), wanted))
+                    squares[i] += [e.square().sum().item() for e in errors]
+            with self.subTest(size):
+                self.assertTrue((squares[0] <= 4 * squares[1]).all(), squares[0] / squares[1])
+
     def test_gradients_of_every_score(self):
         q, k, v = tensors((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3))
         for score in heed.scores():

@@ -66,8 +66,11 @@ class AdditiveTile {
       e_top_ = std::max(e_top_, e_most_[r] = exponentials(size_, q + r * width_, e_ + r * width_));
     std::copy_n(v, size_, v_);
     std::fill(v_ + size_, v_ + width_, T(0));
-    v_sum_ = sum_range<T>(
-        size_, [](Vec<T> x) { return x; }, v);
+    const Tag<T> d;
+    auto half = hn::Zero(d);
+    for (int64_t x = 0; x < padded_; x += HWY_LANES(T))
+      half = hn::NegMulAdd(hn::Set(d, T(0.5)), hn::LoadU(d, v_ + x), half);
+    hn::StoreU(half, d, less_half_);
   }
   void take_keys(int64_t keys, const T* k, int64_t k_row) {
     f_ = own_f_, f_most_ = own_f_most_;
@@ -206,7 +209,7 @@ class AdditiveTile {
     const auto one = hn::Set(d, T(1));
     Vec<T> sum[N];
 #pragma GCC unroll 8
-    for (int u = 0; u < N; ++u) sum[u] = hn::Zero(d);
+    for (int u = 0; u < N; ++u) sum[u] = hn::LoadU(d, less_half_);
     int64_t x = 0;
     if constexpr (X == 4)
       for (; x + 4 * lanes <= padded_; x += 4 * lanes) {
@@ -237,8 +240,7 @@ class AdditiveTile {
       }
     }
 #pragma GCC unroll 8
-    for (int u = 0; u < N; ++u)
-      out[u] = (v_sum_ - 2 * hn::GetLane(hn::SumOfLanes(d, sum[u]))) * kLog2E<T>;
+    for (int u = 0; u < N; ++u) out[u] = -2 * hn::GetLane(hn::SumOfLanes(d, sum[u])) * kLog2E<T>;
   }
 
   T plain_score(const T* q, const T* k) const {
@@ -370,7 +372,8 @@ class AdditiveTile {
   int64_t size_, padded_, width_;
   T *e_, *own_f_, *v_, *e_most_, *own_f_most_;
   const T *f_ = nullptr, *f_most_ = nullptr;  // of the keys that were taken
-  T e_top_ = 0, f_top_ = 0, v_sum_ = 0;
+  T e_top_ = 0, f_top_ = 0;
+  T less_half_[HWY_LANES(T)] = {};  // of each lane's v: - sum v / 2
 };
 
 }  // namespace heed::kernels::HWY_NAMESPACE

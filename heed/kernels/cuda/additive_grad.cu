@@ -13,8 +13,9 @@
 namespace heed::kernels {
 namespace {
 
-constexpr int64_t kDScores = 4 << 20;  // the most d scores that are held at once
-constexpr int kBatch = 16;             // keys at a time in `spread`
+// The most d scores that are held at once: enough for `spread` to fill a GPU twice.
+constexpr int64_t kDScores = 8 << 20;
+constexpr int kBatch = 16;  // keys at a time in `spread`
 
 // Some batch items and some keys of them, which a launch has; with key0 a multiple of kOwn.
 template <class T>
