@@ -26,9 +26,9 @@ class Chain final : public Model {
   enum Word : Id { pad, unknown, begin, end, A, B, C, D, words };
 
   State start(const Source& source) const override { return State(source); }
-  Step step(State& state, std::span<const Id> last, bool) const override {
+  Step step(State& state, const Tensor& last, bool) const override {
     std::vector<float> logits;
-    for (const Id word : last) {
+    for (const Id word : last.host_ids()) {
       std::vector<double> p(words, 1e-9);
       if (word == begin) p[A] = 0.6, p[B] = 0.4;
       if (word == A) p[C] = p[D] = 0.5;
@@ -37,7 +37,7 @@ class Chain final : public Model {
       for (const double x : p) logits.push_back(static_cast<float>(std::log(x)));
     }
     state.advance();
-    return {.hidden = tensor(logits, {static_cast<int64_t>(last.size()), words})};
+    return {.hidden = tensor(logits, {last.size(0), words})};
   }
   TeacherForced forward(const Source&, const Tensor&, const WantWeights&) const override {
     fail("chain: made for search alone");

@@ -262,18 +262,17 @@ class Wide final : public Model {
     state.sentence["name"] = tensor(names, {source.ids.size(0), source.ids.size(1)});
     return state;
   }
-  Step step(State& state, std::span<const Id> last, bool) const override {
+  Step step(State& state, const Tensor& last, bool) const override {
     std::vector<float> logits;
-    for (size_t i = 0; i < last.size(); ++i) {
+    for (int64_t i = 0; i < last.size(0); ++i) {
       const float name =
-          state.sentence.at("name")
-              .data<float>()[static_cast<int64_t>(i) * state.sentence.at("name").stride(0)];
+          state.sentence.at("name").data<float>()[i * state.sentence.at("name").stride(0)];
       const std::vector<float> row = row_of(static_cast<uint64_t>(name), contrast_);
       for (size_t w = 0; w < row.size(); ++w)
-        logits.push_back(row[(w + 31 * static_cast<size_t>(last[i])) % row.size()]);
+        logits.push_back(row[(w + 31 * static_cast<size_t>(last.data<Id>()[i])) % row.size()]);
     }
     state.advance();
-    return {.hidden = tensor(logits, {std::ssize(last), kVocabulary})};
+    return {.hidden = tensor(logits, {last.size(0), kVocabulary})};
   }
   TeacherForced forward(const Source&, const Tensor&, const WantWeights&) const override {
     return {};

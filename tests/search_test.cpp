@@ -60,14 +60,14 @@ class Chain final : public Model {
     return state;
   }
 
-  Step step(State& state, std::span<const Id> last, bool want_weights) const override {
-    const int64_t rows = static_cast<int64_t>(last.size()), K = rows / state.sentences();
+  Step step(State& state, const Tensor& last, bool want_weights) const override {
+    const int64_t rows = last.size(0), K = rows / state.sentences();
     const Id width = *std::ranges::max_element(state.lengths);
     std::vector<float> logits, weights, before;
     for (int64_t i = 0; i < rows; ++i) {
       const Id name = static_cast<Id>(state.sentence.at("name").data<float>()[i / K]);
       const Id two_back = static_cast<Id>(state.hypothesis.at("before").data<float>()[i]);
-      const Id word = last[static_cast<size_t>(i)];
+      const Id word = last.data<Id>()[i];
       for (Id w = 0; w < kWords; ++w)
         logits.push_back(static_cast<float>(logit(name, two_back, word, w)));
       const int64_t length = state.lengths[static_cast<size_t>(i / K)];
@@ -91,7 +91,7 @@ class Chain final : public Model {
     for (int64_t t = 0; t < T; ++t) {
       Words last;
       for (int64_t b = 0; b < B; ++b) last.push_back(in.data<Id>()[b * T + t]);
-      const Step s = step(state, last, want_weights);
+      const Step s = step(state, ids(last, {B}), want_weights);
       hidden.push_back(reshape(s.hidden, {B, 1, kWords}));
       if (want_weights) weights.push_back(reshape(s.weights[0].values, {B, 1, 1, -1}));
     }

@@ -244,6 +244,20 @@ void KeyValueCache::reorder(std::span<KeyValueCache* const> caches, std::span<co
     if (cache->keys_.defined()) cache->lengths_ = after;
 }
 
+void KeyValueCache::reorder(std::span<KeyValueCache* const> caches, const Tensor& from,
+                            int64_t group) {
+  std::vector<Tensor> x;
+  std::vector<Id> lengths;  // of the groups
+  for (const KeyValueCache* cache : caches) {
+    if (!cache->keys_.defined()) continue;
+    if (x.empty())
+      for (size_t i = 0; i < cache->lengths_.size(); i += static_cast<size_t>(group))
+        lengths.push_back(cache->lengths_[i]);
+    x.push_back(cache->keys_), x.push_back(cache->values_);
+  }
+  if (group > 1 && !x.empty()) move_rows(x, x, from, lengths, group);
+}
+
 void KeyValueCache::reorder(std::span<const Id> from, int64_t group) {
   KeyValueCache* const one[] = {this};
   reorder(one, from, group);

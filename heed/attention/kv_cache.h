@@ -59,6 +59,9 @@ class KeyValueCache {
   static void reorder(std::span<KeyValueCache* const> caches, std::span<const Id> from,
                       int64_t group = 1);
   void reorder(std::span<const Id> from, int64_t group = 1);
+  // The same with ids that the host need not know, within groups alone, which are equally long:
+  // with a fixed capacity.
+  static void reorder(std::span<KeyValueCache* const> caches, const Tensor& from, int64_t group);
 
  private:
   void make_room(int64_t rows, const Tensor& keys, const Tensor& values, int64_t capacity);

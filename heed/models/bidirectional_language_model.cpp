@@ -120,9 +120,9 @@ State BidirectionalLanguageModel::start(const Source& source) const {
   return state;
 }
 
-Step BidirectionalLanguageModel::step(State& state, std::span<const Id> last,
+Step BidirectionalLanguageModel::step(State& state, const Tensor& last,
                                       bool /*want_weights*/) const {
-  const Tensor x = words_(ids(last, {static_cast<int64_t>(last.size())}));
+  const Tensor x = words_(last);
   const Tensor s = step_cells(forward_.cells, state, x);
   state.advance();
   return {.hidden = forward_.hidden(s, Activation::tanh)};

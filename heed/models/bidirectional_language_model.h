@@ -28,7 +28,7 @@ class BidirectionalLanguageModel final : public Model {
   TeacherForced forward(const Source& source, const Tensor& target_in,
                         const WantWeights& want_weights) const override;
   State start(const Source& source) const override;
-  Step step(State& state, std::span<const Id> last, bool want_weights) const override;
+  Step step(State& state, const Tensor& last, bool want_weights) const override;
   Tensor output_weight() const override;
   WordLayers word_layers(const Source& source, Id begin) const override;
 

@@ -53,6 +53,14 @@ void State::choose(std::span<const Id> from, std::span<const Id> kept) {
   positions = chosen(positions);
 }
 
+void State::choose(const Tensor& from) {
+  const NoTape off;
+  for (auto& [name, x] : hypothesis) x = rows(x, from);
+  std::vector<KeyValueCache*> caches;
+  for (auto& [name, c] : cache) caches.push_back(&c);
+  KeyValueCache::reorder(caches, from, from.size(0) / std::max<int64_t>(1, sentences()));
+}
+
 WordLayers Model::word_layers(const Source&, Id) const {
   fail(
       "embed: this model reads in one direction and has no vectors for words in their sentence; a ",

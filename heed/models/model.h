@@ -49,6 +49,9 @@ struct State {
   // Hypothesis i becomes what hypothesis from[i] was, sentence j what sentence kept[j] was. Counts
   // may change.
   void choose(std::span<const Id> from, std::span<const Id> kept);
+  // The same for hypotheses alone, by ids [B K] that the host need not know: each becomes what
+  // another one of its sentence was. Caches have a fixed capacity.
+  void choose(const Tensor& from);
 };
 
 // Weights of one attention of the decoder over the source or, in a language model, over its own
@@ -153,8 +156,12 @@ class Model {
                                 const WantWeights& want_weights) const = 0;
 
   virtual State start(const Source& source) const = 0;
-  // One further token of every hypothesis; `last` is the one before, [B K]. Advances the state.
-  virtual Step step(State& state, std::span<const Id> last, bool want_weights) const = 0;
+  // One further token of every hypothesis; `last` has the ones before, ids [B K]. Advances the
+  // state.
+  virtual Step step(State& state, const Tensor& last, bool want_weights) const = 0;
+  Step step(State& state, std::span<const Id> last, bool want_weights) const {
+    return step(state, ids(last, {std::ssize(last)}), want_weights);
+  }
 
   // [D, V], and [V] if it has one.
   virtual Tensor output_weight() const = 0;

@@ -353,7 +353,7 @@ State RecurrentModel::start(const Source& source) const {
   return state;
 }
 
-Step RecurrentModel::step(State& state, std::span<const Id> last, bool want_weights) const {
+Step RecurrentModel::step(State& state, const Tensor& last, bool want_weights) const {
   Memory memory{.kv = {}, .aligner_keys = {}, .lengths = state.lengths};
   if (attends()) memory.kv = KeysValues{{state.sentence.at("keys")}, state.sentence.at("values")};
   Decoder decoder;
@@ -365,7 +365,7 @@ Step RecurrentModel::step(State& state, std::span<const Id> last, bool want_weig
   }
   if (feeds()) decoder.fed = state.hypothesis.at("fed");
   const Embedding& table = target_ ? *target_ : source_;
-  const Tensor word = table(ids(last, {static_cast<int64_t>(last.size())}));
+  const Tensor word = table(last);
   const Read found = advance(memory, decoder, cells_[0].gates(word),
                              Positions::each(state.positions), want_weights);
   const Tensor out = hidden(decoder.cells.back().h, found.context, word);

@@ -31,7 +31,7 @@ class RecurrentModel final : public Model {
   TeacherForced forward(const Source& source, const Tensor& target_in,
                         const WantWeights& want_weights) const override;
   State start(const Source& source) const override;
-  Step step(State& state, std::span<const Id> last, bool want_weights) const override;
+  Step step(State& state, const Tensor& last, bool want_weights) const override;
   Tensor output_weight() const override;
   std::optional<Tensor> output_bias() const override;
   std::optional<int64_t> positions() const override { return positions_of(config_); }

@@ -92,9 +92,9 @@ State RecurrentLanguageModel::start(const Source& source) const {
   return state;
 }
 
-Step RecurrentLanguageModel::step(State& state, std::span<const Id> last, bool want_weights) const {
-  const int64_t rows = static_cast<int64_t>(last.size());
-  const Tensor top = step_cells(cells_, state, words_(ids(last, {rows})));
+Step RecurrentLanguageModel::step(State& state, const Tensor& last, bool want_weights) const {
+  const int64_t rows = last.size(0);
+  const Tensor top = step_cells(cells_, state, words_(last));
   const Tensor s = reshape(top, {rows, 1, config_.size});
   Step out;
   std::optional<Tensor> context;

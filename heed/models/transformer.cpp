@@ -274,8 +274,8 @@ State Transformer::start(const Source& source) const {
   return state;
 }
 
-Step Transformer::step(State& state, std::span<const Id> last, bool want_weights) const {
-  const int64_t rows = static_cast<int64_t>(last.size()), B = state.sentences(), K = rows / B;
+Step Transformer::step(State& state, const Tensor& last, bool want_weights) const {
+  const int64_t rows = last.size(0), B = state.sentences(), K = rows / B;
   const Positions of_rows = Positions::each(state.row_positions(K));
   const Weigh weigh{.kind = weigh_kind(config_.weigh), .temperature = config_.temperature};
   AttendOptions self{
@@ -286,7 +286,7 @@ Step Transformer::step(State& state, std::span<const Id> last, bool want_weights
     cross.mask = Mask::padding(state.lengths)
                      .at({B, decoder_heads(config_), K, keys->second.size(2), cross.first});
   Step out;
-  Stream x(config_, embed(Side::target, ids(last, {rows, 1}), of_rows));  // [rows, 1, D]
+  Stream x(config_, embed(Side::target, reshape(last, {rows, 1}), of_rows));  // [rows, 1, D]
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
     const std::string name = "self" + std::to_string(i);

@@ -20,7 +20,7 @@ class Transformer final : public Model {
   State start(const Source& source) const override;
   // One head of the last layer but one: what follows can use what it has found.
   AlignmentHead guided_head() const override;
-  Step step(State& state, std::span<const Id> last, bool want_weights) const override;
+  Step step(State& state, const Tensor& last, bool want_weights) const override;
   Tensor output_weight() const override;
   std::optional<Tensor> output_bias() const override;
   std::optional<int64_t> positions() const override { return positions_of(config_); }

@@ -48,6 +48,11 @@ void move_rows(std::span<const Tensor> x, std::span<const Tensor> y, std::span<c
   move(x, y, as_ids(from), nullptr, as_ids(length), group);
 }
 
+void move_rows(std::span<const Tensor> x, std::span<const Tensor> y, const Tensor& from,
+               std::span<const Id> length, int64_t group) {
+  move(x, y, from, nullptr, as_ids(length), group);
+}
+
 void put_rows(std::span<const Tensor> x, std::span<const Tensor> y, const RowMoves& moves) {
   if (moves.from.empty()) return;
   const Tensor to = as_ids(moves.to);

@@ -18,6 +18,10 @@ using kernels::kMaxGroup;
 void move_rows(std::span<const Tensor> x, std::span<const Tensor> y, std::span<const Id> from,
                std::span<const Id> length, int64_t group = 1);
 
+// The same with ids that the host need not know.
+void move_rows(std::span<const Tensor> x, std::span<const Tensor> y, const Tensor& from,
+               std::span<const Id> length, int64_t group);
+
 // Row to[i] of y[.] becomes what row from[i] of x[.] is, in its first length[i] positions; a
 // negative to[i] stands for nowhere. y may be x where no row is both read and written.
 struct RowMoves {

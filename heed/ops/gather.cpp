@@ -16,8 +16,9 @@ Tensor embedding(const Tensor& given, const Tensor& given_id) {
   const bool int8 = given.type() == Type::i8, bf16 = is_bf16_weight(given);
   const Tensor table = int8 || bf16 ? given : contiguous(given), id = contiguous(given_id);
   require(table.rank() == 2, "embedding: the table wants shape [V, D], given ", table.shape());
-  for (const Id i : id.host_ids())
-    require(i >= 0 && i < table.size(0), "embedding: id ", i, " in a table of ", table.size(0));
+  if (id.has_host_ids())
+    for (const Id i : id.host_ids())
+      require(i >= 0 && i < table.size(0), "embedding: id ", i, " in a table of ", table.size(0));
   require(id.rank() < kernels::kMaxRank, "embedding: ids of shape ", id.shape());
   std::vector<int64_t> sizes(id.shape().begin(), id.shape().end());
   sizes.push_back(table.size(1));

@@ -137,7 +137,10 @@ Slots::Kind Engine::kind_of(const Request& r) const {
   kind.weights = o.want_weights || o.coverage > 0;
   if (kind.weights)
     kind.layer = o.layer.value_or(-1), kind.head = o.head.value_or(-1), kind.mean_of = o.mean_of;
-  if (captures(r)) kind.slots = Slots::fixed(r.slots);
+  if (!captures(r)) return kind;
+  kind.slots = Slots::fixed(r.slots);
+  if (r.prefix.empty() && r.shortlist.empty() && !r.progress)
+    kind.resident = ResidentBeams::rules(o);
   return kind;
 }
 
@@ -397,7 +400,7 @@ bool Engine::take_step(Lane& lane) {
     Batch& batch = at->second;
     if (batch.live > 0) {
       any = true;
-      advance(lane, batch);
+      at->first.resident ? advance_ahead(lane, batch) : advance(lane, batch);
     }
     left = left || batch.live > 0;
     // Memory of a GPU stays where its graphs expect it.
@@ -415,16 +418,15 @@ void Engine::tell(const Finished& finished, Result result, std::exception_ptr er
 }
 
 // The result, or what went wrong, goes to whoever asked; the slot is idle then.
-void Engine::end(Lane& lane, Batch& batch, int64_t slot, std::exception_ptr error) {
+void Engine::end(Lane& lane, Batch& batch, int64_t slot, Result result, std::exception_ptr error) {
   const std::unique_ptr<Running> one = std::move(batch.running[static_cast<size_t>(slot)]);
   --batch.live, --lane.live;
-  if (error) return tell(one->finished, {}, error);
-  tell(one->finished, {.hypotheses = one->beam.results(), .tree = one->beam.tree()}, nullptr);
+  if (one->finished) tell(one->finished, std::move(result), error);
 }
 
 void Engine::end_all(Lane& lane, Batch& batch, std::exception_ptr error) {
   for (size_t s = 0; s < batch.running.size(); ++s)
-    if (batch.running[s]) end(lane, batch, static_cast<int64_t>(s), error);
+    if (batch.running[s]) end(lane, batch, static_cast<int64_t>(s), {}, error);
 }
 
 // Who joins now, if anybody does.
@@ -487,24 +489,30 @@ void Engine::admit(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& wai
     end_unwanted(lane, chosen);
   } while (chosen.empty());
   std::vector<std::vector<Id>> sources, lists;
+  std::vector<int64_t> longest;
   for (const Pending& p : chosen) {
     sources.push_back(p.request.source);
     if (kind.listed) lists.push_back(p.request.shortlist);
+    if (kind.resident)
+      longest.push_back(longest_target(p.request.options, std::ssize(p.request.source)));
   }
   try {
     if (!batch.slots)
       batch.slots = std::make_unique<Slots>(model_, kind, chosen[0].request.options.pad);
-    const std::vector<int64_t> slots = batch.slots->join(sources, lists);
+    const std::vector<int64_t> slots = batch.slots->join(sources, lists, longest);
     batch.running.resize(static_cast<size_t>(batch.slots->size()));
     for (size_t i = 0; i < chosen.size(); ++i) {
       Request& r = chosen[i].request;
-      batch.running[static_cast<size_t>(slots[i])] = std::make_unique<Running>(
-          Running{Beam(r.options, {.length = std::ssize(r.source),
-                                   .prefix = std::move(r.prefix),
-                                   .number = r.number,
-                                   .shortlist = std::move(r.shortlist),
-                                   .context = r.context}),
-                  std::move(chosen[i].finished), std::move(r.wanted), std::move(r.progress)});
+      std::optional<Beam> beam;
+      if (!kind.resident)
+        beam.emplace(r.options, Beam::Sentence{.length = std::ssize(r.source),
+                                               .prefix = std::move(r.prefix),
+                                               .number = r.number,
+                                               .shortlist = std::move(r.shortlist),
+                                               .context = r.context});
+      batch.running[static_cast<size_t>(slots[i])] =
+          std::make_unique<Running>(Running{std::move(beam), std::move(chosen[i].finished),
+                                            std::move(r.wanted), std::move(r.progress)});
       ++batch.live;
     }
   } catch (...) {
@@ -539,10 +547,10 @@ void Engine::advance(Lane& lane, Batch& batch) {
     std::vector<Id> last, from;
     std::vector<double> temperatures;  // of a hypothesis
     for (const auto& one : batch.running) {
-      const std::vector<Id> tokens = one ? one->beam.last() : std::vector<Id>();
+      const std::vector<Id> tokens = one ? one->beam->last() : std::vector<Id>();
       last.insert(last.end(), tokens.begin(), tokens.end());
       if (!one) last.resize(last.size() + static_cast<size_t>(slots.beam()), slots.pad());
-      temperatures.resize(last.size(), one ? temperature_of_draw(one->beam.options()) : 1);
+      temperatures.resize(last.size(), one ? temperature_of_draw(one->beam->options()) : 1);
     }
     slots.step(last, temperatures);
     std::vector<int64_t> gone;
@@ -550,15 +558,16 @@ void Engine::advance(Lane& lane, Batch& batch) {
       std::vector<Id> grown = in_order(slots.beam());
       const int64_t slot = static_cast<int64_t>(s);
       if (batch.running[s]) {
-        Beam& beam = batch.running[s]->beam;
+        Beam& beam = *batch.running[s]->beam;
         try {
           grown = beam.grow(slots, slot);
         } catch (...) {  // this one's own mistake, such as a prefix that cannot be
-          end(lane, batch, slot, explained(slots.beam(), batch.live));
+          end(lane, batch, slot, {}, explained(slots.beam(), batch.live));
         }
-        if (batch.running[s] && beam.over()) end(lane, batch, slot, nullptr);
+        if (batch.running[s] && beam.over())
+          end(lane, batch, slot, {.hypotheses = beam.results(), .tree = beam.tree()}, nullptr);
         if (batch.running[s] && !goes_on(*batch.running[s], [&] { return beam.progress(); }))
-          end(lane, batch, slot, unwanted());
+          end(lane, batch, slot, {}, unwanted());
         if (!batch.running[s]) gone.push_back(slot);
       }
       from.insert(from.end(), grown.begin(), grown.end());
@@ -569,6 +578,27 @@ void Engine::advance(Lane& lane, Batch& batch) {
     batch.running.resize(static_cast<size_t>(slots.size()));
   } catch (...) {
     const std::exception_ptr error = explained(slots.beam(), batch.live);
+    end_all(lane, batch, error);
+    batch = {};
+  }
+}
+
+// The device takes the choices: the host launches a step while the one before runs, and hears of
+// sentences a step after their last.
+void Engine::advance_ahead(Lane& lane, Batch& batch) {
+  constexpr size_t kBehind = 1;
+  ++steps_taken_;
+  sentences_in_steps_ += static_cast<uint64_t>(batch.live);
+  try {
+    batch.slots->step_ahead();
+    for (Slots::Ended& one : batch.slots->ended(kBehind))
+      end(lane, batch, one.slot, {.hypotheses = std::move(one.hypotheses)}, one.error);
+    // Who is not wanted any more has his slot until his search is over.
+    for (const auto& one : batch.running)
+      if (one && one->finished && one->wanted && !goes_on(*one, [] { return SearchProgress(); }))
+        tell(std::exchange(one->finished, nullptr), {}, unwanted());
+  } catch (...) {
+    const std::exception_ptr error = explained(batch.slots->beam(), batch.live);
     end_all(lane, batch, error);
     batch = {};
   }

@@ -112,8 +112,8 @@ class Engine {
   };
   struct Call;  // of decode(), under way
   struct Running {
-    Beam beam;
-    Finished finished;
+    std::optional<Beam> beam;  // none: the batch's searches are resident (Slots::Kind)
+    Finished finished;         // none: the caller has been told already
     std::function<bool()> wanted;
     std::function<void(const SearchProgress&)> progress;
   };
@@ -155,8 +155,9 @@ class Engine {
   std::vector<Pending> choose(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& waiting,
                               const Batch& batch);
   void advance(Lane& lane, Batch& batch);
+  void advance_ahead(Lane& lane, Batch& batch);
   static void end_unwanted(Lane& lane, std::vector<Pending>& pending);
-  static void end(Lane& lane, Batch& batch, int64_t slot, std::exception_ptr error);
+  static void end(Lane& lane, Batch& batch, int64_t slot, Result result, std::exception_ptr error);
   static void end_all(Lane& lane, Batch& batch, std::exception_ptr error);
   static void tell(const Finished& finished, Result result, std::exception_ptr error);
 

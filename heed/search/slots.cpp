@@ -107,6 +107,11 @@ Slots::Slots(const Model& model, const Kind& kind, Id pad)
   idle_.assign(static_cast<size_t>(size_), true);
   lengths_.assign(static_cast<size_t>(size_), 0);
   positions_.assign(static_cast<size_t>(size_), 0);
+  if (!kind.resident) return;
+  const UseArena lasting(*lasting_);
+  resident_.emplace(*kind.resident, kind.beam, size_);
+  numbers_.assign(static_cast<size_t>(size_), -1);
+  longest_.assign(static_cast<size_t>(size_), 0);
 }
 
 int64_t Slots::width() const { return lengths_.empty() ? 0 : *std::ranges::max_element(lengths_); }
@@ -198,7 +203,7 @@ State Slots::taken() {
   return out;
 }
 
-void Slots::compute(State& state, std::span<const Id> last, std::span<const double> temperatures) {
+void Slots::compute(State& state, const Tensor& last, std::span<const double> temperatures) {
   found_ = {};
   const SameForAnyRows rows(SameForAnyRows::In::steps);
   const Step step = model_.step(state, last, kind_.weights);
@@ -249,7 +254,7 @@ void Slots::step(std::span<const Id> last, std::span<const double> temperatures)
   } else {
     whole_ = false;
     State now = taken();
-    compute(now, last, temperatures);
+    compute(now, ids(last, {std::ssize(last)}), temperatures);
     views_ = std::move(now.sentence), hypothesis_ = std::move(now.hypothesis);
     cache_ = std::move(now.cache), positions_ = std::move(now.positions);
     whole_ = true;
@@ -262,10 +267,41 @@ void Slots::step(std::span<const Id> last, std::span<const double> temperatures)
   fetch(wanted);
 }
 
+void Slots::step_ahead() {
+  found_ = {};
+  captured_step({}, {});
+  const bool waits = current_arena().device() == Device::cuda;
+  under_way_.push_back(waits ? read_later(resident_->lies_at(), sizeof(Id)) : 0);
+}
+
+// Those that were over so many steps ago are known, and have left.
+void Slots::settle(size_t behind) {
+  const bool waits = current_arena().device() == Device::cuda;
+  for (; under_way_.size() > behind; under_way_.pop_front())
+    if (Id unused = 0; waits) read_now(under_way_.front(), &unused, sizeof unused);
+  for (int64_t s = 0; s < size_; ++s) {
+    const auto slot = static_cast<size_t>(s);
+    if (idle_[slot] || !resident_->over(s, numbers_[slot])) continue;
+    idle_[slot] = true;
+    Ended& one = ended_.emplace_back(s);
+    try {
+      one.hypotheses = resident_->hypotheses(s);
+    } catch (const Error&) {
+      one.error = std::current_exception();
+    }
+  }
+}
+
+std::vector<Slots::Ended> Slots::ended(size_t behind) {
+  settle(behind);
+  return std::exchange(ended_, {});
+}
+
 // ---- who joins
 
 std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources,
-                                 std::span<const std::vector<Id>> lists) {
+                                 std::span<const std::vector<Id>> lists,
+                                 std::span<const int64_t> longest) {
   const int64_t count = std::ssize(sources);
   found_ = {}, all_.reset(), one_.reset();  // a graph's memory
   std::vector<int64_t> to;
@@ -291,6 +327,16 @@ std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources,
   }
   whole_ = false;
   if (!by_width.empty()) make_wide(by_width.rbegin()->first);
+  if (resident_ && count > 0) {
+    const int64_t tokens = *std::ranges::max_element(longest);
+    if (tokens > resident_->most()) settle(0);  // it is going to lie elsewhere
+    resident_->make_long(tokens);
+    for (size_t i = 0; i < to.size(); ++i) {
+      const auto slot = static_cast<size_t>(to[i]);
+      longest_[slot] = static_cast<Id>(longest[i]), numbers_[slot] = next_number_;
+      next_number_ = next_number_ == std::numeric_limits<Id>::max() ? 0 : next_number_ + 1;
+    }
+  }
   const size_t at_once = static_cast<size_t>(std::max(kSlots, size_ / 4));
   for (const auto& [width, numbers] : by_width)
     for (size_t begin = 0; begin < numbers.size(); begin += at_once) {
@@ -456,7 +502,14 @@ std::vector<std::pair<int64_t, int64_t>> Slots::choose(std::span<const Id> from,
 
 // Kinds: 0 sentences join, 1 a step.
 StepGraphs::Shape Slots::shape(int64_t kind, int64_t sources, int64_t width) const {
-  return {kind, size_, kind_.beam, width_, kind == 0 ? 0 : capacity_, sources, width, 0};
+  return {kind,
+          size_,
+          kind_.beam,
+          width_,
+          kind == 0 ? 0 : capacity_,
+          sources,
+          width,
+          resident_ ? resident_->most() : 0};
 }
 
 // Memory for wider sources, with what is there.
@@ -526,11 +579,17 @@ void Slots::join_captured(std::span<const std::vector<Id>> sources, std::span<co
     where[i] = static_cast<Id>(to[i]);
     rows.push_back(where[i]);
   }
+  std::vector<ResidentBeams::Start> starts(resident_ ? where.size() : 0);
+  for (size_t i = 0; resident_ && i < to.size(); ++i) {
+    const auto slot = static_cast<size_t>(to[i]);
+    starts[i] = {.slot = where[i], .number = numbers_[slot], .longest = longest_[slot]};
+  }
   std::vector<std::string> caches;
   const SameForAnyRows same(SameForAnyRows::In::sentences);
   graphs_->run(shape(0, at_once, width), [&] {
     const State fresh = model_.start(padded(sources, at_once, width));
     put(fresh, where);
+    if (resident_) resident_->begin(starts);
     caches.clear();
     for (const auto& [name, c] : fresh.cache) caches.push_back(name);
   });
@@ -541,11 +600,19 @@ void Slots::join_captured(std::span<const std::vector<Id>> sources, std::span<co
   for (auto& [name, c] : cache_) c.empty_rows(row_numbers(rows, kind_.beam));
 }
 
+// A resident search that has taken all steps that it may is over, though the host may not have
+// heard of it.
+bool Slots::computed(int64_t s) const {
+  const auto slot = static_cast<size_t>(s);
+  return !idle_[slot] && !(resident_ && positions_[slot] > longest_[slot]);
+}
+
 void Slots::captured_step(std::span<const Id> last, std::span<const double> temperatures) {
   const int64_t K = kind_.beam, rows = size_ * K;
   for (int64_t s = 0; s < size_; ++s) {
-    if (!idle_[static_cast<size_t>(s)]) continue;
+    if (computed(s)) continue;
     lengths_[static_cast<size_t>(s)] = positions_[static_cast<size_t>(s)] = 0;
+    if (resident_) longest_[static_cast<size_t>(s)] = -1;
     const Id slot[] = {static_cast<Id>(s)};
     for (auto& [name, c] : cache_) c.empty_rows(row_numbers(slot, K));
   }
@@ -558,8 +625,15 @@ void Slots::captured_step(std::span<const Id> last, std::span<const double> temp
   State after;
   graphs_->run(shape(1, 0, 0), [&] {
     State now = state();
-    now.choose(from, all);
-    compute(now, last, temperatures);
+    if (resident_) {
+      now.choose(resident_->from());
+      compute(now, resident_->last(), temperatures);
+      resident_->grow(*found_.likeliest, found_.log_probabilities, found_.log_sum);
+      found_ = {};
+    } else {
+      now.choose(from, all);
+      compute(now, ids(last, {rows}), temperatures);
+    }
     for (auto& [name, x] : now.hypothesis) {
       copy_into(x, hypothesis_.at(name));
       x = hypothesis_.at(name);

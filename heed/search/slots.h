@@ -8,10 +8,16 @@
 // time, with widths rounded up by each sentence's own length. So what a sentence gives there does
 // not depend on when others come and go.
 //
+// There, searches that ask for words alone are kept on the device as well (resident_beams.h): the
+// host launches a step before it knows what came of the one before, and hears of sentences when
+// they are over.
+//
 // For one thread at a time, in the context that it was made in.
 #pragma once
 
 #include <compare>
+#include <deque>
+#include <exception>
 #include <map>
 #include <optional>
 #include <span>
@@ -21,6 +27,7 @@
 
 #include "heed/models/model.h"
 #include "heed/ops/top_log_softmax.h"
+#include "heed/search/resident_beams.h"
 #include "heed/search/shortlists.h"
 #include "heed/tensor/graph.h"
 
@@ -38,6 +45,7 @@ class Slots {
     int64_t layer = -1, head = -1, mean_of = 0;
     bool listed = false;  // sentences say words of their shortlists alone; where steps are plain
     int64_t slots = 0;    // where their number is fixed; else 0
+    std::optional<kernels::BeamRules> resident = {};  // of searches that are kept where steps are
     auto operator<=>(const Kind&) const = default;
   };
   // How many slots there are where sentences want so many and steps are captured.
@@ -55,13 +63,26 @@ class Slots {
   int64_t replayed() const { return graphs_ ? graphs_->replayed() : 0; }  // steps that were a graph
 
   // Sentences begin: their tokens and, of listed ones, their shortlists. The slots that they get:
-  // on a CPU the next ones, on a GPU idle ones, of which there must be enough.
+  // on a CPU the next ones, on a GPU idle ones, of which there must be enough. With resident
+  // searches also the tokens that their translations may have.
   std::vector<int64_t> join(std::span<const std::vector<Id>> sources,
-                            std::span<const std::vector<Id>> lists = {});
+                            std::span<const std::vector<Id>> lists = {},
+                            std::span<const int64_t> longest = {});
 
   // One further token of every hypothesis; `last` has the tokens before, by slot, and
   // `temperatures`, where the normalizer is wanted, a number for each hypothesis.
   void step(std::span<const Id> last, std::span<const double> temperatures = {});
+
+  // With resident searches: a step and what they make of it, launched behind those before. Nobody
+  // chooses; the sentences that have ended leave.
+  void step_ahead();
+  struct Ended {
+    int64_t slot;
+    std::vector<Hypothesis> hypotheses;  // best first
+    std::exception_ptr error;
+  };
+  // Those that were over `behind` steps ago, at least; waits for that.
+  std::vector<Ended> ended(size_t behind);
 
   // What came of it, for hypothesis k of a slot. Of listed sentences tokens outside the shortlist
   // have no part in it: they are not among the likeliest, and their log-probabilities are -inf.
@@ -90,12 +111,14 @@ class Slots {
   bool captured() const { return graphs_.has_value(); }
   State state() const;
   State taken();
-  void compute(State& state, std::span<const Id> last, std::span<const double> temperatures);
+  void compute(State& state, const Tensor& last, std::span<const double> temperatures);
   void compute_lists(const Tensor& logits);
   std::span<const float> spread(int64_t slot, const Tensor& scores, int64_t k);
   void join_now(std::span<const std::vector<Id>> sources, std::span<const int64_t> to);
   void join_captured(std::span<const std::vector<Id>> sources, std::span<const int64_t> to,
                      int64_t width);
+  bool computed(int64_t slot) const;
+  void settle(size_t behind);
   void captured_step(std::span<const Id> last, std::span<const double> temperatures);
   void put(const State& fresh, std::span<const Id> to);
   StepGraphs::Shape shape(int64_t kind, int64_t sources, int64_t width) const;
@@ -120,6 +143,12 @@ class Slots {
   int64_t width_ = 0, capacity_ = 0;      // where they are fixed
   std::vector<Id> from_;                  // what choose() was given, for a captured step
   std::optional<Shortlists> shortlists_;  // of listed sentences
+
+  std::optional<ResidentBeams> resident_;
+  std::vector<Id> numbers_, longest_;  // of the sentence in a slot, since the beginning
+  Id next_number_ = 0;
+  std::deque<int64_t> under_way_;  // steps: tickets of read_later()
+  std::vector<Ended> ended_;       // nobody has asked for them yet
 
   struct Found {
     Tensor log_probabilities;          // [rows, V]; with a log_sum: log_sum more than these

@@ -177,6 +177,15 @@ LentScratch::LentScratch(Lend lend) : gpu_(&current_gpu()) {
 }
 LentScratch::~LentScratch() { gpu_->kernels.lender = nullptr; }
 
+std::shared_ptr<void> shared_memory(size_t bytes) {
+  if (current_arena().device() != Device::cuda)
+    return std::make_shared<std::vector<std::max_align_t>>(bytes / sizeof(std::max_align_t) + 1);
+  void* block = nullptr;
+  check(cudaMallocHost(&block, bytes), "memory for results");
+  std::memset(block, 0, bytes);
+  return {block, [](void* mine) { cudaFreeHost(mine); }};
+}
+
 void set_exact_products(bool on) { current_gpu().kernels.exact_products = on; }
 bool exact_products() { return current_gpu().kernels.exact_products; }
 

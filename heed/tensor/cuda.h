@@ -48,6 +48,10 @@ struct FromCuda {
 };
 void copy_from_cuda(std::span<const FromCuda> all);  // waits once
 
+// The host's memory where kernels of the device in use write to it as well. What one of them wrote
+// is seen once the host has waited for it. Zeros.
+std::shared_ptr<void> shared_memory(size_t bytes);
+
 // Reading without waiting: what lies at `device` when all that was launched so far has run, at most
 // 256 bytes of it, for one of the next eight tickets to fetch.
 int64_t read_later(const void* device, size_t bytes);

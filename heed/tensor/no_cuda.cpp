@@ -25,6 +25,9 @@ size_t cuda_scratch_bytes() { return 0; }
 void copy_to_cuda(const void*, void*, size_t) { missing(); }
 void copy_from_cuda(const void*, void*, size_t) { missing(); }
 void copy_from_cuda(std::span<const FromCuda>) { missing(); }
+std::shared_ptr<void> shared_memory(size_t bytes) {
+  return std::shared_ptr<std::byte[]>(new std::byte[bytes]());
+}
 int64_t read_later(const void*, size_t) { missing(); }
 void read_now(int64_t, void*, size_t) { missing(); }
 LentScratch::LentScratch(Lend) { missing(); }

@@ -125,6 +125,8 @@ class Tensor {
   // The ids of a contiguous tensor that ids() made, or of a part of it, as the host sees them: what
   // an op checks, whatever the device.
   std::span<const Id> host_ids() const;
+  // Not of ids that a kernel has found on a GPU, which are its own to answer for.
+  bool has_host_ids() const { return device() == Device::cpu || host_; }
   // The only number of a tensor with one.
   double item() const;
   // All numbers in row-major order, as doubles.
