@@ -1,8 +1,10 @@
 // heed translate: lines in, translations out, in the same order; or a whole text.
 #include <chrono>
 #include <cstdio>
+#include <deque>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iostream>
 #include <limits>
 
@@ -222,10 +224,12 @@ struct Answer {
   std::string text, warnings;
 };
 
-Answer answer(Options& o, const Translator& translator, const Chunk& chunk, StatusLine& status) {
+// With a status line that says how far it is, if one is given.
+Answer answer(const Options& o, const Translator& translator, const Chunk& chunk,
+              StatusLine* status) {
   const ModelFolder& model = translator.model();
   Answer out;
-  o.translate.search.prefixes.clear();
+  TranslateOptions options = o.translate;
   for (size_t i = 0; i < chunk.prefixes.size(); ++i) {
     const Tokenizer& target = *model.tokenizers.target;
     if (const int64_t n = unknown_pieces(target, chunk.prefixes[i]))
@@ -233,22 +237,23 @@ Answer answer(Options& o, const Translator& translator, const Chunk& chunk, Stat
                       std::to_string(chunk.before + static_cast<int64_t>(i) + 1) + " has " +
                       std::to_string(n) + " piece" + (n > 1 ? "s" : "") +
                       " that the model does not know\n";
-    o.translate.search.prefixes.push_back(target.encode(chunk.prefixes[i]).ids);
+    options.search.prefixes.push_back(target.encode(chunk.prefixes[i]).ids);
   }
-  o.translate.progress = [&](int64_t done) {
-    status.show(std::to_string(chunk.before + done * ranks()->count()) + " lines translated");
-  };
-  o.translate.first_line = chunk.before + 1;
-  const std::vector<Translation> found = translator.translate(chunk.lines, o.translate);
-  status.clear();
-  out.warnings += told_of_cuts(found, chunk.before, translator.longest(o.translate));
+  if (status)
+    options.progress = [&](int64_t done) {
+      status->show(std::to_string(chunk.before + done * ranks()->count()) + " lines translated");
+    };
+  options.first_line = chunk.before + 1;
+  const std::vector<Translation> found = translator.translate(chunk.lines, options);
+  if (status) status->clear();
+  out.warnings += told_of_cuts(found, chunk.before, translator.longest(options));
   for (const Translation& t : found) write(o, model, t, out.text);
   return out;
 }
 
 // The first rank's chunk, of which every rank answers its share; the answers are the first's.
-Answer answer_together(Options& o, const Translator& translator, const Chunk& chunk,
-                       StatusLine& status) {
+Answer answer_together(const Options& o, const Translator& translator, const Chunk& chunk,
+                       StatusLine* status) {
   const int n = ranks()->count();
   if (n == 1) return answer(o, translator, chunk, status);
   std::vector<std::string> lines, prefixes, places;
@@ -286,7 +291,9 @@ void translate(Options o) {
   take_words(o, translator.model());
   if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
     o.translate.search.want_weights = true;
-  o.chunk = o.interactive ? 1 : std::max(o.chunk, 32 * translator.batch(o.translate));
+  // Before a GPU has translated some lines, others are on their way to it.
+  const bool ahead = translator.loaded().device() == Device::cuda && ranks()->count() == 1;
+  o.chunk = o.interactive ? 1 : std::max(o.chunk, (ahead ? 8 : 32) * translator.batch(o.translate));
   o.chunk *= ranks()->count();
   const bool prompt = has_prompt(o);
   if (prompt) std::fprintf(stderr, "> ");
@@ -304,6 +311,15 @@ void translate(Options o) {
   }
   const BadLine bad = o.bad.told();
   std::optional<Error> broken;  // by a line that is not to be translated; those before it are
+  std::deque<std::future<Answer>> under_way;
+  const auto wait_for = [&](size_t at_most) {
+    for (; under_way.size() > at_most; under_way.pop_front()) {
+      const Answer found = under_way.front().get();
+      if (!first) continue;
+      std::fprintf(stderr, "%s", found.warnings.c_str());
+      answers->write(found.text);
+    }
+  };
   for (char more = 1; more;) {
     chunk.lines.clear(), chunk.prefixes.clear();
     // Where the input pauses, somebody waits for an answer to what he has said so far.
@@ -326,14 +342,19 @@ void translate(Options o) {
               ", which the text has; it wants a line for each, which may be empty");
       chunk.prefixes.push_back(as_text(std::move(*given), place_of(*prefixes), bad));
     }
-    const Answer found = answer_together(o, translator, chunk, status);
+    // Who pauses waits for the answers.
+    const size_t later = ahead && std::ssize(chunk.lines) == o.chunk ? 2 : 0;
+    under_way.push_back(std::async(later > 0 ? std::launch::async : std::launch::deferred,
+                                   [&, chunk, shown = later > 0 ? nullptr : &status] {
+                                     return answer_together(o, translator, chunk, shown);
+                                   }));
+    wait_for(later);
     ranks()->broadcast("the end", std::as_writable_bytes(std::span(&more, 1)));
     if (!first) continue;
-    std::fprintf(stderr, "%s", found.warnings.c_str());
-    answers->write(found.text);
     chunk.before += std::ssize(chunk.lines);
     if (prompt) std::fprintf(stderr, more ? "> " : "\n");
   }
+  wait_for(0);
   o.bad.sum_up();
   if (broken) throw *broken;
   require(!prefixes || !prefixes->next(), o.prefixes, ": has more lines than the text, which has ",

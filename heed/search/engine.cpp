@@ -474,7 +474,16 @@ std::vector<Engine::Pending> Engine::choose(Lane& lane, const Slots::Kind& kind,
   std::ranges::sort(order);
   std::vector<Pending> chosen;
   for (const Id i : order) chosen.push_back(std::move(waiting[static_cast<size_t>(i)]));
-  for (auto i = order.rbegin(); i != order.rend(); ++i) waiting.erase(waiting.begin() + *i);
+  // Those before the last of them that stay move up to it.
+  auto kept = order.empty() ? Id{0} : order.back() + 1;
+  auto gone = order.rbegin();
+  for (Id i = kept - 1; i >= 0; --i) {
+    if (gone != order.rend() && *gone == i)
+      ++gone;
+    else
+      waiting[static_cast<size_t>(--kept)] = std::move(waiting[static_cast<size_t>(i)]);
+  }
+  waiting.erase(waiting.begin(), waiting.begin() + kept);
   lane.live += std::ssize(chosen);
   if (!waiting.empty()) arrived_.notify_one();  // another lane, if it may have some
   return chosen;

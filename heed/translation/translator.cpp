@@ -46,6 +46,28 @@ Sentence encoded(const Tokenizer& tokenizer, const std::string& line, int64_t nu
   return tokenizer.encode(line);
 }
 
+// f(i) for each line: beside a GPU on all threads of the host, which have nothing else to do. Of
+// what goes wrong the first line's is thrown.
+template <class F>
+void each_line(Device device, size_t count, const F& f) {
+  if (device == Device::cpu) {
+    for (size_t i = 0; i < count; ++i) f(i);
+    return;
+  }
+  constexpr int64_t kTogether = 64;  // lines are short
+  std::mutex telling;
+  std::optional<std::pair<size_t, std::exception_ptr>> wrong;
+  parallel_for(static_cast<int64_t>(count), kTogether, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); std::cmp_less(i, end); ++i) try {
+        f(i);
+      } catch (...) {
+        const std::lock_guard lock(telling);
+        if (!wrong || i < wrong->first) wrong.emplace(i, std::current_exception());
+      }
+  });
+  if (wrong) std::rethrow_exception(wrong->second);
+}
+
 bool shorten(Sentence& s, int64_t most) {
   if (static_cast<int64_t>(s.ids.size()) <= most) return false;
   s.ids.resize(static_cast<size_t>(most));
@@ -248,11 +270,11 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
   if (o.replace_unknown) check_replacing();
   const TokenizerPair& tokenizers = model().tokenizers;
   std::vector<Translation> out(lines.size());
-  for (size_t i = 0; i < lines.size(); ++i) {
+  each_line(model_->device(), lines.size(), [&](size_t i) {
     out[i].source = encoded(*tokenizers.source, lines[i], o.first_line + static_cast<int64_t>(i));
     out[i].cut = shorten(out[i].source, longest(o));
     if (out[i].source.ids.empty()) out[i].candidates.emplace_back();
-  }
+  });
   require(o.search.prefixes.empty() || o.search.prefixes.size() == lines.size(),
           "translate: ", o.search.prefixes.size(), " prefixes for ", lines.size(), " lines");
   require(o.search.numbers.empty() || o.search.numbers.size() == lines.size(),
@@ -303,7 +325,7 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
   std::function<void(size_t)> told;  // nobody wakes to hear what he does not want to
   if (o.progress) told = [&](size_t) { o.progress(++done); };
   std::vector<Engine::Result> found = model_->engine().decode(std::move(requests), told);
-  for (size_t at = 0; at < numbers.size(); ++at) {
+  each_line(model_->device(), numbers.size(), [&](size_t at) {
     Translation& t = out[numbers[at]];
     t.tree = std::move(found[at].tree);
     for (Hypothesis& h : found[at].hypotheses) {
@@ -311,11 +333,11 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
       t.candidates.push_back(candidate(*tokenizers.target, std::move(h)));
       if (o.replace_unknown) replace_unknown(tokenizers, t.source, t.candidates.back());
     }
-    if (!t.candidates.empty()) continue;
+    if (!t.candidates.empty()) return;
     // None is possible, such as after a prefix of probability 0.
     Translation::Candidate& none = t.candidates.emplace_back();
     none.log_probability = none.score = -std::numeric_limits<double>::infinity();
-  }
+  });
   return out;
 }
 

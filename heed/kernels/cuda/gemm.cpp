@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "heed/base/check.h"
+#include "heed/kernels/cuda/rows_product.h"
 #include "heed/kernels/cuda/state.h"
 #include "heed/kernels/kernels.h"
 
@@ -397,9 +398,26 @@ void nothing_summed(Cuda device, const Matmul<T, C>& k) {
   }
 }
 
+// What products have no epilogue for.
+template <class T, class C>
+void activate(Cuda device, const Matmul<T, C>& k) {
+  constexpr Unary after[] = {Unary::copy, Unary::copy, Unary::gelu, Unary::tanh, Unary::sigmoid};
+  const Unary f = after[static_cast<size_t>(k.activation)];
+  if (f == Unary::copy) return;
+  if constexpr (std::is_same_v<T, C>) {
+    require(k.c.row == k.n && k.outer * k.inner == 1,
+            "matrix product: an activation wants a whole matrix behind it");
+    kernels::run(device, Map<T>{.f = f, .n = k.m * k.n, .x = k.c.data, .y = k.c.data});
+  }
+}
+
 template <class T, class C>
 void product(Cuda device, const Matmul<T, C>& k) {
   if (k.m == 0 || k.n == 0 || k.outer * k.inner == 0) return;
+  if constexpr (std::is_same_v<T, float> && std::is_same_v<C, float>)
+    if (device.state->sum_order != SumOrder::any && !device.state->exact_products &&
+        rows_product(device, k))
+      return activate(device, k);
   const bool in_parts =
       std::is_same_v<T, float> && k.n <= kFewColumns && device.state->sum_order == SumOrder::parts;
   if (in_parts && k.m > kRowsAtATime && k.outer * k.inner == 1) {
@@ -431,15 +449,7 @@ void product(Cuda device, const Matmul<T, C>& k) {
   for (int64_t i = 0; i < (together ? 1 : k.outer); ++i)
     p.run(stream, k.a.data + i * k.a_batch.outer, k.b.data + i * k.b_batch.outer,
           k.c.data + i * k.c_batch.outer);
-  // What the library has no epilogue for.
-  constexpr Unary after[] = {Unary::copy, Unary::copy, Unary::gelu, Unary::tanh, Unary::sigmoid};
-  const Unary f = after[static_cast<size_t>(k.activation)];
-  if (f == Unary::copy) return;
-  if constexpr (std::is_same_v<T, C>) {
-    require(k.c.row == k.n && k.outer * k.inner == 1,
-            "matrix product: an activation wants a whole matrix behind it");
-    kernels::run(device, Map<T>{.f = f, .n = k.m * k.n, .x = k.c.data, .y = k.c.data});
-  }
+  activate(device, k);
 }
 
 // Many products of one size in one launch, which cuBLASLt's older sister does.
