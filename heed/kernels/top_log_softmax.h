@@ -16,5 +16,7 @@ struct TopLogSoftmax {
   float* log_sum;  // [rows]
 };
 void run(Cpu, const TopLogSoftmax&);
+void run(Cuda, const TopLogSoftmax&);  // of kMostTop at most
+inline constexpr int64_t kMostTop = 64;
 
 }  // namespace heed::kernels

@@ -392,19 +392,21 @@ TopLogSoftmax top_log_softmax(const Tensor& given, int64_t k) {
   const char* const op = "top_log_softmax";
   require_rows(op, given);
   require(k >= 1 && k <= given.size(-1), op, ": wanted ", k, " of rows of ", given.size(-1));
-  require(given.type() == Type::f32 && given.device() == Device::cpu, op,
-          ": wants f32 on a CPU, given ", name(given.type()), " on ", name(given.device()));
+  require(given.type() == Type::f32, op, ": wants f32, given ", name(given.type()));
+  require(given.device() == Device::cpu || k <= kernels::kMostTop, op, ": wanted ", k,
+          " of a row; a GPU finds ", kernels::kMostTop, " at most");
   const Tensor x = contiguous(given);
   Shape shape = x.shape(), one = shape;
   shape[x.rank() - 1] = k, one[x.rank() - 1] = 1;
   TopLogSoftmax out{{Tensor(shape), Tensor(shape, Type::i32)}, Tensor(one)};
-  kernels::run(kernels::Cpu{}, kernels::TopLogSoftmax{.rows = rows_of(x),
-                                                      .n = x.size(-1),
-                                                      .k = k,
-                                                      .x = x.data<float>(),
-                                                      .value = out.top.values.data<float>(),
-                                                      .index = out.top.indices.data<Id>(),
-                                                      .log_sum = out.log_sum.data<float>()});
+  launch_on(op, x.device(), x.type(),
+            kernels::TopLogSoftmax{.rows = rows_of(x),
+                                   .n = x.size(-1),
+                                   .k = k,
+                                   .x = x.data<float>(),
+                                   .value = out.top.values.data<float>(),
+                                   .index = out.top.indices.data<Id>(),
+                                   .log_sum = out.log_sum.data<float>()});
   return out;
 }
 

@@ -1,4 +1,4 @@
-// The largest log-probabilities of a step, on a CPU.
+// The largest log-probabilities of a step.
 //
 // Threads: may be called from any number at once.
 #pragma once
@@ -8,7 +8,8 @@
 namespace heed {
 
 // top_k(log_softmax(x), k), and log_sum [..., 1], with which x - log_sum is log_softmax(x): all of
-// it is computed only where more than the largest are wanted. Of f32, on a CPU. No gradient.
+// it is computed only where more than the largest are wanted. Of f32; on a GPU of 64 at most. No
+// gradient.
 struct TopLogSoftmax {
   Ranked top;
   Tensor log_sum;

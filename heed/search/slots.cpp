@@ -205,7 +205,7 @@ State Slots::taken() {
 
 void Slots::compute(State& state, const Tensor& last, std::span<const double> temperatures) {
   found_ = {};
-  const SameForAnyRows rows(SameForAnyRows::In::steps);
+  const SameForAnyRows rows;
   const Step step = model_.step(state, last, kind_.weights);
   if (kind_.weights)
     found_.weights =
@@ -214,7 +214,7 @@ void Slots::compute(State& state, const Tensor& last, std::span<const double> te
   const Tensor logits = contiguous(model_.logits(step.hidden));
   if (kind_.logits) found_.logits = logits;
   const int64_t likeliest = std::min(logits.size(1), kind_.likeliest);
-  if (logits.device() == Device::cpu && !kind_.normalizer) {
+  if ((logits.device() == Device::cpu || resident_) && !kind_.normalizer) {
     found_.log_probabilities = logits;
     const TopLogSoftmax found = top_log_softmax(found_.log_probabilities, likeliest);
     found_.likeliest = found.top, found_.log_sum = found.log_sum;
@@ -585,7 +585,7 @@ void Slots::join_captured(std::span<const std::vector<Id>> sources, std::span<co
     starts[i] = {.slot = where[i], .number = numbers_[slot], .longest = longest_[slot]};
   }
   std::vector<std::string> caches;
-  const SameForAnyRows same(SameForAnyRows::In::sentences);
+  const SameForAnyRows same;
   graphs_->run(shape(0, at_once, width), [&] {
     const State fresh = model_.start(padded(sources, at_once, width));
     put(fresh, where);

@@ -189,15 +189,13 @@ std::shared_ptr<void> shared_memory(size_t bytes) {
 void set_exact_products(bool on) { current_gpu().kernels.exact_products = on; }
 bool exact_products() { return current_gpu().kernels.exact_products; }
 
-SameForAnyRows::SameForAnyRows(In what) {
+SameForAnyRows::SameForAnyRows() {
   if (current_arena().device() != Device::cuda) return;
   gpu_ = &current_gpu();
-  using kernels::SumOrder;
-  before_ = static_cast<int>(std::exchange(gpu_->kernels.sum_order,
-                                           what == In::steps ? SumOrder::parts : SumOrder::whole));
+  before_ = std::exchange(gpu_->kernels.same_for_any_rows, true);
 }
 SameForAnyRows::~SameForAnyRows() {
-  if (gpu_) gpu_->kernels.sum_order = static_cast<kernels::SumOrder>(before_);
+  if (gpu_) gpu_->kernels.same_for_any_rows = before_;
 }
 
 }  // namespace heed

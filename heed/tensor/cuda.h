@@ -77,19 +77,17 @@ void set_exact_products(bool on);
 bool exact_products();
 
 // While it lives, what a row gives on the context's GPU does not depend on how many rows are
-// computed beside it: so a translation does not depend on its batch. `steps` for few rows at a
-// time, as a decoder has them, `sentences` for many; the two differ in rounding.
+// computed beside it: so a translation does not depend on its batch.
 class SameForAnyRows {
  public:
-  enum class In { sentences, steps };
-  explicit SameForAnyRows(In what);
+  SameForAnyRows();
   ~SameForAnyRows();
   SameForAnyRows(const SameForAnyRows&) = delete;
   SameForAnyRows& operator=(const SameForAnyRows&) = delete;
 
  private:
   Gpu* gpu_ = nullptr;  // if there is one
-  int before_ = 0;
+  bool before_ = false;
 };
 
 }  // namespace heed

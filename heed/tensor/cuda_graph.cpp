@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -22,19 +23,30 @@ cudaStream_t stream() { return current_gpu().stream; }
 void begin(Uploads& u) {
   if (!u.device) {
     u.device = static_cast<std::byte*>(cuda_allocate(Uploads::kBytes));
-    for (int i = 0; i < 2; ++i) {
-      void* block = nullptr;
-      check(cudaMallocHost(&block, Uploads::kBytes), "memory for uploads");
-      u.host[i] = static_cast<std::byte*>(block);
-      check(cudaEventCreateWithFlags(&u.read[i], cudaEventDisableTiming), "event");
-    }
+    for (cudaEvent_t& event : u.read)
+      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event");
   }
   check(cudaEventSynchronize(u.read[u.turn]), "uploads");
   u.used = 0;
 }
+// Room for so many bytes of the step, on the host: nobody reads this block now.
+void make_room(Uploads& u, size_t bytes) {
+  size_t& room = u.host_bytes[u.turn];
+  if (bytes <= room) return;
+  constexpr size_t kLeast = size_t{256} << 10;
+  const size_t wanted = std::min(Uploads::kBytes, std::max({kLeast, 2 * room, bytes}));
+  void* block = nullptr;
+  check(cudaMallocHost(&block, wanted), "memory for uploads");
+  std::byte*& mine = u.host[u.turn];
+  if (u.used > 0) std::memcpy(block, mine, u.used);
+  if (mine) cudaFreeHost(mine);
+  mine = static_cast<std::byte*>(block), room = wanted;
+}
+
 void* add(Uploads& u, const void* from, size_t bytes) {
   require(u.used + bytes <= Uploads::kBytes, "cuda graph: a step uploads more than ",
           Uploads::kBytes >> 20, " MiB; a smaller --batch-tokens needs less");
+  make_room(u, u.used + bytes);
   std::memcpy(u.host[u.turn] + u.used, from, bytes);
   void* const place = u.device + u.used;
   u.used += (bytes + 255) / 256 * 256;

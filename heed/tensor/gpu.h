@@ -13,6 +13,7 @@ namespace heed {
 struct Uploads {
   static constexpr size_t kBytes = size_t{32} << 20;  // of a step, at most
   std::byte* host[2] = {nullptr, nullptr};
+  size_t host_bytes[2] = {0, 0};  // they grow: what the GPU reads by itself takes time to be had
   cudaEvent_t read[2] = {nullptr, nullptr};
   std::byte* device = nullptr;
   int turn = 0;

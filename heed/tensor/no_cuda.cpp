@@ -34,7 +34,7 @@ LentScratch::LentScratch(Lend) { missing(); }
 LentScratch::~LentScratch() = default;
 void set_exact_products(bool) {}
 bool exact_products() { return true; }
-SameForAnyRows::SameForAnyRows(In) {}
+SameForAnyRows::SameForAnyRows() = default;
 SameForAnyRows::~SameForAnyRows() = default;
 
 struct StepGraphs::Inside {};

@@ -58,7 +58,7 @@ class LoadedModel {
     UseContext context_;
     UseDevice device_;
     NoTape no_tape_;
-    SameForAnyRows rows_{SameForAnyRows::In::sentences};
+    SameForAnyRows rows_;
     UsePackedWeights packed_;
   };
 

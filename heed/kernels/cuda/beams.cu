@@ -1,7 +1,7 @@
 // Beam search on a GPU: a warp for each sentence. One lane takes the choices, few as they are; all
 // bring the lists that it chooses from, and write down what the host is to read.
 #include "heed/kernels/beams-inl.h"
-#include "heed/kernels/cuda/device.cuh"
+#include "heed/kernels/cuda/launch.cuh"
 
 namespace heed::kernels {
 namespace {
@@ -16,6 +16,7 @@ __global__ void begin_beams(const __grid_constant__ BeginBeams k) {
 __global__ void __launch_bounds__(kSentences* kWarp)
     grow_beams(const __grid_constant__ GrowBeams k) {
   extern __shared__ float lists[];
+  await_before();
   const Beams& b = k.beams;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int64_t slot = int64_t{blockIdx.x} * kSentences + warp;
@@ -60,10 +61,8 @@ void run(Cuda device, const BeginBeams& k) {
 
 void run(Cuda device, const GrowBeams& k) {
   const size_t bytes = static_cast<size_t>(kSentences * k.beams.beam * k.likeliest) * 2 * 4;
-  if (bytes > 48 << 10) allow_shared(grow_beams, bytes);
-  grow_beams<<<grid_for(k.beams.slots, kSentences, int64_t{1} << 30), kSentences * kWarp, bytes,
-               stream_of(device)>>>(k);
-  launched("beams grow");
+  launch_early(device, grow_beams, grid_for(k.beams.slots, kSentences, int64_t{1} << 30),
+               kSentences * kWarp, bytes, k);
 }
 
 }  // namespace heed::kernels

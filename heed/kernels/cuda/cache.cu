@@ -1,6 +1,6 @@
 // A decoder's key/value cache (KV cache) on a GPU: rows that are moved as bits, and positions that
 // are appended.
-#include "heed/kernels/cuda/device.cuh"
+#include "heed/kernels/cuda/launch.cuh"
 
 namespace heed::kernels {
 namespace {
@@ -64,6 +64,7 @@ __global__ void __launch_bounds__(128)
 // ---- positions that are appended
 
 __global__ void __launch_bounds__(256) append_rows(const __grid_constant__ AppendRows<float> k) {
+  await_before();
   const AppendPart<float>& p = k.part[blockIdx.y];
   const int64_t count = p.positions * p.n;
   for (int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x; i < k.rows * p.outer * count;
@@ -93,8 +94,7 @@ void run(Cuda device, const AppendRows<float>& k) {
     most = max(most, k.rows * k.part[i].outer * k.part[i].positions * k.part[i].n);
   if (most == 0) return;
   const dim3 grid(grid_for(most, 256), static_cast<unsigned>(k.count));
-  append_rows<<<grid, 256, 0, stream_of(device)>>>(k);
-  launched("positions of a cache");
+  launch_early(device, append_rows, grid, 256, 0, k);
 }
 
 }  // namespace heed::kernels

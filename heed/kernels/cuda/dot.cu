@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "heed/kernels/cuda/dot.cuh"
+#include "heed/kernels/cuda/launch.cuh"
 
 namespace heed::kernels {
 namespace {
@@ -211,6 +212,7 @@ template <class T, int D>
 __global__ void __launch_bounds__(kThreads)
     attend_row(const __grid_constant__ Attention<T> a, const Plan plan) {
   __shared__ __align__(16) RowTile<D> tile;
+  await_before();
   const int64_t number = blockIdx.x;
   const int64_t query = number % a.queries, head = number / a.queries % a.heads,
                 b = number / a.queries / a.heads, g = head / (a.heads / a.key_heads);
@@ -327,8 +329,7 @@ void dot_attention(Cuda device, const Attention<T>& a) {
   with_width(std::max(a.size, a.value_size), [&]<int D>(std::integral_constant<int, D>) {
     if (rows < kFewRows) {
       const auto blocks = static_cast<unsigned>(a.batch * a.heads * a.queries);
-      attend_row<T, D><<<blocks, kThreads, 0, stream_of(device)>>>(a, plan);
-      return launched("attention");
+      return launch_early(device, attend_row<T, D>, blocks, kThreads, 0, a, plan);
     }
     const auto tiles = static_cast<int>(ceil_div(rows, kTileRows));
     const auto blocks = static_cast<unsigned>(tiles * a.batch * a.key_heads);

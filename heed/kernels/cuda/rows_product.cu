@@ -5,16 +5,20 @@
 namespace heed::kernels {
 namespace {
 
-// Slices of a sum: by k alone.
-int slices_of(int64_t k) {
+// Slices of a sum of so many chunks: by their number alone.
+int slices_of(int chunks) {
   for (const int slices : {8, 4, 2})
-    if (k % (slices * kChunk) == 0) return slices;
+    if (chunks % slices == 0) return slices;
   return 1;
 }
 
-struct Grid {
+constexpr size_t kRoom = size_t{220} << 10;  // of shared memory
+
+struct Sizes {
   int64_t items, rows, n;
-  dim3 of(int m, int columns) const {
+  int slices, chunks_of_slice;
+
+  dim3 grid(int m, int columns) const {
     return {static_cast<unsigned>(ceil_div(n, columns)), static_cast<unsigned>(ceil_div(rows, m)),
             static_cast<unsigned>(items)};
   }
@@ -23,73 +27,80 @@ struct Grid {
   }
 };
 
-template <int kMi, int kNi, bool kTransposed>
-void few(cudaStream_t stream, const Grid& grid, const RowsProduct& p, int slices) {
-  using Tile = FewRows<kMi, kNi, kTransposed>;
-  const auto kernel = few_rows<kMi, kNi, kTransposed>;
-  const size_t bytes = Tile::shared(slices, static_cast<int>(p.k / slices / kChunk));
-  static const bool allowed = (allow_shared(kernel, Tile::shared(8, Tile::kStages)), true);
-  static_cast<void>(allowed);
-  kernel<<<grid.of(Tile::kM, Tile::kN), slices * kWarp, bytes, stream>>>(p);
+template <int kMi, int kNi, Reads kReads>
+void few(Cuda device, const Sizes& s, const RowsProduct& p) {
+  using Tile = FewRows<kMi, kNi, kReads>;
+  const auto kernel = few_rows<kMi, kNi, kReads>;
+  const int stages = Tile::stages(s.slices, s.chunks_of_slice, kRoom);
+  launch_early(device, kernel, s.grid(Tile::kM, Tile::kN), s.slices * kWarp,
+               static_cast<size_t>(s.slices * stages) * Tile::kBytes, p, s.chunks_of_slice, stages);
+}
+template <Reads kReads>
+void many(Cuda device, const Sizes& s, const RowsProduct& p) {
+  using Tile = ManyRows<kReads>;
+  const auto kernel = many_rows<kReads>;
+  launch_early(device, kernel, s.grid(Tile::kM, Tile::kN), Tile::kThreads, Tile::kShared, p,
+               s.slices, s.chunks_of_slice);
 }
 
-template <bool kTransposed>
-void launch(cudaStream_t stream, int64_t items, const RowsProduct& p) {
-  const Grid grid{items, p.rows, p.n};
-  const int slices = slices_of(p.k);
-  // The smallest tiles, which read x and w most often, as long as all of them run at once.
+// The smallest tiles, which read x and w most often, as long as all of them run at once.
+template <Reads kReads>
+void by_fours(Cuda device, const Sizes& s, const RowsProduct& p) {
   const int64_t most = multiprocessors() * 3 / 2;
-  if (grid.blocks(16, 8) <= most) {
-    few<1, 1, kTransposed>(stream, grid, p, slices);
-  } else if (grid.blocks(16, 16) <= most) {
-    few<1, 2, kTransposed>(stream, grid, p, slices);
-  } else if (grid.blocks(32, 16) <= most) {
-    few<2, 2, kTransposed>(stream, grid, p, slices);
-  } else if (grid.blocks(32, 32) <= most) {
-    few<2, 4, kTransposed>(stream, grid, p, slices);
-  } else {
-    using Tile = ManyRows<kTransposed>;
-    const auto kernel = many_rows<kTransposed>;
-    static const bool allowed = (allow_shared(kernel, Tile::kShared), true);
-    static_cast<void>(allowed);
-    kernel<<<grid.of(Tile::kM, Tile::kN), Tile::kThreads, Tile::kShared, stream>>>(
-        p, static_cast<int>(p.k / slices / kChunk));
-  }
+  if (s.blocks(16, 8) <= most)
+    few<1, 1, kReads>(device, s, p);
+  else if (s.blocks(16, 16) <= most)
+    few<1, 2, kReads>(device, s, p);
+  else if (s.blocks(32, 16) <= most)
+    few<2, 2, kReads>(device, s, p);
+  else if (s.blocks(32, 32) <= most)
+    few<2, 4, kReads>(device, s, p);
+  else
+    many<kReads>(device, s, p);
 }
 
-bool aligned(const float* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+bool by_fours(const float* data, int64_t lead, ItemStep step) {
+  return aligned(data, 16) && lead % 4 == 0 && step.outer % 4 == 0 && step.inner % 4 == 0;
+}
+ItemStep step_of(const BatchStride& s) { return {s.outer, s.inner}; }
 
 }  // namespace
 
-bool rows_product(Cuda device, const Matmul<float>& k) {
-  const int64_t items = k.outer * k.inner;
-  const bool together = k.outer == 1 || k.inner == 1;
-  const auto step = [&](const BatchStride& s) { return k.inner == 1 ? s.outer : s.inner; };
-  const bool transposed = k.b.col != 1;
-  const int64_t w_row = transposed ? k.b.col : k.b.row;
+void rows_product(Cuda device, const Matmul<float>& k) {
   const RowsProduct p{.rows = k.m,
                       .n = k.n,
                       .k = k.k,
                       .x = k.a.data,
                       .x_row = k.a.row,
+                      .x_col = k.a.col,
                       .w = k.b.data,
-                      .w_row = w_row,
+                      .w_row = k.b.row,
+                      .w_col = k.b.col,
                       .y = k.c.data,
                       .y_row = k.c.row,
                       .bias = k.bias,
                       .relu = k.activation == Activation::relu,
-                      .x_step = step(k.a_batch),
-                      .w_step = step(k.b_batch),
-                      .y_step = step(k.c_batch),
+                      .accumulate = k.accumulate,
+                      .inner = k.inner,
+                      .x_step = step_of(k.a_batch),
+                      .w_step = step_of(k.b_batch),
+                      .y_step = step_of(k.c_batch),
                       .bias_step = k.bias_step};
-  if (!together || k.accumulate || k.a.col != 1 || k.c.col != 1 || k.k % kChunk != 0 ||
-      k.a.row % 4 != 0 || w_row % 4 != 0 || p.x_step % 4 != 0 || p.w_step % 4 != 0 ||
-      !aligned(p.x) || !aligned(p.w) || items > 65535 || ceil_div(k.m, 16) > 65535)
-    return false;
-  const auto stream = stream_of(device);
-  transposed ? launch<true>(stream, items, p) : launch<false>(stream, items, p);
-  launched("rows of a product");
-  return true;
+  const auto chunks = static_cast<int>(ceil_div(k.k, kChunk));
+  const int slices = slices_of(chunks);
+  const Sizes sizes{k.outer * k.inner, k.m, k.n, slices, chunks / slices};
+  require(sizes.items <= 65535 && ceil_div(k.m, 16) <= 65535, "matrix product: a batch of ",
+          sizes.items, " with ", k.m,
+          " rows is more than a launch takes; a smaller --batch is not");
+  const bool rows_by_fours = k.k % 4 == 0 && p.x_col == 1 && by_fours(p.x, p.x_row, p.x_step);
+  if (device.state->exact_products)
+    many<Reads::exactly>(device, sizes, p);
+  else if (rows_by_fours && p.w_row == 1 && by_fours(p.w, p.w_col, p.w_step))
+    by_fours<Reads::by_columns>(device, sizes, p);
+  else if (rows_by_fours && p.w_col == 1 && k.n % 4 == 0 && by_fours(p.w, p.w_row, p.w_step))
+    by_fours<Reads::by_rows>(device, sizes, p);
+  else
+    many<Reads::singly>(device, sizes, p);
 }
 
 }  // namespace heed::kernels

@@ -1,30 +1,46 @@
-// Products whose rows do not depend on each other's number: x w + bias for rows x of a model that is
-// used, as tf32 on tensor cores (f32 in, 10 bits of precision, f32 sums).
+// Products whose rows do not depend on each other's number: x w + bias for rows x of a model that
+// is used, as tf32 on tensor cores (f32 in, 10 bits of precision, f32 sums) or, exact, in f32.
 //
 // The sum over k is cut into slices, as many as k alone says. Within a slice it is a chain from the
 // first element to the last, and slices are added in their order: whatever tile a row falls into,
 // whatever rows are beside it, it gets the same bits. For few rows a warp takes a slice, so that a
-// small product keeps many loads under way; for many a warp takes a part of a larger tile, one slice
-// after the other.
+// small product keeps many loads under way; for many a warp takes a part of a larger tile, one
+// slice after the other.
 #pragma once
 
 #include "heed/kernels/cuda/device.cuh"
 #include "heed/kernels/cuda/instructions.cuh"
+#include "heed/kernels/cuda/launch.cuh"
 
 namespace heed::kernels {
 
+// What lies from item to item of a batch [outer, inner].
+struct ItemStep {
+  int64_t outer, inner;
+};
+
 struct RowsProduct {
   int64_t rows, n, k;
-  const float* x;  // [rows, k], a row from the next so far
-  int64_t x_row;
-  const float* w;  // [k, n] or, transposed, [n, k]
-  int64_t w_row;
+  const float* x;  // [rows, k]
+  int64_t x_row, x_col;
+  const float* w;  // [k, n]
+  int64_t w_row, w_col;
   float* y;  // [rows, n]
   int64_t y_row;
   const float* bias;  // [n], or null
-  bool relu;
-  int64_t x_step, w_step, y_step, bias_step;  // from item to item of a batch
+  bool relu, accumulate;
+  int64_t inner;
+  ItemStep x_step, w_step, y_step;
+  int64_t bias_step;  // from item to item
+
+  __device__ int64_t item(ItemStep step) const {
+    return blockIdx.z / inner * step.outer + blockIdx.z % inner * step.inner;
+  }
 };
+
+// How a product is read: four elements of a row of w at a time, or of a column, x by fours as well;
+// or one by one, whatever the strides. Or so, and in f32.
+enum class Reads { by_rows, by_columns, singly, exactly };
 
 inline constexpr int kChunk = 32;  // of k, at a time
 
@@ -42,36 +58,41 @@ __device__ inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uin
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// A chunk of k of a tile in shared memory: kM rows of x, kN columns of w. Rows are so far apart that
-// the lanes of a warp, who read a fragment, find it in different banks.
-template <int kM, int kN, bool kTransposed>
+// A chunk of k of a tile in shared memory: kM rows of x, kN columns of w; zeros where there is
+// nothing. Rows are so far apart that the lanes of a warp, who read a fragment, find it in
+// different banks.
+template <int kM, int kN, Reads kReads>
 struct ChunkOf {
+  static constexpr bool kColumns = kReads == Reads::by_columns, kFours = kReads < Reads::singly;
   static constexpr int kXRow = kChunk + 4;
-  static constexpr int kWRow = kTransposed ? kChunk + 4 : kN + 8;
-  static constexpr int kX = kM * kXRow, kW = (kTransposed ? kN : kChunk) * kWRow;
+  static constexpr int kWRow = kColumns ? kChunk + 4 : kN + 8;
+  static constexpr int kX = kM * kXRow, kW = (kColumns ? kN : kChunk) * kWRow;
   static constexpr int kFloats = kX + kW;
+
+  static constexpr int kPiece = kFours ? 4 : 1, kPieces = kChunk / kPiece;
 
   // `threads` of them bring it, of which this is `thread`.
   __device__ static void bring(float* to, const RowsProduct& p, const float* x, const float* w,
                                int64_t row, int64_t column, int64_t at, int thread, int threads) {
-    constexpr int kPieces = kChunk / 4;
     for (int i = thread; i < kM * kPieces; i += threads) {
-      const int r = i / kPieces, j = i % kPieces * 4;
-      const bool there = row + r < p.rows;
-      copy16(to + r * kXRow + j, x + (there ? row + r : 0) * p.x_row + at + j, there);
+      const int r = i / kPieces, j = i % kPieces * kPiece;
+      const bool there = row + r < p.rows && at + j < p.k;
+      copy(to + r * kXRow + j, x + (there ? (row + r) * p.x_row + (at + j) * p.x_col : 0), there);
     }
     to += kX;
-    if constexpr (kTransposed) {
+    if constexpr (kColumns) {
       for (int i = thread; i < kN * kPieces; i += threads) {
-        const int c = i / kPieces, j = i % kPieces * 4;
-        const bool there = column + c < p.n;
-        copy16(to + c * kWRow + j, w + (there ? column + c : 0) * p.w_row + at + j, there);
+        const int c = i / kPieces, j = i % kPieces * kPiece;
+        const bool there = column + c < p.n && at + j < p.k;
+        copy(to + c * kWRow + j, w + (there ? (column + c) * p.w_col + at + j : 0), there);
       }
     } else {
-      for (int i = thread; i < kChunk * kN / 4; i += threads) {
-        const int r = i / (kN / 4), j = i % (kN / 4) * 4;
-        const bool there = column + j < p.n;
-        copy16(to + r * kWRow + j, w + (at + r) * p.w_row + (there ? column + j : 0), there);
+      constexpr int kOfRow = kN / kPiece;
+      for (int i = thread; i < kChunk * kOfRow; i += threads) {
+        const int r = i / kOfRow, j = i % kOfRow * kPiece;
+        const bool there = column + j < p.n && at + r < p.k;
+        copy(to + r * kWRow + j, w + (there ? (at + r) * p.w_row + (column + j) * p.w_col : 0),
+             there);
       }
     }
   }
@@ -81,15 +102,35 @@ struct ChunkOf {
   __device__ static void multiply(float (&sum)[kMi][kNi][4], const float* chunk, int m, int n,
                                   int lane) {
     const int g = lane / 4, t = lane % 4;
-    const float* const x = chunk + (m + g) * kXRow + t;
-    const float* const w = chunk + kX + (kTransposed ? (n + g) * kWRow + t : t * kWRow + n + g);
+    const float* const x = chunk + (m + g) * kXRow;
+    const float* const w = chunk + kX + (kColumns ? (n + g) * kWRow + t : t * kWRow + n + g);
+    if constexpr (kReads == Reads::exactly) {
+      const float* const of = chunk + kX + n + 2 * t;
+#pragma unroll 4
+      for (int k = 0; k < kChunk; ++k)
+#pragma unroll
+        for (int i = 0; i < kMi; ++i)
+#pragma unroll
+          for (int j = 0; j < kNi; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              sum[i][j][e] = fmaf(x[(i * 16 + e / 2 * 8) * kXRow + k],
+                                  of[k * kWRow + j * 8 + e % 2], sum[i][j][e]);
+    } else {
+      multiply_tf32(sum, x + t, w);
+    }
+  }
+
+ private:
+  template <int kMi, int kNi>
+  __device__ static void multiply_tf32(float (&sum)[kMi][kNi][4], const float* x, const float* w) {
 #pragma unroll
     for (int k = 0; k < kChunk; k += 8) {
       uint32_t b[kNi][2];
 #pragma unroll
       for (int j = 0; j < kNi; ++j) {
-        const float* const at = kTransposed ? w + j * 8 * kWRow + k : w + k * kWRow + j * 8;
-        b[j][0] = tf32(at[0]), b[j][1] = tf32(at[kTransposed ? 4 : 4 * kWRow]);
+        const float* const at = kColumns ? w + j * 8 * kWRow + k : w + k * kWRow + j * 8;
+        b[j][0] = tf32(at[0]), b[j][1] = tf32(at[kColumns ? 4 : 4 * kWRow]);
       }
 #pragma unroll
       for (int i = 0; i < kMi; ++i) {
@@ -101,54 +142,74 @@ struct ChunkOf {
       }
     }
   }
+  __device__ static void copy(float* to, const float* from, bool there) {
+    if constexpr (kFours)
+      copy16(to, from, there);
+    else
+      copy4(shared_address(to), from, there);
+  }
 };
 
-__device__ inline float finished(const RowsProduct& p, float sum, const float* bias, int64_t n) {
-  if (bias) sum += bias[n];
-  return p.relu ? (sum > 0 || sum != sum ? sum : 0) : sum;
+// An element of y, once its sum is known.
+__device__ inline void finish(const RowsProduct& p, float sum, int64_t row, int64_t column) {
+  if (row >= p.rows || column >= p.n) return;
+  float& y = p.y[p.item(p.y_step) + row * p.y_row + column];
+  if (p.bias) sum += p.bias[blockIdx.z * p.bias_step + column];
+  if (p.accumulate) sum += y;
+  y = p.relu && sum <= 0 ? 0 : sum;
 }
 
 // ---- few rows: a warp for each slice
 
-template <int kMi, int kNi, bool kTransposed>
+template <int kMi, int kNi, Reads kReads>
 struct FewRows {
-  static constexpr int kM = 16 * kMi, kN = 8 * kNi;
-  static constexpr int kStages = kMi == 1 ? 4 : kNi == 2 ? 3 : 2;  // at most
-  using Chunk = ChunkOf<kM, kN, kTransposed>;
-  // How many chunks of a slice lie in shared memory at a time.
-  __host__ __device__ static int stages(int chunks) { return chunks < kStages ? chunks : kStages; }
-  static size_t shared(int slices, int chunks) {
-    return static_cast<size_t>(slices * stages(chunks)) * Chunk::kFloats * sizeof(float);
+  static constexpr int kM = 16 * kMi, kN = 8 * kNi, kStages = 4;  // at most
+  using Chunk = ChunkOf<kM, kN, kReads>;
+  // How many chunks of each slice lie in shared memory at a time.
+  static int stages(int slices, int chunks, size_t room) {
+    const auto fit = static_cast<int>(room / (static_cast<size_t>(slices) * kBytes));
+    return chunks < fit ? (chunks < kStages ? chunks : kStages) : (fit < kStages ? fit : kStages);
   }
+  static constexpr size_t kBytes = Chunk::kFloats * sizeof(float);  // of a slice and stage
 };
 
-template <int kMi, int kNi, bool kTransposed>
-__global__ void __launch_bounds__(256) few_rows(const __grid_constant__ RowsProduct p) {
-  using Tile = FewRows<kMi, kNi, kTransposed>;
+// Waits until all but the last `later` groups of copies are there: 3 at most.
+__device__ inline void copies_wait(int later) {
+  switch (later) {
+    case 0: return copies_wait<0>();
+    case 1: return copies_wait<1>();
+    case 2: return copies_wait<2>();
+    default: return copies_wait<3>();
+  }
+}
+
+template <int kMi, int kNi, Reads kReads>
+__global__ void __launch_bounds__(256)
+    few_rows(const __grid_constant__ RowsProduct p, int chunks, int stages) {
+  using Tile = FewRows<kMi, kNi, kReads>;
   using Chunk = typename Tile::Chunk;
   extern __shared__ float4 memory[];
   float* const shared = reinterpret_cast<float*>(memory);
   const int slices = blockDim.x / kWarp, slice = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int64_t column = int64_t{blockIdx.x} * Tile::kN, row = int64_t{blockIdx.y} * Tile::kM;
-  const float* const x = p.x + blockIdx.z * p.x_step;
-  const float* const w = p.w + blockIdx.z * p.w_step;
-  const int64_t part = p.k / slices, first = slice * part;
-  const int chunks = static_cast<int>(part / kChunk);
-  float* const mine = shared + slice * Tile::stages(chunks) * Chunk::kFloats;
+  const float* const x = p.x + p.item(p.x_step);
+  const float* const w = p.w + p.item(p.w_step);
+  float* const mine = shared + slice * stages * Chunk::kFloats;
+  const int64_t first = int64_t{slice} * chunks * kChunk;
+  const auto place = [&](int i) { return mine + i % stages * Chunk::kFloats; };
   const auto bring = [&](int i) {
     if (i < chunks)
-      Chunk::bring(mine + i % Tile::kStages * Chunk::kFloats, p, x, w, row, column,
-                   first + int64_t{i} * kChunk, lane, kWarp);
+      Chunk::bring(place(i), p, x, w, row, column, first + int64_t{i} * kChunk, lane, kWarp);
     copies_end();
   };
   float sum[kMi][kNi][4] = {};
-#pragma unroll
-  for (int i = 0; i < Tile::kStages - 1; ++i) bring(i);
+  await_before();
+  for (int i = 0; i < stages - 1; ++i) bring(i);
   for (int i = 0; i < chunks; ++i) {
-    bring(i + Tile::kStages - 1);
-    copies_wait<Tile::kStages - 1>();
+    bring(i + stages - 1);
+    copies_wait(stages - 1);
     __syncwarp();
-    Chunk::multiply(sum, mine + i % Tile::kStages * Chunk::kFloats, 0, 0, lane);
+    Chunk::multiply(sum, place(i), 0, 0, lane);
     __syncwarp();
   }
   // Sums of all slices side by side, then added in their order.
@@ -165,38 +226,35 @@ __global__ void __launch_bounds__(256) few_rows(const __grid_constant__ RowsProd
       for (int e = 0; e < 4; ++e)
         own[(i * 16 + g + e / 2 * 8) * Tile::kN + j * 8 + 2 * t + e % 2] = sum[i][j][e];
   __syncthreads();
-  const float* const bias = p.bias ? p.bias + blockIdx.z * p.bias_step : nullptr;
   for (int i = threadIdx.x; i < kElements; i += blockDim.x) {
-    const int64_t r = row + i / Tile::kN, c = column + i % Tile::kN;
-    if (r >= p.rows || c >= p.n) continue;
     float total = 0;
     for (int s = 0; s < slices; ++s) total += shared[s * kElements + i];
-    p.y[blockIdx.z * p.y_step + r * p.y_row + c] = finished(p, total, bias, c);
+    finish(p, total, row + i / Tile::kN, column + i % Tile::kN);
   }
 }
 
 // ---- many rows: 64 x 64, four warps, one slice after the other
 
-template <bool kTransposed>
+template <Reads kReads>
 struct ManyRows {
   static constexpr int kM = 64, kN = 64, kStages = 4, kThreads = 128;
-  using Chunk = ChunkOf<kM, kN, kTransposed>;
+  using Chunk = ChunkOf<kM, kN, kReads>;
   static constexpr size_t kShared = kStages * Chunk::kFloats * sizeof(float);
 };
 
-template <bool kTransposed>
+template <Reads kReads>
 __global__ void __launch_bounds__(128)
-    many_rows(const __grid_constant__ RowsProduct p, int chunks_of_slice) {
-  using Tile = ManyRows<kTransposed>;
+    many_rows(const __grid_constant__ RowsProduct p, int slices, int chunks_of_slice) {
+  using Tile = ManyRows<kReads>;
   using Chunk = typename Tile::Chunk;
   extern __shared__ float4 memory[];
   float* const shared = reinterpret_cast<float*>(memory);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int m = warp / 2 * 32, n = warp % 2 * 32;
   const int64_t column = int64_t{blockIdx.x} * Tile::kN, row = int64_t{blockIdx.y} * Tile::kM;
-  const float* const x = p.x + blockIdx.z * p.x_step;
-  const float* const w = p.w + blockIdx.z * p.w_step;
-  const int chunks = static_cast<int>(p.k / kChunk);
+  const float* const x = p.x + p.item(p.x_step);
+  const float* const w = p.w + p.item(p.w_step);
+  const int chunks = slices * chunks_of_slice;
   const auto bring = [&](int i) {
     if (i < chunks)
       Chunk::bring(shared + i % Tile::kStages * Chunk::kFloats, p, x, w, row, column,
@@ -204,6 +262,7 @@ __global__ void __launch_bounds__(128)
     copies_end();
   };
   float total[2][4][4] = {}, sum[2][4][4] = {};
+  await_before();
 #pragma unroll
   for (int i = 0; i < Tile::kStages - 1; ++i) bring(i);
   for (int i = 0, left = chunks_of_slice; i < chunks; ++i) {
@@ -220,18 +279,15 @@ __global__ void __launch_bounds__(128)
 #pragma unroll
         for (int e = 0; e < 4; ++e) total[a][b][e] += sum[a][b][e], sum[a][b][e] = 0;
   }
-  const float* const bias = p.bias ? p.bias + blockIdx.z * p.bias_step : nullptr;
-  float* const y = p.y + blockIdx.z * p.y_step;
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int a = 0; a < 2; ++a)
 #pragma unroll
     for (int b = 0; b < 4; ++b)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int64_t r = row + m + a * 16 + g + e / 2 * 8, c = column + n + b * 8 + 2 * t + e % 2;
-        if (r < p.rows && c < p.n) y[r * p.y_row + c] = finished(p, total[a][b][e], bias, c);
-      }
+      for (int e = 0; e < 4; ++e)
+        finish(p, total[a][b][e], row + m + a * 16 + g + e / 2 * 8,
+               column + n + b * 8 + 2 * t + e % 2);
 }
 
 }  // namespace heed::kernels

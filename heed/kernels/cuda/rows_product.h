@@ -5,8 +5,7 @@
 
 namespace heed::kernels {
 
-// False: it is of a form that this has no kernel for. An activation other than relu is left to be
-// done.
-bool rows_product(Cuda, const Matmul<float>&);
+// As tf32, or exactly. An activation other than relu is left to be done.
+void rows_product(Cuda, const Matmul<float>&);
 
 }  // namespace heed::kernels

@@ -11,12 +11,6 @@
 
 namespace heed::kernels {
 
-// In which order the sums over k of a product of f32 are taken. `any`: in that of the kernel which
-// is fastest for so many rows. Else a row's sums have one order, whatever rows are beside it: from
-// the first to the last (`whole`) or, which fills a GPU where there are few rows, in parts of k
-// (`parts`).
-enum class SumOrder { any, whole, parts };
-
 class CudaState {
  public:
   CudaState();
@@ -33,7 +27,7 @@ class CudaState {
   std::function<void*(size_t bytes)> lender;
 
   bool exact_products = false;  // f32 products in full f32 instead of tf32: for checks
-  SumOrder sum_order = SumOrder::any;
+  bool same_for_any_rows = false;  // a row of one depends on no other row (rows_product.h)
 
   struct Products;  // gemm.cpp
   Products& products();

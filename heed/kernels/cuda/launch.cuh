@@ -1,0 +1,34 @@
+// A chain of launches: each kernel gets ready before the one before is over (programmatic dependent
+// launch).
+#pragma once
+
+#include "heed/kernels/cuda/device.cuh"
+
+namespace heed::kernels {
+
+// Until what was launched before is over, and what it wrote is there. Every kernel that is launched
+// early does this before it reads or writes what others do; then the next one may begin.
+__device__ inline void await_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+template <class... Parameters, class... Arguments>
+void launch_early(Cuda device, void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared,
+                  const Arguments&... arguments) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid, config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared, config.stream = stream_of(device);
+  config.attrs = &early, config.numAttrs = 1;
+  if (shared > 0) allow_shared(kernel, shared);
+  if (const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
+      error != cudaSuccess)
+    fail("kernel: cannot be launched on the GPU: ", cudaGetErrorString(error));
+}
+
+}  // namespace heed::kernels
