@@ -66,7 +66,7 @@ void KeyValueCache::move_to(const KeyValueCache& before, int64_t rows, int64_t c
             in_order(before.rows()), before.lengths_);
 }
 
-void KeyValueCache::append(const KeysValues& more) {
+void KeyValueCache::append(const KeysValues& more, const std::optional<Tensor>& at) {
   const NoTape off;
   const Tensor &k = more.keys.k, &v = more.values;
   const int64_t B = k.size(0), length = this->length() + k.size(2);
@@ -83,7 +83,8 @@ void KeyValueCache::append(const KeysValues& more) {
     require(fixed_ == 0, "key/value cache: a capacity of ", fixed_, " positions, given ", length);
     move_to(KeyValueCache(*this), keys_.size(0), std::max(length, 2 * keys_.size(2)));
   }
-  append_rows(std::vector{k, v}, std::vector{keys_, values_}, lengths_);
+  const Tensor where = at ? *at : ids(lengths_, {B});
+  append_rows(std::vector{k, v}, std::vector{keys_, values_}, where);
   for (Id& row : lengths_) row += static_cast<Id>(k.size(2));
 }
 
@@ -245,7 +246,7 @@ void KeyValueCache::reorder(std::span<KeyValueCache* const> caches, std::span<co
 }
 
 void KeyValueCache::reorder(std::span<KeyValueCache* const> caches, const Tensor& from,
-                            int64_t group) {
+                            int64_t group, const std::optional<Tensor>& given) {
   std::vector<Tensor> x;
   std::vector<Id> lengths;  // of the groups
   for (const KeyValueCache* cache : caches) {
@@ -255,7 +256,8 @@ void KeyValueCache::reorder(std::span<KeyValueCache* const> caches, const Tensor
         lengths.push_back(cache->lengths_[i]);
     x.push_back(cache->keys_), x.push_back(cache->values_);
   }
-  if (group > 1 && !x.empty()) move_rows(x, x, from, lengths, group);
+  if (group == 1 || x.empty()) return;
+  move_rows(x, x, from, given ? *given : ids(lengths, {std::ssize(lengths)}), group);
 }
 
 void KeyValueCache::reorder(std::span<const Id> from, int64_t group) {

@@ -35,7 +35,8 @@ class KeyValueCache {
   std::span<const Id> lengths() const { return lengths_; }
 
   // Adds the keys and values of further positions, to each row after its own.
-  void append(const KeysValues& more);
+  // What a step appends `at` positions that the device knows, ids [rows], the host need not.
+  void append(const KeysValues& more, const std::optional<Tensor>& at = {});
   // All so far: views, valid until the next append. What a row does not have, mask() hides.
   KeysValues all();
   // The same as they lie in memory: reordering moves nothing on a CPU, and who reads follows
@@ -60,8 +61,11 @@ class KeyValueCache {
                       int64_t group = 1);
   void reorder(std::span<const Id> from, int64_t group = 1);
   // The same with ids that the host need not know, within groups alone, which are equally long:
-  // with a fixed capacity.
-  static void reorder(std::span<KeyValueCache* const> caches, const Tensor& from, int64_t group);
+  // with a fixed capacity. `lengths`: of the groups, if the host does not know these either.
+  static void reorder(std::span<KeyValueCache* const> caches, const Tensor& from, int64_t group,
+                      const std::optional<Tensor>& lengths);
+  // All rows are so long.
+  void set_lengths(std::span<const Id> lengths) { lengths_.assign(lengths.begin(), lengths.end()); }
 
  private:
   void make_room(int64_t rows, const Tensor& keys, const Tensor& values, int64_t capacity);

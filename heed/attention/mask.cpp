@@ -40,6 +40,12 @@ Mask Mask::around(const Tensor& places, double reach) {
   return mask;
 }
 
+Mask Mask::of(const Sizes& sizes, const Tensor& ranges) {
+  Mask mask;
+  mask.found_ = std::make_shared<const Found>(Found{sizes, ranges});
+  return mask;
+}
+
 Mask Mask::operator&(const Mask& other) const {
   Mask both = *this;
   both.found_.reset();

@@ -37,6 +37,10 @@ class Mask {
   // LocalPlace in attend.h.
   static Mask around(const Tensor& places, double reach);
 
+  // Ranges that are known, at these sizes alone.
+  struct Sizes;
+  static Mask of(const Sizes& sizes, const Tensor& ranges);
+
   // What both leave. Throws Error where both say something different of the same kind.
   Mask operator&(const Mask& other) const;
 

@@ -13,8 +13,19 @@
 
 namespace heed::kernels {
 
+// Where the rows of a sentence stand in the next step.
+HEED_BOTH inline void stand_at(const Beams& b, int64_t slot, Id position) {
+  for (int64_t row = slot * b.beam; row < (slot + 1) * b.beam; ++row)
+    b.position[row] = position, b.past[2 * row] = 0, b.past[2 * row + 1] = position + 1;
+}
+HEED_BOTH inline void see_source(const Beams& b, int64_t slot, Id length) {
+  for (int64_t row = slot * b.beam; row < (slot + 1) * b.beam; ++row)
+    b.source[2 * row] = 0, b.source[2 * row + 1] = length;
+}
+
 // A sentence is there, before its first step.
-HEED_BOTH inline void begin_beam(const Beams& b, int64_t slot, Id number, Id longest) {
+HEED_BOTH inline void begin_beam(const Beams& b, int64_t slot, Id number, Id longest, Id length) {
+  stand_at(b, slot, 0), see_source(b, slot, length);
   b.number[slot] = number, b.longest[slot] = longest;
   b.steps[slot] = b.ended[slot] = b.finished[slot] = b.best_ended[slot] = 0;
   b.live[slot] = 1;
@@ -186,6 +197,7 @@ struct BeamStep {
     }
     ++steps;
     is_over = count == 0 || (!last && over(best_live, longest));
+    stand_at(b, slot, steps);
     b.steps[slot] = steps, b.ended[slot] = ended, b.finished[slot] = finished;
     b.best_ended[slot] = best_ended, b.live[slot] = count;
     return true;
@@ -194,7 +206,8 @@ struct BeamStep {
 
 // Nobody is there any more: what the model computes for such a slot is read by nobody.
 HEED_BOTH inline void leave_beam(const Beams& b, int64_t slot) {
-  b.number[slot] = -1, b.live[slot] = 0;
+  stand_at(b, slot, 0), see_source(b, slot, 0);
+  b.number[slot] = -1, b.live[slot] = b.steps[slot] = 0;
   for (int k = 0; k < b.beam; ++k) {
     const int64_t row = slot * b.beam + k;
     b.last[row] = b.rules.pad, b.from[row] = static_cast<Id>(row);

@@ -43,10 +43,13 @@ struct Beams {
   Id* order = nullptr;       // [slots, beam]: the places of the live ones, likeliest first
   double* score = nullptr;   // [slots, beam]: log-probabilities by place; of the dead -inf
   // For the model's next step, by row: the tokens before, and the rows that hypotheses grew from.
-  Id* last = nullptr;    // [slots, beam]
-  Id* from = nullptr;    // the same
-  Id* token = nullptr;   // [most, slots, beam]
-  Id* parent = nullptr;  // the same: places
+  Id* last = nullptr;      // [slots, beam]
+  Id* from = nullptr;      // the same
+  Id* position = nullptr;  // the same: where it stands
+  Id* past = nullptr;      // [slots, beam, 2]: which of its own tokens it sees, and this one
+  Id* source = nullptr;    // the same of the source
+  Id* token = nullptr;     // [most, slots, beam]
+  Id* parent = nullptr;    // the same: places
   // The best that have ended, best first.
   double* ended_score = nullptr;            // [slots, kept]
   double* ended_log_probability = nullptr;  // the same
@@ -71,6 +74,7 @@ struct BeginBeams {
   const Id* slot = nullptr;     // [count]
   const Id* number = nullptr;   // the same
   const Id* longest = nullptr;  // the same
+  const Id* length = nullptr;   // the same: of the source
 };
 void run(Cpu, const BeginBeams&);
 void run(Cuda, const BeginBeams&);

@@ -58,7 +58,8 @@ void State::choose(const Tensor& from) {
   for (auto& [name, x] : hypothesis) x = rows(x, from);
   std::vector<KeyValueCache*> caches;
   for (auto& [name, c] : cache) caches.push_back(&c);
-  KeyValueCache::reorder(caches, from, from.size(0) / std::max<int64_t>(1, sentences()));
+  const int64_t group = from.size(0) / std::max<int64_t>(1, sentences());
+  KeyValueCache::reorder(caches, from, group, places ? std::optional(places->steps) : std::nullopt);
 }
 
 WordLayers Model::word_layers(const Source&, Id) const {

@@ -41,6 +41,15 @@ struct State {
   std::map<std::string, KeyValueCache> cache;  // by hypothesis
   std::vector<Id> lengths;                     // [B]: of the sources
   std::vector<Id> positions;                   // [B]: steps taken so far
+  // Of a batch whose steps are repeated without the host (search/resident_beams.h): what a step
+  // would upload of lengths and positions, where it computes.
+  struct Places {
+    Tensor positions;  // ids [B K]
+    Tensor past;       // ranges of keys, as Mask has them: each row's own [B K, 1, 1, 2]
+    Tensor source;     // and the source's [B, 1, K, 2]
+    Tensor steps;      // ids [B]: the positions, of sentences
+  };
+  std::optional<Places> places = {};
 
   int64_t sentences() const { return static_cast<int64_t>(lengths.size()); }
   // Of every row, for `each` hypotheses of a sentence.

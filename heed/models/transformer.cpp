@@ -106,7 +106,8 @@ class Transformer::Stream {
   std::optional<Tensor> more_;
 };
 
-Tensor Transformer::embed(Side side, const Tensor& id, const Positions& first) const {
+Tensor Transformer::embed(Side side, const Tensor& id, const Positions& first,
+                          const std::optional<State::Places>& places) const {
   const int64_t B = first.by_sentence() ? id.size(0) : 1, T = id.size(1), D = config_.size;
   const Embedding& table = side == Side::target && target_ ? *target_ : source_;
   const std::optional<LayerNorm>& norm = side == Side::target ? target_norm_ : source_norm_;
@@ -118,11 +119,13 @@ Tensor Transformer::embed(Side side, const Tensor& id, const Positions& first) c
   std::vector<Id> at;
   for (int64_t b = 0; b < B; ++b)
     for (int64_t t = 0; t < T; ++t) at.push_back(static_cast<Id>(first.at(b, t)));
+  const int64_t most = at.empty() ? 0 : *std::ranges::max_element(at) + 1;
   if (positions_) {
-    const int64_t most = at.empty() ? 0 : *std::ranges::max_element(at) + 1;
     require(most <= config_.positions, "transformer: learned positions for ", config_.positions,
             " tokens, given a sentence of ", most);
-    x = x + (*positions_)(ids(at, {B, T}));
+    x = x + (*positions_)(places ? reshape(places->positions, {B, T}) : ids(at, {B, T}));
+  } else if (places) {
+    x = x + sinusoids_(places->positions, most, {B, T, D}, x.type());
   } else {
     x = x + sinusoids_(at, {B, T, D}, x.type());
   }
@@ -282,11 +285,14 @@ Step Transformer::step(State& state, const Tensor& last, bool want_weights) cons
       .weigh = weigh, .first = of_rows, .want_weights = want_weights && encoder_.empty()};
   AttendOptions cross{
       .weigh = weigh, .first = Positions::each(state.positions), .want_weights = want_weights};
-  if (const auto keys = state.sentence.find("keys0"); keys != state.sentence.end())
-    cross.mask = Mask::padding(state.lengths)
-                     .at({B, decoder_heads(config_), K, keys->second.size(2), cross.first});
+  const std::optional<State::Places>& places = state.places;
+  if (const auto keys = state.sentence.find("keys0"); keys != state.sentence.end()) {
+    const Mask::Sizes sizes{B, decoder_heads(config_), K, keys->second.size(2), cross.first};
+    cross.mask = places ? Mask::of(sizes, places->source) : Mask::padding(state.lengths).at(sizes);
+  }
   Step out;
-  Stream x(config_, embed(Side::target, reshape(last, {rows, 1}), of_rows));  // [rows, 1, D]
+  Stream x(config_,
+           embed(Side::target, reshape(last, {rows, 1}), of_rows, places));  // [rows, 1, D]
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
     const std::string name = "self" + std::to_string(i);
@@ -300,11 +306,12 @@ Step Transformer::step(State& state, const Tensor& last, bool want_weights) cons
       }
       KeyValueCache& cache = state.cache.at(name);
       const MultiHead::Projected now = b.self->project(y, of_rows);
-      cache.append(now.own);
+      cache.append(now.own, places ? std::optional(places->positions) : std::nullopt);
       const KeysValues past = cache.as_they_lie();
-      if (i == 0)  // the same for all layers
-        self.mask =
-            cache.mask().at({rows, decoder_heads(config_), 1, past.keys.k.size(2), of_rows});
+      if (i == 0) {  // the same for all layers
+        const Mask::Sizes sizes{rows, decoder_heads(config_), 1, past.keys.k.size(2), of_rows};
+        self.mask = places ? Mask::of(sizes, places->past) : cache.mask().at(sizes);
+      }
       MultiHead::Output read = b.self->read(y, now.query, past, self);
       if (const auto& w = read.attended.weights)  // [rows, H, 1, words so far]
         out.weights.push_back(

@@ -45,7 +45,9 @@ class Transformer final : public Model {
   static Tensor all_steps(const Ssru& cell, const Tensor& x);
   class Stream;
   enum class Side { source, target };
-  Tensor embed(Side side, const Tensor& id, const Positions& first) const;
+  // With places, the host's positions say but how many there are.
+  Tensor embed(Side side, const Tensor& id, const Positions& first,
+               const std::optional<State::Places>& places = {}) const;
   // What every layer of the decoder reads of the source.
   struct Memory {
     std::vector<KeysValues> layers;

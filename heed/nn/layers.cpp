@@ -195,4 +195,9 @@ Tensor SinusoidalPositions::operator()(std::span<const Id> at, const Shape& shap
   return reshape(embedding(rows, ids(at, {count})), shape);
 }
 
+Tensor SinusoidalPositions::operator()(const Tensor& at, int64_t most, const Shape& shape,
+                                       Type type) const {
+  return reshape(embedding(table(most, type), at), shape);
+}
+
 }  // namespace heed

@@ -109,6 +109,8 @@ class SinusoidalPositions {
   explicit SinusoidalPositions(int64_t size, Sinusoid kind = Sinusoid::halves);
   // Rows of these positions, seen as `shape`, whose last size is D.
   Tensor operator()(std::span<const Id> at, const Shape& shape, Type type) const;
+  // The same with ids that the host need not know, all of them below `most`.
+  Tensor operator()(const Tensor& at, int64_t most, const Shape& shape, Type type) const;
 
  private:
   struct Tables;

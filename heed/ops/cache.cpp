@@ -49,8 +49,8 @@ void move_rows(std::span<const Tensor> x, std::span<const Tensor> y, std::span<c
 }
 
 void move_rows(std::span<const Tensor> x, std::span<const Tensor> y, const Tensor& from,
-               std::span<const Id> length, int64_t group) {
-  move(x, y, from, nullptr, as_ids(length), group);
+               const Tensor& length, int64_t group) {
+  move(x, y, from, nullptr, length, group);
 }
 
 void put_rows(std::span<const Tensor> x, std::span<const Tensor> y, const RowMoves& moves) {
@@ -87,14 +87,13 @@ std::vector<Id> in_order(int64_t count) {
   return out;
 }
 
-void append_rows(std::span<const Tensor> x, std::span<const Tensor> y, std::span<const Id> at) {
-  const Tensor where = as_ids(at);
+void append_rows(std::span<const Tensor> x, std::span<const Tensor> y, const Tensor& at) {
   std::vector<Tensor> in_order;
   for (const Tensor& one : x) in_order.push_back(contiguous(one));
   by_launch(x.size(), [&](size_t begin, size_t end) {
     launch("cache", x[begin], [&]<class T>() {
       kernels::AppendRows<T> k{.rows = x[begin].size(0),
-                               .at = where.data<Id>(),
+                               .at = at.data<Id>(),
                                .count = static_cast<int>(end - begin),
                                .part = {}};
       for (size_t i = begin; i < end; ++i)

@@ -20,7 +20,7 @@ void move_rows(std::span<const Tensor> x, std::span<const Tensor> y, std::span<c
 
 // The same with ids that the host need not know.
 void move_rows(std::span<const Tensor> x, std::span<const Tensor> y, const Tensor& from,
-               std::span<const Id> length, int64_t group);
+               const Tensor& length, int64_t group);
 
 // Row to[i] of y[.] becomes what row from[i] of x[.] is, in its first length[i] positions; a
 // negative to[i] stands for nowhere. y may be x where no row is both read and written.
@@ -37,6 +37,6 @@ Tensor gathered(const Tensor& x, const Tensor& origins);
 std::vector<Id> in_order(int64_t count);
 
 // x[.] [rows, G, positions, n] into y[.] [rows, G, capacity, n], in row i from position at[i] on.
-void append_rows(std::span<const Tensor> x, std::span<const Tensor> y, std::span<const Id> at);
+void append_rows(std::span<const Tensor> x, std::span<const Tensor> y, const Tensor& at);
 
 }  // namespace heed

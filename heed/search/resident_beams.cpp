@@ -71,6 +71,16 @@ ResidentBeams::ResidentBeams(const kernels::BeamRules& rules, int64_t beam, int6
   order_ = ids(std::vector<Id>(static_cast<size_t>(rows), 0), {rows});
   last_ = filled(std::vector<Id>(static_cast<size_t>(rows), rules.pad), {rows}, Type::i32);
   from_ = filled(in_order(rows), {rows}, Type::i32);
+  const auto ranges = [&](Id end) {  // [0, end) for each row
+    std::vector<Id> out(static_cast<size_t>(2 * rows), 0);
+    for (size_t i = 1; i < out.size(); i += 2) out[i] = end;
+    return out;
+  };
+  constexpr int64_t kSteps = 2;  // its row of state_
+  places_ = {.positions = filled(std::vector<Id>(static_cast<size_t>(rows), 0), {rows}, Type::i32),
+             .past = filled(ranges(1), {rows, 1, 1, 2}, Type::i32),
+             .source = filled(ranges(0), {slots, 1, beam, 2}, Type::i32),
+             .steps = state_.view({slots}, {1}, kSteps * slots)};
   ended_ = ids(std::vector<Id>(static_cast<size_t>(2 * slots * kept_), 0), {2, slots, kept_});
   score_ = doubles(slots, beam);
   ended_score_ = doubles(2 * slots, kept_);
@@ -122,6 +132,9 @@ kernels::Beams ResidentBeams::view() const {
                      .score = score_.data<double>(),
                      .last = last_.data<Id>(),
                      .from = from_.data<Id>(),
+                     .position = places_.positions.data<Id>(),
+                     .past = places_.past.data<Id>(),
+                     .source = places_.source.data<Id>(),
                      .token = trace_.data<Id>(),
                      .parent = trace_.data<Id>() + most_ * slots_ * beam_,
                      .ended_score = ended_score_.data<double>(),
@@ -140,14 +153,16 @@ void ResidentBeams::begin(std::span<const Start> all) const {
   for (const Start& s : all) numbers.push_back(s.slot);
   for (const Start& s : all) numbers.push_back(s.number);
   for (const Start& s : all) numbers.push_back(s.longest);
+  for (const Start& s : all) numbers.push_back(s.length);
   const int64_t count = std::ssize(all);
-  const Tensor given = ids(numbers, {3, count});
+  const Tensor given = ids(numbers, {4, count});
   const Id* const at = given.data<Id>();
   launch_there(state_.device(), kernels::BeginBeams{.beams = view(),
                                                     .count = count,
                                                     .slot = at,
                                                     .number = at + count,
-                                                    .longest = at + 2 * count});
+                                                    .longest = at + 2 * count,
+                                                    .length = at + 3 * count});
 }
 
 void ResidentBeams::grow(const Ranked& likeliest, const Tensor& all,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "heed/kernels/beams.h"
+#include "heed/models/model.h"
 #include "heed/ops/ops.h"
 #include "heed/search/search.h"
 
@@ -31,12 +32,13 @@ class ResidentBeams {
 
   // A sentence begins in a slot, as part of a step; a negative slot stands for nobody.
   struct Start {
-    Id slot = -1, number = 0, longest = 0;
+    Id slot = -1, number = 0, longest = 0, length = 0;  // the last one: of its source
   };
   void begin(std::span<const Start> all) const;
   // For the model's next step: the tokens before, [rows], and the rows that hypotheses grew from.
   const Tensor& last() const { return last_; }
   const Tensor& from() const { return from_; }
+  const State::Places& places() const { return places_; }
   // Goes on with what a step has found: its likeliest tokens, and the log-probabilities of all or,
   // with a log_sum, what is more by it.
   void grow(const Ranked& likeliest, const Tensor& all, const std::optional<Tensor>& log_sum) const;
@@ -56,6 +58,7 @@ class ResidentBeams {
   int64_t most_ = 0;
   std::shared_ptr<Arena> arena_;
   Tensor state_, order_, score_, last_, from_, trace_;  // as kernels::Beams has them
+  State::Places places_;
   Tensor power_, ended_, ended_score_;
   struct Shared {  // memory of the host that kernels write to
     std::shared_ptr<void> memory;

@@ -190,6 +190,7 @@ State Slots::state() const {
   out.cache = cache_;
   out.lengths = lengths_;
   out.positions = positions_;
+  if (resident_) out.places = resident_->places();
   return out;
 }
 
@@ -531,6 +532,7 @@ void Slots::make_long(int64_t positions) {
   if (positions <= capacity_) return;
   const int64_t most = model_.positions().value_or(INT64_MAX);
   capacity_ = std::max(positions, std::min(most, power_of_two(positions, kCapacity)));
+  if (resident_) tell_lengths();
   const UseArena lasting(*lasting_);
   for (auto& [name, c] : cache_) {
     KeyValueCache larger(capacity_, size_ * kind_.beam);
@@ -582,7 +584,10 @@ void Slots::join_captured(std::span<const std::vector<Id>> sources, std::span<co
   std::vector<ResidentBeams::Start> starts(resident_ ? where.size() : 0);
   for (size_t i = 0; resident_ && i < to.size(); ++i) {
     const auto slot = static_cast<size_t>(to[i]);
-    starts[i] = {.slot = where[i], .number = numbers_[slot], .longest = longest_[slot]};
+    starts[i] = {.slot = where[i],
+                 .number = numbers_[slot],
+                 .longest = longest_[slot],
+                 .length = static_cast<Id>(sources[i].size())};
   }
   std::vector<std::string> caches;
   const SameForAnyRows same;
@@ -597,7 +602,15 @@ void Slots::join_captured(std::span<const std::vector<Id>> sources, std::span<co
   if (!caches.empty()) make_long(1);
   for (const std::string& name : caches)
     cache_.try_emplace(name, KeyValueCache(capacity_, size_ * kind_.beam));
+  if (resident_) return;
   for (auto& [name, c] : cache_) c.empty_rows(row_numbers(rows, kind_.beam));
+}
+
+// The caches of resident searches are as long as these have come, whatever the host has run of it.
+void Slots::tell_lengths() {
+  std::vector<Id> lengths;
+  for (const Id p : positions_) lengths.insert(lengths.end(), static_cast<size_t>(kind_.beam), p);
+  for (auto& [name, c] : cache_) c.set_lengths(lengths);
 }
 
 // A resident search that has taken all steps that it may is over, though the host may not have
@@ -614,9 +627,17 @@ void Slots::captured_step(std::span<const Id> last, std::span<const double> temp
     lengths_[static_cast<size_t>(s)] = positions_[static_cast<size_t>(s)] = 0;
     if (resident_) longest_[static_cast<size_t>(s)] = -1;
     const Id slot[] = {static_cast<Id>(s)};
-    for (auto& [name, c] : cache_) c.empty_rows(row_numbers(slot, K));
+    if (!resident_)
+      for (auto& [name, c] : cache_) c.empty_rows(row_numbers(slot, K));
   }
   if (!cache_.empty()) make_long(*std::ranges::max_element(positions_) + 1);
+  if (resident_) {
+    if (graphs_->repeat(shape(1, 0, 0))) {
+      for (Id& p : positions_) ++p;
+      return;
+    }
+    tell_lengths();
+  }
   std::vector<Id> from = in_order(rows);
   for (size_t i = 0; i < from_.size(); ++i)
     if (!idle_[i / static_cast<size_t>(K)])

@@ -119,6 +119,7 @@ class Slots {
                      int64_t width);
   bool computed(int64_t slot) const;
   void settle(size_t behind);
+  void tell_lengths();
   void captured_step(std::span<const Id> last, std::span<const double> temperatures);
   void put(const State& fresh, std::span<const Id> to);
   StepGraphs::Shape shape(int64_t kind, int64_t sources, int64_t width) const;

@@ -160,6 +160,15 @@ void StepGraphs::run(const Shape& shape, const std::function<void()>& body) {
   check(cudaGraphLaunch(step.graph, stream()), "launch");
 }
 
+bool StepGraphs::repeat(const Shape& shape) {
+  if (!inside_) return false;
+  const auto at = inside_->steps.find(shape);
+  if (at == inside_->steps.end() || !at->second.graph || at->second.uploaded > 0) return false;
+  ++at->second.seen, ++replayed_;
+  check(cudaGraphLaunch(at->second.graph, stream()), "launch");
+  return true;
+}
+
 namespace {
 
 // How the context in use takes kernels now; who works on the CPU launches none.

@@ -41,6 +41,10 @@ class StepGraphs {
   // of the host's state it must set, not add to.
   void run(const Shape& shape, const std::function<void()>& body);
 
+  // The same step once more, without the host: launched as it is, if it has been captured and
+  // uploads nothing. What it changes of the host's state is left to the caller. Else false.
+  bool repeat(const Shape& shape);
+
   int64_t replayed() const { return replayed_; }  // steps so far that were one launch
 
  private:

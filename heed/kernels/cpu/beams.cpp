@@ -9,7 +9,7 @@ namespace heed::kernels {
 
 void run(Cpu, const BeginBeams& k) {
   for (int64_t i = 0; i < k.count; ++i)
-    if (k.slot[i] >= 0) begin_beam(k.beams, k.slot[i], k.number[i], k.longest[i]);
+    if (k.slot[i] >= 0) begin_beam(k.beams, k.slot[i], k.number[i], k.longest[i], k.length[i]);
 }
 
 void run(Cpu, const GrowBeams& k) {

@@ -10,7 +10,8 @@ constexpr int kSentences = 4;  // of a block
 
 __global__ void begin_beams(const __grid_constant__ BeginBeams k) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < k.count && k.slot[i] >= 0) begin_beam(k.beams, k.slot[i], k.number[i], k.longest[i]);
+  if (i < k.count && k.slot[i] >= 0)
+    begin_beam(k.beams, k.slot[i], k.number[i], k.longest[i], k.length[i]);
 }
 
 __global__ void __launch_bounds__(kSentences* kWarp)
