@@ -31,6 +31,15 @@ inline std::vector<SearchKind> search_kinds(int64_t sentences, Id first_word) {
   length.min_length = 3, length.max_length = 6, length.open_end = true;
   SearchOptions& known = add("without unknown words, normalized");
   known.allow_unknown = false, known.normalize = 0.6;
+  for (const Ending ending : {Ending::full, Ending::shrinking, Ending::counted})
+    for (const double normalize : {0.0, 1.0}) {
+      SearchOptions& other = add("another ending");
+      other.ending = ending, other.normalize = normalize, other.best = 4;
+    }
+  SearchOptions& patient = add("patience");
+  patient.patience = 1.7, patient.allow_begin = true;
+  SearchOptions& cut = add("free ends");
+  cut.max_length = 3, cut.free_end = true, cut.beam = 3;
   for (const bool sample : {false, true}) {
     SearchOptions& prefix = add(sample ? "samples of a prefix" : "prefixes");
     prefix.sample = sample;

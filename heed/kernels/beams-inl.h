@@ -214,18 +214,20 @@ HEED_BOTH inline void leave_beam(const Beams& b, int64_t slot) {
   }
 }
 
-// The i-th best hypothesis of a sentence that is over, for the host.
-HEED_BOTH inline void tell_ended(const Beams& b, int64_t slot, int64_t i) {
+// The i-th best hypothesis of a sentence that is over, for the host. Of a beam of one the tokens
+// stand in a row, and are shared out: this is `lane` of `lanes`.
+HEED_BOTH inline void tell_ended(const Beams& b, int64_t slot, int64_t i, int lane = 0,
+                                 int lanes = 1) {
   const int64_t kept = slot * b.kept + i, told = slot * b.rules.best + i;
   const Id length = b.ended_length[kept];
   b.over.score[told] = b.ended_score[kept];
   b.over.log_probability[told] = b.ended_log_probability[kept];
   b.over.length[told] = length;
   Id place = b.ended_place[kept];
-  for (int64_t t = length - 1; t >= 0; --t) {
+  for (int64_t t = length - 1 - lane; t >= 0; t -= lanes) {
     const int64_t at = (t * b.slots + slot) * b.beam + place;
     b.over.tokens[told * b.most + t] = b.token[at];
-    place = b.parent[at];
+    if (b.beam > 1) place = b.parent[at];
   }
 }
 

@@ -42,7 +42,10 @@ __global__ void __launch_bounds__(kSentences* kWarp)
   count = __shfl_sync(0xffffffff, count, 0);
   if (count == -2) return;
   __syncwarp();  // what the first lane wrote is seen by all
-  for (int64_t i = lane; i < count; i += kWarp) tell_ended(b, slot, i);
+  if (b.beam == 1)
+    for (int64_t i = 0; i < count; ++i) tell_ended(b, slot, i, lane, kWarp);
+  else
+    for (int64_t i = lane; i < count; i += kWarp) tell_ended(b, slot, i);
   __threadfence_system();
   __syncwarp();
   if (lane > 0) return;

@@ -1,5 +1,5 @@
 // Products whose rows do not depend on each other's number: x w + bias for rows x of a model that
-// is used, as tf32 on tensor cores (f32 in, 10 bits of precision, f32 sums) or, exact, in f32.
+// is used, as tf32 on tensor cores (the upper 19 bits of an f32, f32 sums) or, exact, in f32.
 //
 // The sum over k is cut into slices, as many as k alone says. Within a slice it is a chain from the
 // first element to the last, and slices are added in their order: whatever tile a row falls into,
@@ -44,11 +44,6 @@ enum class Reads { by_rows, by_columns, singly, exactly };
 
 inline constexpr int kChunk = 32;  // of k, at a time
 
-__device__ inline uint32_t tf32(float x) {
-  uint32_t out;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(out) : "f"(x));
-  return out;
-}
 // c += a b: a 16 x 8, b 8 x 8.
 __device__ inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(
@@ -71,29 +66,29 @@ struct ChunkOf {
 
   static constexpr int kPiece = kFours ? 4 : 1, kPieces = kChunk / kPiece;
 
-  // `threads` of them bring it, of which this is `thread`.
+  // kThreads of them bring it, of which this is `thread`.
+  template <int kThreads>
   __device__ static void bring(float* to, const RowsProduct& p, const float* x, const float* w,
-                               int64_t row, int64_t column, int64_t at, int thread, int threads) {
-    for (int i = thread; i < kM * kPieces; i += threads) {
-      const int r = i / kPieces, j = i % kPieces * kPiece;
+                               int64_t row, int64_t column, int64_t at, int thread) {
+    each<kM, kPieces, kThreads>(thread, [&](int r, int piece) {
+      const int j = piece * kPiece;
       const bool there = row + r < p.rows && at + j < p.k;
       copy(to + r * kXRow + j, x + (there ? (row + r) * p.x_row + (at + j) * p.x_col : 0), there);
-    }
+    });
     to += kX;
     if constexpr (kColumns) {
-      for (int i = thread; i < kN * kPieces; i += threads) {
-        const int c = i / kPieces, j = i % kPieces * kPiece;
+      each<kN, kPieces, kThreads>(thread, [&](int c, int piece) {
+        const int j = piece * kPiece;
         const bool there = column + c < p.n && at + j < p.k;
         copy(to + c * kWRow + j, w + (there ? (column + c) * p.w_col + at + j : 0), there);
-      }
+      });
     } else {
-      constexpr int kOfRow = kN / kPiece;
-      for (int i = thread; i < kChunk * kOfRow; i += threads) {
-        const int r = i / kOfRow, j = i % kOfRow * kPiece;
+      each<kChunk, kN / kPiece, kThreads>(thread, [&](int r, int piece) {
+        const int j = piece * kPiece;
         const bool there = column + j < p.n && at + r < p.k;
         copy(to + r * kWRow + j, w + (there ? (at + r) * p.w_row + (column + j) * p.w_col : 0),
              there);
-      }
+      });
     }
   }
 
@@ -102,10 +97,9 @@ struct ChunkOf {
   __device__ static void multiply(float (&sum)[kMi][kNi][4], const float* chunk, int m, int n,
                                   int lane) {
     const int g = lane / 4, t = lane % 4;
-    const float* const x = chunk + (m + g) * kXRow;
-    const float* const w = chunk + kX + (kColumns ? (n + g) * kWRow + t : t * kWRow + n + g);
     if constexpr (kReads == Reads::exactly) {
-      const float* const of = chunk + kX + n + 2 * t;
+      const float* const x = chunk + (m + g) * kXRow;
+      const float* const w = chunk + kX + n + 2 * t;
 #pragma unroll 4
       for (int k = 0; k < kChunk; ++k)
 #pragma unroll
@@ -114,32 +108,52 @@ struct ChunkOf {
           for (int j = 0; j < kNi; ++j)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-              sum[i][j][e] = fmaf(x[(i * 16 + e / 2 * 8) * kXRow + k],
-                                  of[k * kWRow + j * 8 + e % 2], sum[i][j][e]);
+              sum[i][j][e] = fmaf(x[(i * 16 + e / 2 * 8) * kXRow + k], w[k * kWRow + j * 8 + e % 2],
+                                  sum[i][j][e]);
     } else {
-      multiply_tf32(sum, x + t, w);
+      // Lanes by eights give the rows of four matrices of 8 x 4 (ldmatrix).
+      const uint32_t x = shared_address(chunk + (m + lane % 16) * kXRow + lane / 16 * 4);
+      const uint32_t w =
+          shared_address(chunk + kX + (n + lane / 16 * 8 + lane % 8) * kWRow + lane / 8 % 2 * 4);
+      const float* const row = chunk + kX + (kColumns ? (n + g) * kWRow + t : t * kWRow + n + g);
+#pragma unroll
+      for (int k = 0; k < kChunk; k += 8) {
+        uint32_t a[kMi][4], b[kNi][2];
+#pragma unroll
+        for (int i = 0; i < kMi; ++i)
+          load_matrices(a[i], x + static_cast<uint32_t>(i * 16 * kXRow + k) * 4);
+        if constexpr (kColumns && kNi % 2 == 0) {
+#pragma unroll
+          for (int j = 0; j < kNi; j += 2) {
+            uint32_t both[4];
+            load_matrices(both, w + static_cast<uint32_t>(j * 8 * kWRow + k) * 4);
+            b[j][0] = both[0], b[j][1] = both[1], b[j + 1][0] = both[2], b[j + 1][1] = both[3];
+          }
+        } else {
+#pragma unroll
+          for (int j = 0; j < kNi; ++j) {
+            const float* const at = kColumns ? row + j * 8 * kWRow + k : row + k * kWRow + j * 8;
+            b[j][0] = __float_as_uint(at[0]);
+            b[j][1] = __float_as_uint(at[kColumns ? 4 : 4 * kWRow]);
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < kMi; ++i)
+#pragma unroll
+          for (int j = 0; j < kNi; ++j) mma_tf32(sum[i][j], a[i], b[j]);
+      }
     }
   }
 
  private:
-  template <int kMi, int kNi>
-  __device__ static void multiply_tf32(float (&sum)[kMi][kNi][4], const float* x, const float* w) {
+  // body(i, j) for i < kRows and j < kOfRow, shared out.
+  template <int kRows, int kOfRow, int kThreads, class Body>
+  __device__ static void each(int thread, const Body& body) {
+    constexpr int kAll = kRows * kOfRow;
 #pragma unroll
-    for (int k = 0; k < kChunk; k += 8) {
-      uint32_t b[kNi][2];
-#pragma unroll
-      for (int j = 0; j < kNi; ++j) {
-        const float* const at = kColumns ? w + j * 8 * kWRow + k : w + k * kWRow + j * 8;
-        b[j][0] = tf32(at[0]), b[j][1] = tf32(at[kColumns ? 4 : 4 * kWRow]);
-      }
-#pragma unroll
-      for (int i = 0; i < kMi; ++i) {
-        const float* const at = x + i * 16 * kXRow + k;
-        const uint32_t a[4] = {tf32(at[0]), tf32(at[8 * kXRow]), tf32(at[4]),
-                               tf32(at[8 * kXRow + 4])};
-#pragma unroll
-        for (int j = 0; j < kNi; ++j) mma_tf32(sum[i][j], a, b[j]);
-      }
+    for (int i = 0; i < (kAll + kThreads - 1) / kThreads; ++i) {
+      const int at = thread + i * kThreads;
+      if (kAll % kThreads == 0 || at < kAll) body(at / kOfRow, at % kOfRow);
     }
   }
   __device__ static void copy(float* to, const float* from, bool there) {
@@ -199,7 +213,8 @@ __global__ void __launch_bounds__(256)
   const auto place = [&](int i) { return mine + i % stages * Chunk::kFloats; };
   const auto bring = [&](int i) {
     if (i < chunks)
-      Chunk::bring(place(i), p, x, w, row, column, first + int64_t{i} * kChunk, lane, kWarp);
+      Chunk::template bring<kWarp>(place(i), p, x, w, row, column, first + int64_t{i} * kChunk,
+                                   lane);
     copies_end();
   };
   float sum[kMi][kNi][4] = {};
@@ -243,7 +258,7 @@ struct ManyRows {
 };
 
 template <Reads kReads>
-__global__ void __launch_bounds__(128)
+__global__ void __launch_bounds__(128, 3)
     many_rows(const __grid_constant__ RowsProduct p, int slices, int chunks_of_slice) {
   using Tile = ManyRows<kReads>;
   using Chunk = typename Tile::Chunk;
@@ -257,8 +272,9 @@ __global__ void __launch_bounds__(128)
   const int chunks = slices * chunks_of_slice;
   const auto bring = [&](int i) {
     if (i < chunks)
-      Chunk::bring(shared + i % Tile::kStages * Chunk::kFloats, p, x, w, row, column,
-                   int64_t{i} * kChunk, static_cast<int>(threadIdx.x), Tile::kThreads);
+      Chunk::template bring<Tile::kThreads>(shared + i % Tile::kStages * Chunk::kFloats, p, x, w,
+                                            row, column, int64_t{i} * kChunk,
+                                            static_cast<int>(threadIdx.x));
     copies_end();
   };
   float total[2][4][4] = {}, sum[2][4][4] = {};
