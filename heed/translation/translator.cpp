@@ -249,7 +249,9 @@ SearchOptions Translator::of_model(const TranslateOptions& options) const {
 }
 
 int64_t Translator::batch(const TranslateOptions& o) const {
-  return o.batch.value_or(model_->device() == Device::cuda ? 256 : 32);
+  // A GPU is full with a thousand rows; those of a beam want memory for each.
+  const int64_t of_gpu = o.search.beam == 1 ? 1024 : 256;
+  return o.batch.value_or(model_->device() == Device::cuda ? of_gpu : 32);
 }
 
 int64_t Translator::longest(const TranslateOptions& o) const {
@@ -287,9 +289,9 @@ std::vector<Translation> Translator::translate(const std::vector<std::string>& l
   search_options.numbers.clear(), search_options.prefixes.clear();
   search_options.shortlists.clear();
   // A GPU computes all slots, idle ones too: few of them for few lines.
-  constexpr int64_t kFew = 8;
-  const bool few = !o.batch && model_->device() == Device::cuda && std::ssize(lines) <= kFew;
-  const int64_t slots = few ? kFew : batch(o);
+  int64_t slots = batch(o);
+  if (!o.batch && model_->device() == Device::cuda)
+    slots = std::ssize(lines) <= 8 ? 8 : std::ssize(lines) < slots ? 256 : slots;
   std::vector<size_t> numbers;  // of the requests
   std::vector<Engine::Request> requests;
   std::mutex telling;  // sentences grow on several threads

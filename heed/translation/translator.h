@@ -25,7 +25,7 @@ struct TranslateOptions {
   // but for beam, normalize, patience and max_ratio, which are the caller's.
   bool search_is_whole = false;
   // Sentences at a time, with those of other callers; not given: what the device likes, 32 on a CPU
-  // and 256 on a GPU.
+  // and on a GPU 1,024 or, with a beam, 256.
   std::optional<int64_t> batch = {};
   // Of long sentences fewer: so many tokens at a time, which are sentences times the longest source
   // times the beam, bound what a search holds on a CPU. One sentence is always let in.

@@ -317,6 +317,97 @@ __global__ void __launch_bounds__(kThreads)
       weights[j] = j >= begin && j < end && weights[j] != -INFINITY ? exp2f(weights[j] - lse) : 0;
 }
 
+// ---- a query of a decoder's step, which has few keys and is not alone: a warp for each
+
+constexpr int kWarpsOfBlock = 4;
+
+// Of D elements each, read by fours, without weights, bias, place and dropout.
+template <int D>
+__global__ void __launch_bounds__(kWarpsOfBlock* kWarp)
+    attend_warp(const __grid_constant__ Attention<float> a) {
+  await_before();
+  const int64_t number =
+      int64_t{blockIdx.x} * kWarpsOfBlock + static_cast<int>(threadIdx.x) / kWarp;
+  if (number >= a.batch * a.heads * a.queries) return;
+  const int64_t query = number % a.queries, head = number / a.queries % a.heads,
+                b = number / a.queries / a.heads, g = head / (a.heads / a.key_heads);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int begin = 0, end = static_cast<int>(a.keys);
+  if (a.range) {
+    const Id* range = a.range + b * a.range_batch + head * a.range_head + 2 * query;
+    begin = max(0, static_cast<int>(range[0]));
+    end = min(end, static_cast<int>(range[1]));
+  }
+  // Lanes of a key, each with four of its elements; keys of the warp at once, and in a turn.
+  constexpr int LPK = D / 4, KPW = kWarp / LPK, kLoads = 8, kKeys = kLoads * KPW;
+  constexpr int C = D / kWarp;  // columns of the mean that are a lane's
+  float4 q = make_float4(0, 0, 0, 0);
+  if (begin < end) q = at4(row_at(a.q, b, head, query) + lane % LPK * 4);
+  float most = -INFINITY, sum = 0, mean[C] = {};
+  for (int low = begin; low < end; low += kKeys) {
+    // All that is read is under way at once.
+    float4 k[kLoads];
+    float value[kKeys][C];
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const int j = low + i * KPW + lane / LPK;
+      k[i] = j < end ? at4(row_at(a.k, b, g, j) + lane % LPK * 4) : make_float4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+#pragma unroll
+      for (int c = 0; c < C; ++c) value[i][c] = 0;
+      if (low + i < end) load<C>(row_at(a.value, b, g, low + i) + lane * C, value[i]);
+    }
+    float mine = -INFINITY;  // the score of key low + lane
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      float product = q.x * k[i].x;
+      product = fmaf(q.y, k[i].y, product);
+      product = fmaf(q.z, k[i].z, product);
+      product = fmaf(q.w, k[i].w, product);
+#pragma unroll
+      for (int apart = LPK / 2; apart > 0; apart /= 2)
+        product += __shfl_xor_sync(~0u, product, apart);
+      product = __shfl_sync(~0u, product, lane % KPW * LPK);
+      if (lane / KPW == i && low + lane < end) mine = score_of(a, product, nullptr, 0, low + lane);
+    }
+    float largest = mine;
+#pragma unroll
+    for (int apart = kWarp / 2; apart > 0; apart /= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, apart));
+    const float now = fmaxf(most, largest), from = now == -INFINITY ? 0.0f : now;
+    const float factor = exp2f(most - from);
+    most = now;
+    const float weight = exp2f(mine - from);
+    float added = weight;
+#pragma unroll
+    for (int apart = kWarp / 2; apart > 0; apart /= 2) added += __shfl_xor_sync(~0u, added, apart);
+    sum = fmaf(sum, factor, added);
+#pragma unroll
+    for (int c = 0; c < C; ++c) mean[c] *= factor;
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const float w = __shfl_sync(~0u, weight, i);
+#pragma unroll
+      for (int c = 0; c < C; ++c) mean[c] = fmaf(w, value[i][c], mean[c]);
+    }
+  }
+  const bool none = most == -INFINITY;
+  if (lane == 0) a.lse[number] = none ? -INFINITY : most + log2f(sum);
+#pragma unroll
+  for (int c = 0; c < C; ++c) mean[c] = none ? 0.0f : mean[c] / sum;
+  store<C>(mean, row_at(a.context, b, head, query) + lane * C);
+}
+
+// What a warp can do, and for so few queries of a key does better than a tile.
+constexpr int64_t kFewQueries = 12;
+bool suits_warp(const Attention<float>& a, const Plan& plan, int width) {
+  return width <= 128 && a.size == width && a.value_size == width && plan.q && plan.k &&
+         plan.value && plan.context && !a.weights.data && !a.bias.data && !a.place &&
+         plan.drop.threshold == 0 && a.heads / a.key_heads * a.queries < kFewQueries;
+}
+
 constexpr int64_t kFewRows = 4;  // from here on a tile costs less than a block for each row
 
 }  // namespace
@@ -327,6 +418,12 @@ void dot_attention(Cuda device, const Attention<T>& a) {
   const int64_t rows = a.heads / a.key_heads * a.queries;
   if (a.batch * a.heads * a.queries == 0) return;
   with_width(std::max(a.size, a.value_size), [&]<int D>(std::integral_constant<int, D>) {
+    if constexpr (std::is_same_v<T, float> && D <= 128)
+      if (suits_warp(a, plan, D)) {
+        const auto blocks = ceil_div(a.batch * a.heads * a.queries, kWarpsOfBlock);
+        return launch_early(device, attend_warp<D>, static_cast<unsigned>(blocks),
+                            kWarpsOfBlock * kWarp, 0, a);
+      }
     if (rows < kFewRows) {
       const auto blocks = static_cast<unsigned>(a.batch * a.heads * a.queries);
       return launch_early(device, attend_row<T, D>, blocks, kThreads, 0, a, plan);
