@@ -363,6 +363,40 @@ TEST(Engine, TellsOfEachStepAndEndsWhatIsNotWanted) {
   EXPECT_EQ(engine.load().waiting, 0);
 }
 
+// Where the searches are kept with the steps, who is not wanted has a slot until his is over; all
+// others get what they get alone, however long theirs may be.
+TEST(Engine, StepsThatChooseForThemselvesEndWhatIsNotWanted) {
+  for (const Named& named : {models()[0], models()[1]})
+    for (const int64_t beam : {1, 3}) {
+      SCOPED_TRACE(named.name + ", beam " + std::to_string(beam));
+      const Params params(5);
+      const auto model = made(params, named.config);
+      std::vector<Engine::Request> all = requests(named.config, 30, beam);
+      // The last ones may be longer than there is room for at first; few have slots.
+      for (size_t i = 0; i < all.size(); ++i) {
+        all[i].slots = 8;
+        all[i].options.min_length = 3, all[i].options.max_extra = i < 20 ? 5 : 30;
+      }
+      const std::vector<Engine::Request> plain = all;
+      int asked = 0;
+      all[2].wanted = [&] { return ++asked < 3; };
+      Engine engine(*model, {.steps = Engine::Steps::as_graphs});
+      std::vector<std::vector<Hypothesis>> found(all.size());
+      std::string said;
+      for (size_t i = 0; i < all.size(); ++i)
+        engine.submit(all[i], [&, i](Engine::Result r, std::exception_ptr error) {
+          found[i] = std::move(r.hypotheses);
+          if (error)
+            said += std::to_string(i) + message([&] { std::rethrow_exception(error); }) + "|";
+        });
+      while (engine.step()) {
+      }
+      EXPECT_EQ(said, "2search: not wanted any more|");
+      for (size_t i = 0; i < all.size(); ++i)
+        if (i != 2) expect_same(found[i], alone(*model, plain[i]));
+    }
+}
+
 // The tree is told as it grows, each node once; the last step's are in the result alone.
 TEST(Engine, TellsOfTheTreeAsItGrows) {
   const Params params(5);

@@ -553,16 +553,21 @@ void Slots::put(const State& fresh, std::span<const Id> to) {
     }
     return home;
   };
+  // Those of one width in one launch.
+  std::map<int64_t, std::pair<std::vector<Tensor>, std::vector<Tensor>>> by_width;
   for (const auto& [name, given] : fresh.sentence) {
     const Tensor x = as_rows(given);
     rank_[name] = given.rank();
     const int64_t width = given.rank() == 2 ? 1 : width_;
-    const Tensor home = home_of(sentence_, name, {size_, x.size(1), width, x.size(3)}, x.type());
-    put_rows(std::vector{x}, std::vector{home},
+    auto& [from, homes] = by_width[x.size(2)];
+    from.push_back(x);
+    homes.push_back(home_of(sentence_, name, {size_, x.size(1), width, x.size(3)}, x.type()));
+  }
+  for (const auto& [width, arrays] : by_width)
+    put_rows(arrays.first, arrays.second,
              {in_order(count),
               {to.begin(), to.end()},
-              std::vector<Id>(static_cast<size_t>(count), static_cast<Id>(x.size(2)))});
-  }
+              std::vector<Id>(static_cast<size_t>(count), static_cast<Id>(width))});
   std::vector<Id> each;
   for (int64_t i = 0; i < count * K; ++i) each.push_back(static_cast<Id>(i / K));
   for (const auto& [name, given] : fresh.hypothesis) {

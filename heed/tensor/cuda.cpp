@@ -179,7 +179,7 @@ LentScratch::~LentScratch() { gpu_->kernels.lender = nullptr; }
 
 std::shared_ptr<void> shared_memory(size_t bytes) {
   if (current_arena().device() != Device::cuda)
-    return std::make_shared<std::vector<std::max_align_t>>(bytes / sizeof(std::max_align_t) + 1);
+    return std::shared_ptr<std::byte[]>(new std::byte[bytes]());
   void* block = nullptr;
   check(cudaMallocHost(&block, bytes), "memory for results");
   std::memset(block, 0, bytes);

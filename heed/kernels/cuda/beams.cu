@@ -65,8 +65,8 @@ void run(Cuda device, const BeginBeams& k) {
 
 void run(Cuda device, const GrowBeams& k) {
   const size_t bytes = static_cast<size_t>(kSentences * k.beams.beam * k.likeliest) * 2 * 4;
-  launch_early(device, grow_beams, grid_for(k.beams.slots, kSentences, int64_t{1} << 30),
-               kSentences * kWarp, bytes, k);
+  const int64_t blocks = ceil_div(k.beams.slots, kSentences);
+  launch_early(device, grow_beams, static_cast<unsigned>(blocks), kSentences * kWarp, bytes, k);
 }
 
 }  // namespace heed::kernels
