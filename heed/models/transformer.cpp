@@ -280,12 +280,15 @@ State Transformer::start(const Source& source) const {
 Step Transformer::step(State& state, const Tensor& last, bool want_weights) const {
   const int64_t rows = last.size(0), B = state.sentences(), K = rows / B;
   const Positions of_rows = Positions::each(state.row_positions(K));
+  // What is not fused looks at ranges on the host.
+  const bool fused =
+      config_.weigh == "soft" && (config_.score == "scaled_dot" || config_.score == "dot");
+  const std::optional<State::Places> places = fused ? state.places : std::nullopt;
   const Weigh weigh{.kind = weigh_kind(config_.weigh), .temperature = config_.temperature};
   AttendOptions self{
       .weigh = weigh, .first = of_rows, .want_weights = want_weights && encoder_.empty()};
   AttendOptions cross{
       .weigh = weigh, .first = Positions::each(state.positions), .want_weights = want_weights};
-  const std::optional<State::Places>& places = state.places;
   if (const auto keys = state.sentence.find("keys0"); keys != state.sentence.end()) {
     const Mask::Sizes sizes{B, decoder_heads(config_), K, keys->second.size(2), cross.first};
     cross.mask = places ? Mask::of(sizes, places->source) : Mask::padding(state.lengths).at(sizes);

@@ -279,7 +279,7 @@ void Slots::step_ahead() {
 void Slots::settle(size_t behind) {
   const bool waits = current_arena().device() == Device::cuda;
   for (; under_way_.size() > behind; under_way_.pop_front())
-    if (Id unused = 0; waits) read_now(under_way_.front(), &unused, sizeof unused);
+    if (waits) read_now(under_way_.front(), nullptr, 0);
   for (int64_t s = 0; s < size_; ++s) {
     const auto slot = static_cast<size_t>(s);
     if (idle_[slot] || !resident_->over(s, numbers_[slot])) continue;

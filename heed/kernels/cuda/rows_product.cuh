@@ -66,31 +66,53 @@ struct ChunkOf {
 
   static constexpr int kPiece = kFours ? 4 : 1, kPieces = kChunk / kPiece;
 
-  // kThreads of them bring it, of which this is `thread`.
+  // What one of kThreads threads brings of every chunk: pieces of some rows of x, and of some rows
+  // or columns of w.
   template <int kThreads>
-  __device__ static void bring(float* to, const RowsProduct& p, const float* x, const float* w,
-                               int64_t row, int64_t column, int64_t at, int thread) {
-    each<kM, kPieces, kThreads>(thread, [&](int r, int piece) {
-      const int j = piece * kPiece;
-      const bool there = row + r < p.rows && at + j < p.k;
-      copy(to + r * kXRow + j, x + (there ? (row + r) * p.x_row + (at + j) * p.x_col : 0), there);
-    });
-    to += kX;
-    if constexpr (kColumns) {
-      each<kN, kPieces, kThreads>(thread, [&](int c, int piece) {
-        const int j = piece * kPiece;
-        const bool there = column + c < p.n && at + j < p.k;
-        copy(to + c * kWRow + j, w + (there ? (column + c) * p.w_col + at + j : 0), there);
-      });
-    } else {
-      each<kChunk, kN / kPiece, kThreads>(thread, [&](int r, int piece) {
-        const int j = piece * kPiece;
-        const bool there = column + j < p.n && at + r < p.k;
-        copy(to + r * kWRow + j, w + (there ? (at + r) * p.w_row + (column + j) * p.w_col : 0),
-             there);
-      });
+  class Carrier {
+   public:
+    __device__ Carrier(const RowsProduct& p, int64_t row, int64_t column, int thread)
+        : p_(p), x_(p.x + p.item(p.x_step)), w_(p.w + p.item(p.w_step)) {
+      x_row_ = thread / kPieces, x_at_ = thread % kPieces * kPiece;
+      x_left_ = static_cast<int>(min(p.rows - row, int64_t{kM})) - x_row_;
+      x_mine_ = x_ + (row + x_row_) * p.x_row + x_at_ * p.x_col;
+      w_row_ = thread / kWPieces, w_at_ = thread % kWPieces * kPiece;
+      const int left = static_cast<int>(min(p.n - column, int64_t{kN}));
+      w_left_ = kColumns ? left - w_row_ : left - w_at_;  // of what is not k
+      w_mine_ = kColumns ? w_ + (column + w_row_) * p.w_col + w_at_
+                         : w_ + w_row_ * p.w_row + (column + w_at_) * p.w_col;
     }
-  }
+
+    __device__ void bring(float* to, int64_t at) const {
+      const int k = static_cast<int>(min(p_.k - at, int64_t{kChunk}));  // of it there are
+      const float* const x = x_mine_ + at * (kFours ? 1 : p_.x_col);
+#pragma unroll
+      for (int i = 0; i < kM; i += kXStep) {
+        if (kXStep > kM && x_row_ >= kM) break;
+        const bool there = i < x_left_ && x_at_ < k;
+        copy(to + (x_row_ + i) * kXRow + x_at_, there ? x + i * p_.x_row : x_, there);
+      }
+      const float* const w = w_mine_ + at * (kColumns ? 1 : p_.w_row);
+      constexpr int kRows = kColumns ? kN : kChunk;
+#pragma unroll
+      for (int i = 0; i < kRows; i += kWStep) {
+        if (kWStep > kRows && w_row_ >= kRows) break;
+        const bool there = kColumns ? i < w_left_ && w_at_ < k : 0 < w_left_ && w_row_ + i < k;
+        copy(to + kX + (w_row_ + i) * kWRow + w_at_,
+             there ? w + i * (kColumns ? p_.w_col : p_.w_row) : w_, there);
+      }
+    }
+
+   private:
+    // Pieces of a row of w, or of x; rows from piece to piece.
+    static constexpr int kWPieces = (kColumns ? kChunk : kN) / kPiece;
+    static constexpr int kXStep = kThreads / kPieces, kWStep = kThreads / kWPieces;
+    static_assert(kThreads % kPieces == 0 && kThreads % kWPieces == 0);
+
+    const RowsProduct& p_;
+    const float *x_, *w_, *x_mine_, *w_mine_;
+    int x_row_, x_at_, x_left_, w_row_, w_at_, w_left_;
+  };
 
   // sum += the product of the chunk's rows from `m` on and columns from `n` on.
   template <int kMi, int kNi>
@@ -146,16 +168,6 @@ struct ChunkOf {
   }
 
  private:
-  // body(i, j) for i < kRows and j < kOfRow, shared out.
-  template <int kRows, int kOfRow, int kThreads, class Body>
-  __device__ static void each(int thread, const Body& body) {
-    constexpr int kAll = kRows * kOfRow;
-#pragma unroll
-    for (int i = 0; i < (kAll + kThreads - 1) / kThreads; ++i) {
-      const int at = thread + i * kThreads;
-      if (kAll % kThreads == 0 || at < kAll) body(at / kOfRow, at % kOfRow);
-    }
-  }
   __device__ static void copy(float* to, const float* from, bool there) {
     if constexpr (kFours)
       copy16(to, from, there);
@@ -206,15 +218,12 @@ __global__ void __launch_bounds__(256)
   float* const shared = reinterpret_cast<float*>(memory);
   const int slices = blockDim.x / kWarp, slice = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int64_t column = int64_t{blockIdx.x} * Tile::kN, row = int64_t{blockIdx.y} * Tile::kM;
-  const float* const x = p.x + p.item(p.x_step);
-  const float* const w = p.w + p.item(p.w_step);
+  const typename Chunk::template Carrier<kWarp> carrier(p, row, column, lane);
   float* const mine = shared + slice * stages * Chunk::kFloats;
   const int64_t first = int64_t{slice} * chunks * kChunk;
   const auto place = [&](int i) { return mine + i % stages * Chunk::kFloats; };
   const auto bring = [&](int i) {
-    if (i < chunks)
-      Chunk::template bring<kWarp>(place(i), p, x, w, row, column, first + int64_t{i} * kChunk,
-                                   lane);
+    if (i < chunks) carrier.bring(place(i), first + int64_t{i} * kChunk);
     copies_end();
   };
   float sum[kMi][kNi][4] = {};
@@ -267,14 +276,11 @@ __global__ void __launch_bounds__(128, 3)
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int m = warp / 2 * 32, n = warp % 2 * 32;
   const int64_t column = int64_t{blockIdx.x} * Tile::kN, row = int64_t{blockIdx.y} * Tile::kM;
-  const float* const x = p.x + p.item(p.x_step);
-  const float* const w = p.w + p.item(p.w_step);
+  const typename Chunk::template Carrier<Tile::kThreads> carrier(p, row, column,
+                                                                 static_cast<int>(threadIdx.x));
   const int chunks = slices * chunks_of_slice;
   const auto bring = [&](int i) {
-    if (i < chunks)
-      Chunk::template bring<Tile::kThreads>(shared + i % Tile::kStages * Chunk::kFloats, p, x, w,
-                                            row, column, int64_t{i} * kChunk,
-                                            static_cast<int>(threadIdx.x));
+    if (i < chunks) carrier.bring(shared + i % Tile::kStages * Chunk::kFloats, int64_t{i} * kChunk);
     copies_end();
   };
   float total[2][4][4] = {}, sum[2][4][4] = {};
