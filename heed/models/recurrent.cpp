@@ -380,7 +380,7 @@ Step RecurrentModel::step(State& state, const Tensor& last, bool want_weights) c
   if (aligner_ && want_weights) {
     memory.aligner_keys = state.sentence.at("aligner");
     // Hypotheses of a sentence are queries of the same keys.
-    const int64_t B = state.sentences(), K = std::ssize(last) / B;
+    const int64_t B = state.sentences(), K = last.size(0) / B;
     const auto by_sentence = [&](const Tensor& x) { return reshape(x, {B, K, x.size(1)}); };
     const Weights w = aligned(memory, by_sentence(decoder.cells.back().h), by_sentence(word));
     result.weights.push_back({w.layer, reshape(w.values, {B * K, 1, w.values.size(3)})});

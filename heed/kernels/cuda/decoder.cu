@@ -16,34 +16,10 @@
 #include <algorithm>
 
 #include "heed/kernels/cuda/additive_step.cuh"
+#include "heed/kernels/cuda/launch.cuh"
 
 namespace heed::kernels {
 namespace {
-
-// ---- a chain of launches
-
-__device__ inline void await_before() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-template <class... Parameters, class... Arguments>
-void launch(Cuda device, void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared,
-            bool follows, const Arguments&... arguments) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid, config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = shared, config.stream = stream_of(device);
-  config.attrs = &early, config.numAttrs = follows && capabilities().early_launch;
-  allow_shared(kernel, shared);
-  if (const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
-      error != cudaSuccess)
-    fail("decoder: cannot be launched on the GPU: ", cudaGetErrorString(error));
-}
 
 // ---- products, split-K: mma.sync m16n8k16. A block has 64 x 32 elements of a slice, a warp 16 x
 // 16.
@@ -452,21 +428,21 @@ void run(Cuda device, const SlicedProduct& p) {
   const dim3 grid(static_cast<unsigned>(p.n / kTileColumns),
                   static_cast<unsigned>(ceil_div(p.m, kTileRows)),
                   static_cast<unsigned>(SlicedProduct::slices(p.k)));
-  launch(device, p.transposed ? product<true> : product<false>, grid, kProductThreads,
-         size_t{kMostChunks} * (kLeft + kRight) * sizeof(bf16), p.follows, p);
+  launch_in_chain(device, p.transposed ? product<true> : product<false>, grid, kProductThreads,
+                  size_t{kMostChunks} * (kLeft + kRight) * sizeof(bf16), p.follows, p);
 }
 
 void run(Cuda device, const DecoderStep& p) {
   if (p.s.batch == 0) return;
   const int tile_keys = tile_keys_of(p.s, false);
-  launch(device, step, dim3(static_cast<unsigned>(p.s.batch)), kThreads,
-         shared_of(p.s, false, tile_keys), true, p, tile_keys);
+  launch_in_chain(device, step, dim3(static_cast<unsigned>(p.s.batch)), kThreads,
+                  shared_of(p.s, false, tile_keys), true, p, tile_keys);
 }
 void run(Cuda device, const DecoderStepGrad& p) {
   if (p.s.batch == 0) return;
   const int tile_keys = tile_keys_of(p.s, true);
-  launch(device, step_back, dim3(static_cast<unsigned>(p.s.batch)), kThreads,
-         shared_of(p.s, true, tile_keys), p.follows, p, tile_keys);
+  launch_in_chain(device, step_back, dim3(static_cast<unsigned>(p.s.batch)), kThreads,
+                  shared_of(p.s, true, tile_keys), p.follows, p, tile_keys);
 }
 
 bool fits(Cuda, const DecoderSizes& s) {

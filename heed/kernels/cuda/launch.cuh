@@ -1,5 +1,5 @@
 // A chain of launches: each kernel gets ready before the one before is over (programmatic dependent
-// launch).
+// launch). GPUs before 9.0 have no such thing: a launch begins when the one before is over.
 #pragma once
 
 #include "heed/kernels/cuda/device.cuh"
@@ -15,20 +15,27 @@ __device__ inline void await_before() {
 #endif
 }
 
+// `follows`: it begins early.
 template <class... Parameters, class... Arguments>
-void launch_early(Cuda device, void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared,
-                  const Arguments&... arguments) {
+void launch_in_chain(Cuda device, void (*kernel)(Parameters...), dim3 grid, int threads,
+                     size_t shared, bool follows, const Arguments&... arguments) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid, config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared, config.stream = stream_of(device);
-  config.attrs = &early, config.numAttrs = 1;
+  config.attrs = &early, config.numAttrs = follows && capabilities().early_launch;
   if (shared > 0) allow_shared(kernel, shared);
   if (const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
       error != cudaSuccess)
     fail("kernel: cannot be launched on the GPU: ", cudaGetErrorString(error));
+}
+
+template <class... Parameters, class... Arguments>
+void launch_early(Cuda device, void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared,
+                  const Arguments&... arguments) {
+  launch_in_chain(device, kernel, grid, threads, shared, true, arguments...);
 }
 
 }  // namespace heed::kernels

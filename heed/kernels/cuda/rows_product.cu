@@ -12,8 +12,6 @@ int slices_of(int chunks) {
   return 1;
 }
 
-constexpr size_t kRoom = size_t{220} << 10;  // of shared memory
-
 struct Sizes {
   int64_t items, rows, n;
   int slices, chunks_of_slice;
@@ -31,7 +29,7 @@ template <int kMi, int kNi, Reads kReads>
 void few(Cuda device, const Sizes& s, const RowsProduct& p) {
   using Tile = FewRows<kMi, kNi, kReads>;
   const auto kernel = few_rows<kMi, kNi, kReads>;
-  const int stages = Tile::stages(s.slices, s.chunks_of_slice, kRoom);
+  const int stages = Tile::stages(s.slices, s.chunks_of_slice, capabilities().shared);
   launch_early(device, kernel, s.grid(Tile::kM, Tile::kN), s.slices * kWarp,
                static_cast<size_t>(s.slices * stages) * Tile::kBytes, p, s.chunks_of_slice, stages);
 }
