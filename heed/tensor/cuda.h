@@ -56,6 +56,7 @@ std::shared_ptr<void> shared_memory(size_t bytes);
 // 256 bytes of it, for one of the next eight tickets to fetch.
 int64_t read_later(const void* device, size_t bytes);
 void read_now(int64_t ticket, void* host, size_t bytes);  // waits for that, and for nothing after
+// Without bytes it waits alone, and the ticket may be as old as it likes.
 
 // While it lives, kernels' scratch memory of the context's GPU is what `lend` gives, aligned to 256
 // bytes and theirs until the lender's own work on the same stream: that of another framework, whose
