@@ -1,5 +1,5 @@
 # The short face of the build. Presets are in CMakePresets.json; each builds into build/<preset>.
-.PHONY: all install demo test bench cuda mpi arm64 fuzz python python-tests format lint clean deps
+.PHONY: all install demo test bench cuda mpi mpi-cuda arm64 fuzz python python-tests format lint clean deps
 
 # The presets compile the same files, mostly in the same way: what one has compiled the others take
 # from ccache, wherever they build it.
@@ -78,6 +78,12 @@ mpi:
 	@tools/install-deps mpi
 	@cmake --preset mpi >build/configure.log || (cat build/configure.log; false)
 	@cmake --build --preset mpi
+
+# The same for machines with GPUs; wants nvcc, as `make cuda` does.
+mpi-cuda: deps
+	@tools/install-deps mpi
+	@cmake --preset mpi-cuda >build/configure.log || (cat build/configure.log; false)
+	@cmake --build --preset mpi-cuda
 
 # For arm64, and its tests by an emulator (docs/hardware.md), which is slow: not part of `make test`.
 arm64: deps

@@ -138,6 +138,7 @@ void use(const Machine& machine) {
   const CudaDevices cuda = cuda_devices();
   const bool usable = cuda.built && cuda.trouble.empty();
   if (machine.device == "cpu" || (machine.device == "auto" && !usable)) return;
+  Context::set_default_gpu(machine.gpu);
   static const UseDevice from_now_on(Device::cuda);
 }
 

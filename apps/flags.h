@@ -104,6 +104,7 @@ std::vector<std::string> with_settings(const CLI::App& app, std::vector<std::str
 struct Machine {
   int threads = 0;
   std::string device = "auto";
+  int gpu = 0;  // of several ranks: this one's
 };
 void add_machine_flags(CLI::App& app, Machine& machine);
 // Throws Error if the device is not there.

@@ -20,6 +20,7 @@ void add_shortlist_flag(CLI::App& app, Inference& inference) {
 
 LoadedModel::Options load_options(const Inference& inference) {
   return {.device = current_arena().device(),
+          .index = Context::current().index(),
           .threads = inference.threads,
           .compute = as_usage([&] { return compute_named(inference.compute); }),
           .shortlist = inference.shortlist};

@@ -136,7 +136,7 @@ void train(TrainOptions o, const Flags<ModelConfig>& model_flags,
   if (o.list) return print_tables(ModelKind::language_model);
   outlive_readers();
   const bool first = ranks(o.deadline)->first();
-  if (o.machine.threads == 0) o.machine.threads = threads_of_rank();
+  take_share(o.machine);
   ModelConfig config = chosen_preset(o.preset, ModelKind::language_model);
   model_flags.apply(config);
   if (o.context > 0) config.positions = o.context;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "heed/base/limits.h"
+#include "heed/ranks/nccl.h"
 
 namespace heed::apps {
 namespace {
@@ -53,12 +54,20 @@ std::shared_ptr<Ranks> ranks(double joining) {
 
 void set_deadline(double seconds) { joined->set_waiting(waiting(seconds)); }
 
+namespace {
+// So many threads as this rank has cores for; 0: all.
 int threads_of_rank() {
   const int here = ranks()->on_this_machine(), cores = usable_cores();
   if (here == 1) return 0;
   // The launcher may have given each rank cores of its own.
   const bool bound = cores < static_cast<int>(std::thread::hardware_concurrency());
   return bound ? cores : std::max(1, cores / here);
+}
+}  // namespace
+
+void take_share(Machine& machine) {
+  if (machine.threads == 0) machine.threads = threads_of_rank();
+  machine.gpu = gpu_of(*ranks());
 }
 
 void leave_ranks(int code) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/flags.h"
 #include "heed/ranks/ranks.h"
 
 namespace heed::apps {
@@ -16,8 +17,8 @@ void silence_other_ranks();
 // seconds.
 std::shared_ptr<Ranks> ranks(double joining = 300);
 void set_deadline(double seconds);
-// So many threads as this rank has cores for; 0: all.
-int threads_of_rank();
+// Of the machine's cores, unless --threads says how many, and of its GPUs, this rank's.
+void take_share(Machine& machine);
 
 // At the end of the program: `code` is what it ends with.
 void leave_ranks(int code);

@@ -261,7 +261,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   if (o.list) return print_tables(ModelKind::translator);
   outlive_readers();
   const bool first = ranks(o.deadline)->first();
-  if (o.machine.threads == 0) o.machine.threads = threads_of_rank();
+  take_share(o.machine);
   o.corpus = chosen_files(o.given, "--");
   o.valid = chosen_files(o.given_valid, "--valid-");
   ModelConfig config;

@@ -278,7 +278,7 @@ Answer answer_together(const Options& o, const Translator& translator, const Chu
 void translate(Options o) {
   want(!o.folder.empty(), "--model is required, a folder that 'heed train' made");
   want(!o.resume || !o.output.empty(), "--resume goes on with --output, a file; give it again");
-  if (o.machine.threads == 0) o.machine.threads = threads_of_rank();
+  take_share(o.machine);
   if (o.whole) return translate_text(std::move(o));
   want(o.format == "text" && o.text.source_language.empty(),
        "--format and --language are for whole texts; add --text");

@@ -9,7 +9,7 @@ BELOW = {
     "translation": "base alignment data files text kernels tensor ops nn attention models search",
     "exchange": "base data files kernels tensor ops nn attention models search translation",
     "language": "base data files kernels tensor ops nn attention models search translation",
-    "ranks": "base",
+    "ranks": "base kernels tensor",
     "training": "base data files kernels ranks tensor ops nn attention models search translation "
                 "metrics",
     "studies": "base data files kernels tensor ops nn attention models search training translation "

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <set>
 
 #include "heed/base/check.h"
 
@@ -53,6 +54,20 @@ Ranks::Ranks(int rank, std::vector<std::string> hosts)
       on_this_machine_(static_cast<int>(
           std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(rank)]))),
       hosts_(std::move(hosts)) {}
+
+int Ranks::order_on_machine() const {
+  const auto own = hosts_.begin() + rank_;
+  return static_cast<int>(std::count(hosts_.begin(), own, *own));
+}
+
+int Ranks::on_each_machine() const {
+  const int each = static_cast<int>(std::count(hosts_.begin(), hosts_.end(), hosts_.front()));
+  if (count_ % each != 0) return 1;
+  std::set<std::string> names;
+  for (auto of = hosts_.begin(); of != hosts_.end(); of += each)
+    if (!names.insert(*of).second || std::count(of, of + each, *of) != each) return 1;
+  return each;
+}
 
 std::string Ranks::name(int rank) const {
   return "rank " + std::to_string(rank) + " (" + hosts_[static_cast<size_t>(rank)] + ")";

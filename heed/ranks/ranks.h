@@ -44,10 +44,14 @@ class Ranks {
   int rank() const { return rank_; }
   int count() const { return count_; }
   int on_this_machine() const { return on_this_machine_; }
+  int order_on_machine() const;  // of those, which one this is, from 0
+  // Where every machine has as many ranks, numbered one after the other, so many; else 1.
+  int on_each_machine() const;
   bool first() const { return rank_ == 0; }
   // "rank 3 (node7)".
   std::string name(int rank) const;
   void set_waiting(const WaitOptions& options) { waiting_ = options; }
+  const WaitOptions& waiting() const { return waiting_; }
   // Seconds that calls below have taken so far: the others were not there yet, or bytes moved.
   double waited() const { return waited_; }
 
@@ -83,7 +87,6 @@ class Ranks {
 
  protected:
   Ranks(int rank, std::vector<std::string> hosts);
-  const WaitOptions& waiting() const { return waiting_; }
 
  private:
   virtual void move(const std::string& what, std::span<const Sent> to,

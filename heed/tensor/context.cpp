@@ -29,6 +29,7 @@ uint64_t next_number() {
 Context::Context(const Options& options)
     : number_(next_number()),
       options_(options),
+      index_(options.index),
       own_pool_(options.pool ? nullptr : std::make_unique<ThreadPool>(options.threads)),
       pool_(options.pool ? options.pool : own_pool_.get()),
       host_(Arena::make(Device::cpu, number_)) {
@@ -48,13 +49,20 @@ Context& Context::process() {
   return *context;
 }
 
+void Context::set_default_gpu(int index) {
+  Context& context = process();
+  require(!context.gpu_ || context.index_ == index, "cuda: the default context works on GPU ",
+          context.index_, " already, and cannot take GPU ", index);
+  context.index_ = index;
+}
+
 Context& Context::current() {
   return current_of_thread.context ? *current_of_thread.context : process();
 }
 
 Gpu& Context::gpu() {
   if (!gpu_) {
-    gpu_ = make_gpu(options_.index, options_.stream);
+    gpu_ = make_gpu(index_, options_.stream);
     device_ = Arena::make(Device::cuda, number_);
     made_ = gpu_.get();
   }

@@ -47,10 +47,12 @@ class Context : public std::enable_shared_from_this<Context> {
 
   static Context& current();
   static Context& process();  // the default one
+  // Which GPU the default one takes. Throws Error if it has another one already.
+  static void set_default_gpu(int index);
 
   uint64_t number() const { return number_; }  // no two contexts have the same, and none has 0
   Device device() const { return options_.device; }
-  int index() const { return options_.index; }
+  int index() const { return index_; }
   ThreadPool& pool() const { return *pool_; }
 
   // For what lasts: the host's memory, or the GPU's.
@@ -66,6 +68,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
   const uint64_t number_;
   const Options options_;
+  int index_;  // of its GPU
   std::unique_ptr<ThreadPool> own_pool_;
   ThreadPool* pool_;
   std::shared_ptr<Arena> host_, device_;
