@@ -45,6 +45,7 @@ std::string json_line(const Progress& p) {
   if (p.updates > 0) {
     out["loss"] = p.loss, out["words_a_second"] = p.words_a_second;
     out["rate"] = p.rate, out["gradient_norm"] = p.gradient_norm;
+    if (p.replayed) out["replayed"] = *p.replayed;
   }
   out["seconds"] = p.seconds;
   if (p.validation) {

@@ -4,7 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <barrier>
+#include <cmath>
+#include <cstring>
 #include <random>
+#include <thread>
 
 #include "heed/data/batch.h"
 #include "heed/training/gradient_sum.h"
@@ -50,6 +55,142 @@ TEST(TreeSum, HasTheBitsOfItsDefinitionForEveryNumberOfRanks) {
     }
   }
   EXPECT_GT(other_than_in_order, 5) << "a sum in order would pass as well";
+}
+
+// Ranks that are threads of this process, `each` of them on a machine.
+struct Meeting {
+  explicit Meeting(int n) : sent(static_cast<size_t>(n)), all(n) {}
+  std::vector<std::span<const Ranks::Sent>> sent;  // by rank
+  std::barrier<> all;
+  std::atomic<size_t> abroad = 0;  // bytes that went to another machine
+};
+class Thread : public Ranks {
+ public:
+  Thread(Meeting& meeting, int rank, int n, int each)
+      : Ranks(rank, hosts(n, each)), meeting_(meeting), each_(each) {}
+
+ private:
+  static std::vector<std::string> hosts(int n, int each) {
+    std::vector<std::string> out;
+    for (int r = 0; r < n; ++r) out.push_back("machine " + std::to_string(r / each));
+    return out;
+  }
+  void move(const std::string&, std::span<const Sent> to, std::span<const Received> from) override {
+    const auto own = static_cast<size_t>(rank());
+    meeting_.sent[own] = to;
+    meeting_.all.arrive_and_wait();
+    for (size_t r = 0; r < from.size(); ++r) {
+      if (r == own) continue;
+      const Sent& theirs = meeting_.sent[r][own];
+      ASSERT_EQ(theirs.size(), from[r].size());
+      if (!theirs.empty()) std::memcpy(from[r].data(), theirs.data(), theirs.size());
+      if (static_cast<int>(r) / each_ != rank() / each_) meeting_.abroad += theirs.size();
+    }
+    meeting_.all.arrive_and_wait();
+  }
+  Meeting& meeting_;
+  int each_;
+};
+
+TEST(Ranks, KnowTheirMachine) {
+  Meeting meeting(6);
+  for (int r = 0; r < 6; ++r) {
+    const Thread pairs(meeting, r, 6, 2), fours(meeting, r, 6, 4);
+    EXPECT_EQ(pairs.on_this_machine(), 2);
+    EXPECT_EQ(pairs.order_on_machine(), r % 2);
+    EXPECT_EQ(pairs.on_each_machine(), 2);
+    EXPECT_EQ(fours.on_this_machine(), r < 4 ? 4 : 2);
+    EXPECT_EQ(fours.order_on_machine(), r % 4);
+    EXPECT_EQ(fours.on_each_machine(), 1);  // the second has fewer
+  }
+}
+
+struct Summed {
+  std::vector<std::vector<std::vector<double>>> gradients;  // by rank and parameter
+  std::vector<std::vector<double>> losses;                  // by rank
+  size_t abroad = 0;
+};
+// Of so many micro-batches over n ranks, `each` on a machine. The second parameter has a gradient
+// in some of them, the last in none.
+Summed summed(int64_t all, int n, int each, Type wire = Type::f32) {
+  Meeting meeting(n);
+  Summed out;
+  out.gradients.resize(static_cast<size_t>(n)), out.losses.resize(static_cast<size_t>(n));
+  std::vector<std::jthread> threads;
+  for (int r = 0; r < n; ++r)
+    threads.emplace_back([&, r] {
+      const auto context = Context::make({.threads = 1});
+      const UseContext here(*context);
+      Thread ranks(meeting, r, n, each);
+      const Params params(1);
+      for (const Shape& shape : {Shape{301, 3}, Shape{5}, Shape{64}, Shape{2}})
+        params.add("p" + std::to_string(params.all().size()), shape, constant(0));
+      GradientSum sum(params, all, wire);
+      const Share share = share_of(r, n, all);
+      for (int64_t at = share.first; at < share.last; ++at) {
+        Random random(static_cast<uint64_t>(at + 1));
+        for (size_t i = 0; i < 3; ++i)
+          if (i != 1 || at % 3 == 1) {
+            const Parameter& p = params.all()[i];
+            p.value.parameter_state()->grad =
+                std::make_shared<Tensor>(normal(p.value.shape(), 1, random));
+          }
+        sum.take(at, normal({1}, 1, random));
+      }
+      const auto own = static_cast<size_t>(r);
+      out.losses[own] = sum.give(ranks, nullptr).values();
+      for (const Parameter& p : params.all()) {
+        const auto& grad = p.value.parameter_state()->grad;
+        out.gradients[own].push_back(grad ? grad->values() : std::vector<double>());
+      }
+    });
+  threads.clear();  // joins
+  out.abroad = meeting.abroad;
+  return out;
+}
+
+TEST(GradientSum, HasTheSameBitsOnAnyRanksAndMachines) {
+  for (const int64_t all : {1, 2, 3, 4, 6, 7, 8, 12}) {
+    const Summed wanted = summed(all, 1, 1);
+    EXPECT_EQ(wanted.gradients[0][1].empty(), all < 2);
+    EXPECT_TRUE(wanted.gradients[0][3].empty());
+    for (int n = 2; n <= all; ++n)
+      for (int each = 1; each <= n; ++each) {
+        const Summed found = summed(all, n, each);
+        for (size_t r = 0; r < static_cast<size_t>(n); ++r) {
+          EXPECT_EQ(found.gradients[r], wanted.gradients[0])
+              << all << " over " << n << ", " << each;
+          EXPECT_EQ(found.losses[r], wanted.losses[0]) << all << " over " << n << ", " << each;
+        }
+      }
+  }
+}
+
+// In bf16 gradients are rounded, to 8 bits at most three times, and losses are not.
+TEST(GradientSum, InBf16IsNearlyTheSameAndTheSameOnAllRanks) {
+  for (const int each : {2, 4}) {
+    const Summed exact = summed(4, 4, each), found = summed(4, 4, each, Type::bf16);
+    EXPECT_LT(found.abroad, each == 2 ? exact.abroad * 6 / 10 : 1);
+    for (size_t r = 0; r < 4; ++r) {
+      EXPECT_EQ(found.losses[r], exact.losses[r]);
+      EXPECT_EQ(found.gradients[r], found.gradients[0]);
+    }
+    double most = 0;
+    for (size_t i = 0; i < exact.gradients[0][0].size(); ++i) {
+      const double error = std::abs(found.gradients[0][0][i] - exact.gradients[0][0][i]);
+      EXPECT_LE(error, 3.0 / 512 * 16) << i;  // three halves of a last bit, of four numbers below 4
+      most = std::max(most, error);
+    }
+    EXPECT_GT(most, 0.001) << "nothing was rounded";
+  }
+}
+
+// Machines exchange a machine's sum, and not each rank's: of four ranks on two machines, half of
+// what four machines send.
+TEST(GradientSum, OfAMachineGoesOverTheNetworkOnce) {
+  const size_t apart = summed(4, 4, 1).abroad, together = summed(4, 4, 2).abroad;
+  EXPECT_GT(together, apart / 4);
+  EXPECT_LT(together, apart / 2);
 }
 
 TEST(Batches, OfAnUpdateARankMakesItsOwn) {

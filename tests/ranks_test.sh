@@ -41,6 +41,10 @@ for n in 2 3 4; do
 done
 grep -q '4 ranks: .* words/s each' err || wrong "no word of the ranks: $(cat err)"
 [ "$(grep -c 'done after 9 steps' err)" = 1 ] || wrong "more than one rank talks: $(cat err)"
+train 3 wire1 $rnn --steps 9 --wire bf16
+train 3 wire2 $rnn --steps 9 --wire bf16
+same_run wire1 wire2 "rnn over 3 ranks, gradients in bf16"
+cmp -s rnn0/model.safetensors wire1/model.safetensors && wrong "--wire bf16 changes nothing"
 transformer="--preset transformer-tiny $small --inner 32 --heads 2 --guided auto --dropout 0.1
   --accumulate 6 --steps 5 --validate-every 5"
 train 0 transformer0 $transformer

@@ -114,6 +114,19 @@ struct CopyParts {
 void run(Cuda, const CopyParts<float>&);
 void run(Cuda, const CopyParts<bf16>&);
 
+// y = x or, with `add`, y += x, for many arrays at once; where x is null it is 0. For a GPU.
+struct SumPart {
+  int64_t n;
+  const float* x;
+  float* y;
+};
+struct SumParts {
+  bool add;
+  int count;
+  SumPart part[kMaxParts];
+};
+void run(Cuda, const SumParts&);
+
 // Storage types: y = x, rounded to nearest even.
 struct ToBf16 {
   int64_t n;

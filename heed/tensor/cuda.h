@@ -53,7 +53,7 @@ void copy_from_cuda(std::span<const FromCuda> all);  // waits once
 std::shared_ptr<void> shared_memory(size_t bytes);
 
 // Reading without waiting: what lies at `device` when all that was launched so far has run, at most
-// 256 bytes of it, for one of the next eight tickets to fetch.
+// 16 KiB of it, for one of the next eight tickets to fetch.
 int64_t read_later(const void* device, size_t bytes);
 void read_now(int64_t ticket, void* host, size_t bytes);  // waits for that, and for nothing after
 // Without bytes it waits alone, and the ticket may be as old as it likes.

@@ -22,7 +22,7 @@ struct Uploads {
 
 // Reading later: a ring of small blocks of the host's memory.
 struct Ring {
-  static constexpr size_t kTickets = 8, kTicketBytes = 256;
+  static constexpr size_t kTickets = 8, kTicketBytes = 16 << 10;
   std::byte* host = nullptr;
   cudaEvent_t done[kTickets] = {};
   int64_t next = 0;

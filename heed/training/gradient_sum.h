@@ -4,18 +4,20 @@
 //   T(M) = T(the first p) + T(the rest), p the largest power of two below M.
 //
 // The result of a floating-point sum depends on its brackets alone, so it has the same bytes
-// whether one rank computes all M, M ranks one each, or any number between (ranks/ranks.h moves
-// bytes; every sum is ours).
+// whether one rank computes all M, M ranks one each, or any number between (ranks/ranks.h and
+// ranks/nccl.h move bytes; every sum is ours). What lies on a GPU stays there. The losses travel
+// with the gradients, each in a place of its own.
 //
 // Threads: one trains at a time with a set of parameters.
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <functional>
 #include <utility>
 #include <vector>
 
 #include "heed/nn/module.h"
+#include "heed/ranks/nccl.h"
 #include "heed/ranks/ranks.h"
 
 namespace heed {
@@ -41,10 +43,11 @@ class TreeSum {
     }
   }
   const std::vector<Block>& blocks() const { return blocks_; }
-  // Of all terms, the first to the last.
-  Value total() {
+  Value& last() { return blocks_.back().value; }
+  // Of all terms, the first to the last: one block from here on.
+  Value& total() {
     while (blocks_.size() > 1) join_last();
-    return std::move(blocks_.front().value);
+    return blocks_.front().value;
   }
 
  private:
@@ -66,22 +69,35 @@ Share share_of(int rank, int ranks, int64_t all);
 
 class GradientSum {
  public:
-  explicit GradientSum(const Params& params);
+  // Of `all` micro-batches, over all ranks, between which gradients travel in the type `wire`: with
+  // bf16 half as many bytes, and then bits depend on who computed what.
+  GradientSum(const Params& params, int64_t all, Type wire = Type::f32);
+  GradientSum(const GradientSum&) = delete;
+  GradientSum& operator=(const GradientSum&) = delete;
 
-  // Takes the gradients of micro-batch number `at` from the parameters.
-  void take(int64_t at);
-  // Puts the sum over the `all` micro-batches of all ranks in their place; of several ranks in the
-  // host's memory.
-  void give(Ranks& ranks, int64_t all);
+  // Takes the gradients of micro-batch number `at` from the parameters, and its loss, one number.
+  void take(int64_t at, const Tensor& loss);
+  // Puts the sum over all micro-batches of all ranks in their place, and returns their losses
+  // [all]. What several ranks have on GPUs goes through `gpus`.
+  Tensor give(Ranks& ranks, GpuExchange* gpus);
 
  private:
-  static void add(Tensor& y, const Tensor& x);
-  Tensor over(Ranks& ranks, int64_t all);
+  using Sum = TreeSum<Tensor, std::function<void(Tensor&, const Tensor&)>>;
+  void add(const Tensor& y, const Tensor& x) const;
+  void collect(const Tensor& flat, bool adds) const;
+  Tensor over(Ranks& ranks, GpuExchange* gpus);
 
   Params params_;
-  int64_t elements_;
+  int64_t all_;
+  Type wire_;
+  // The flat array: the gradient of each parameter from begin_ on, then the losses.
+  std::vector<int64_t> begin_;
+  int64_t losses_ = 0, elements_ = 0;
   std::vector<char> moved_;  // by parameter: whether any micro-batch has a gradient of it
-  TreeSum<Tensor, void (*)(Tensor&, const Tensor&)> sum_{&add};
+  // What is being taken, while it is: a term that has no flat array (a tensor that is none) is it.
+  int64_t at_ = 0;
+  Tensor loss_;
+  Sum sum_;
 };
 
 }  // namespace heed

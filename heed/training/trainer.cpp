@@ -20,6 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t kMostMicroBatches = 4096;  // whose losses are read at once
+
 double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
 }
@@ -40,6 +42,11 @@ std::string worst_gradient(const Params& params) {
   return name;
 }
 
+// All that the memory of a micro-batch depends on.
+StepGraphs::Shape shape_of(const Batch& b) {
+  return {b.rows, b.source_width, b.target_width, b.links.empty() ? 0 : 1};
+}
+
 }  // namespace
 
 void check(const TrainConfig& c) {
@@ -52,11 +59,14 @@ void check(const TrainConfig& c) {
     fail(unknown_name("precision", c.precision, {"auto", "f32", "bf16"}));
   require(c.rate > 0 && std::isfinite(c.rate), "training: the rate wants a number above 0, given ",
           c.rate);
+  if (c.wire != "f32" && c.wire != "bf16") fail(unknown_name("wire", c.wire, {"f32", "bf16"}));
   const auto at_least = [](const char* name, auto value, auto least) {
     require(value >= least && std::isfinite(double(value)), "training: ", name,
             " wants a number of at least ", least, ", given ", value);
   };
   at_least("batch_tokens", c.batch_tokens, 1), at_least("accumulate", c.accumulate, 1);
+  require(c.accumulate <= kMostMicroBatches, "training: accumulate wants a number of at most ",
+          kMostMicroBatches, ", given ", c.accumulate);
   at_least("validate_every", c.validate_every, 0), at_least("save_every", c.save_every, 0);
   at_least("steps", c.steps, 0), at_least("epochs", c.epochs, 0), at_least("minutes", c.minutes, 0);
   at_least("patience", c.patience, 0), at_least("warmup", c.warmup, 0);
@@ -160,48 +170,62 @@ void Trainer::meet() {
           " ranks have nothing to share of an update of ", config_.accumulate,
           " micro-batches; start at most so many, or give --accumulate ", ranks_->count());
   if (ranks_->count() == 1) return;
-  require(arena_->device() == Device::cpu,
-          "training: ranks exchange gradients of CPUs alone so far; train on one GPU without "
-          "mpirun, or with --device cpu");
   ranks_->want_same("the version of heed", kVersion);
   ranks_->want_same("the training's configuration", to_json(config_));
   ranks_->want_same("the corpus", identity_);
   ranks_->want_same("the step to go on from", std::to_string(state_.step));
+  ranks_->want_same("the device", name(arena_->device()));
+  if (arena_->device() == Device::cuda) gpus_ = join_gpus(*ranks_);
   if (state_.step > 0) return;  // all have read the same checkpoint
   for (size_t i = 0; i < params_.all().size(); ++i) {
     const Tensor w = params_.all()[i].value.detached();
-    const size_t bytes = static_cast<size_t>(w.count()) * size_of(w.type());
-    ranks_->broadcast("first values", {static_cast<std::byte*>(w.raw()), bytes});
+    const Tensor here = to(w, Device::cpu);  // itself, if it is there
+    const std::span<std::byte> bytes(static_cast<std::byte*>(here.raw()),
+                                     static_cast<size_t>(w.count()) * size_of(w.type()));
+    ranks_->broadcast("first values", bytes);
+    if (gpus_) set_numbers(w, bytes);
     if (!average_.empty()) copy_into(w, average_[i]);
   }
+  params_.refresh_compute_copies();
 }
 
 // ---- one update
 
-// Of the sum of the micro-batches' losses, of all ranks; this one's go into losses_, by token.
-void Trainer::gradients(const std::vector<Batch>& now) {
-  const int64_t first = share().first;
+// Of one micro-batch, the `at`-th of the update: its gradients, and its loss [1], by token.
+Tensor Trainer::backward(const Batch& batch, int64_t at) {
+  // A capture that was given up leaves gradients that were never computed.
+  if (arena_->device() == Device::cuda) params_.clear_gradients();
   // Mixed precision on a CPU; on a GPU parameters have copies of bf16.
   const UseBf16Products products(config_.precision == "bf16" && arena_->device() == Device::cpu);
-  std::optional<GradientSum> sum;
-  if (config_.accumulate > 1) sum.emplace(params_);
-  for (size_t i = 0; i < now.size(); ++i) {
-    const int64_t at = first + static_cast<int64_t>(i);
-    // What is drawn is a function of the seed, the update and the micro-batch within it.
-    Tape tape(config_.seed * 0x9E3779B97F4A7C15ull +
-              static_cast<uint64_t>(state_.step * config_.accumulate + at));
-    const BatchLoss loss = batch_loss(
-        model_, now[i],
-        {.smoothing = config_.smoothing, .guided = config_.guided, .rdrop = config_.rdrop});
-    tape.backward(sum ? loss.total * (1 / double(config_.accumulate)) : loss.total);
-    copy_into(loss.cross_entropy.view({1}, {1}), slice(losses_, 0, at, at + 1));
-    if (sum) sum->take(at);
-  }
-  if (sum) sum->give(*ranks_, config_.accumulate);
+  // What is drawn is a function of the seed, the update and the micro-batch within it.
+  Tape tape(config_.seed * 0x9E3779B97F4A7C15ull +
+            static_cast<uint64_t>(state_.step * config_.accumulate + at));
+  const BatchLoss loss = batch_loss(
+      model_, batch,
+      {.smoothing = config_.smoothing, .guided = config_.guided, .rdrop = config_.rdrop});
+  const int64_t all = config_.accumulate;
+  tape.backward(all > 1 ? loss.total * (1 / double(all)) : loss.total);
+  return loss.cross_entropy.view({1}, {1});
 }
 
-// What every rank knows of its own micro-batches, and on a CPU their losses, to all.
-void Trainer::share_losses(Update& update) const {
+// Of several micro-batches, of all ranks. Each is a graph of its own, whose shape comes back often;
+// where they are summed differs from one to the next.
+void Trainer::gradients(const std::vector<Batch>& now) {
+  GradientSum sum(params_, config_.accumulate, config_.wire == "bf16" ? Type::bf16 : Type::f32);
+  for (size_t i = 0; i < now.size(); ++i) {
+    const Batch& batch = now[i];
+    const int64_t at = share().first + static_cast<int64_t>(i);
+    Tensor loss;
+    graphs_.run(shape_of(batch), [&] { loss = backward(batch, at); });
+    sum.take(at, loss);
+    // From here on the host may have to wait for what was launched before the last update's end.
+    if (i == 0 && gpus_) gpus_->wait(gpus_->put());
+  }
+  copy_into(sum.give(*ranks_, gpus_.get()), losses_);
+}
+
+// What every rank knows of its own micro-batches, to all.
+void Trainer::share_counts(Update& update) const {
   const Share own = share();
   update.micro.resize(static_cast<size_t>(config_.accumulate));
   for (size_t i = 0; i < update.batches.size(); ++i) {
@@ -209,10 +233,6 @@ void Trainer::share_losses(Update& update) const {
     update.micro[static_cast<size_t>(own.first) + i] = {
         .tokens = b.target_tokens(), .line = b.lines.front(), .after = b.after};
   }
-  if (ranks_->count() == 1) return;
-  float* const losses = losses_.data<float>();
-  for (int64_t i = own.first; i < own.last; ++i)
-    update.micro[static_cast<size_t>(i)].loss = losses[i];
   std::vector<Ranks::Sent> to;
   std::vector<Ranks::Received> from;
   for (int r = 0; r < ranks_->count(); ++r) {
@@ -223,8 +243,7 @@ void Trainer::share_losses(Update& update) const {
     to.push_back(std::as_bytes(of(own)));
     from.push_back(std::as_writable_bytes(of(share_of(r, ranks_->count(), config_.accumulate))));
   }
-  ranks_->exchange("losses of step " + std::to_string(update.step), to, from);
-  for (size_t i = 0; i < update.micro.size(); ++i) losses[i] = update.micro[i].loss;
+  ranks_->exchange("words of step " + std::to_string(update.step), to, from);
 }
 
 // On a GPU sizes are rounded up, so that few shapes come back often (heed/tensor/graph.h).
@@ -237,26 +256,27 @@ Batch Trainer::next(Batches& batches) const {
 
 void Trainer::update(Batches& batches, Window& window) {
   Update now{.step = state_.step + 1, .batches = {}, .micro = {}};
-  StepGraphs::Shape shape{};
-  for (int64_t i = share().first; i < share().last; ++i) {
-    const Batch& b = now.batches.emplace_back(next(batches));
-    shape[0] = shape[0] * 131 + b.rows, shape[1] = shape[1] * 131 + b.source_width;
-    shape[2] = shape[2] * 131 + b.target_width, shape[3] += b.links.empty() ? 0 : 1;
-  }
+  for (int64_t i = share().first; i < share().last; ++i) now.batches.push_back(next(batches));
   const double rate = rate_at(schedule(), now.step);
   const bool moving = !average_.empty() && config_.average_last == 0;
   // At first the mean is of few steps: a factor that grows up to the one asked for.
   const double t = double(now.step), factor = std::min(config_.average, (1 + t) / (10 + t));
-  graphs_.run(shape, [&, before = adam_.steps()] {
-    adam_.set_steps(before);
-    // A capture that was given up leaves gradients that were never computed.
-    if (losses_.device() == Device::cuda) params_.clear_gradients();
+  const RunningMean mean{.of = moving ? &average_ : nullptr, .factor = factor};
+  if (config_.accumulate > 1) {
     gradients(now.batches);
-    adam_.step(rate, {.of = moving ? &average_ : nullptr, .factor = factor});
-  });
-  share_losses(now);
+    adam_.step(rate, mean);
+  } else {
+    const Batch& batch = now.batches.front();
+    graphs_.run(shape_of(batch), [&, before = adam_.steps()] {
+      adam_.set_steps(before);
+      copy_into(backward(batch, 0), losses_);
+      adam_.step(rate, mean);
+    });
+  }
+  share_counts(now);
   state_.position = now.micro.back().after;
   state_.step = now.step;
+  if (gpus_) now.exchanges = gpus_->put();
   now.report = StepReport::take(losses_, adam_.squares());
   flush_report(window);  // what was launched before: a GPU is never waited for without work
   under_way_ = std::move(now);
@@ -271,6 +291,7 @@ void Trainer::flush_report(Window& window) {
   const char* const advice =
       " The last good checkpoint is kept. Try a lower --rate, a longer --warmup or a smaller "
       "--clip";
+  if (gpus_) gpus_->wait(done.exchanges);
   const StepReport::Values found = StepReport::read(done.report);
   double loss = 0;
   int64_t tokens = 0;
@@ -285,10 +306,13 @@ void Trainer::flush_report(Window& window) {
   window.loss += loss, window.tokens += tokens;
   const double norm = std::sqrt(found.squares);
   if (!std::isfinite(norm)) {
+    state_.step = done.step - 1;  // Adam moved nothing: the gradients come out as before
     const UseArena use(*arena_);
     params_.clear_gradients();
-    --state_.step;  // Adam moved nothing: the gradients come out as before
-    gradients(done.batches);
+    if (config_.accumulate > 1)
+      gradients(done.batches);
+    else
+      backward(done.batches.front(), 0);
     fail("training: a gradient is no longer a number at step ", done.step,
          "; the first is that of '", worst_gradient(params_), "'.", advice);
   }
@@ -444,6 +468,10 @@ void Trainer::make_plan(const Hooks& hooks) {
   if (!again || std::abs(after - before) > kWorthAPlan * before) state_.plan = plan;
 }
 
+Trainer::Window Trainer::new_window(Time since) const {
+  return {.since = since, .waited = waited(), .replayed = graphs_.replayed()};
+}
+
 Progress Trainer::progress(const Window& w) const {
   const double seconds = std::max(1e-9, seconds_since(w.since));
   Progress p{.epoch = state_.position.epoch + 1,
@@ -451,12 +479,15 @@ Progress Trainer::progress(const Window& w) const {
              .updates = w.updates,
              .loss = w.tokens ? w.loss / double(w.tokens) : 0,
              .words_a_second = double(w.tokens) / seconds,
-             .waiting = (ranks_->waited() - w.waited) / seconds,
+             .waiting = (waited() - w.waited) / seconds,
              .rate = rate_at(schedule(), state_.step),
              .gradient_norm = w.updates ? w.norm / double(w.updates) : 0,
              .seconds = state_.seconds};
   const auto sooner = [&](double left) { p.left = std::min(p.left.value_or(left), left); };
   if (config_.minutes > 0) sooner(60 * config_.minutes - state_.seconds);
+  if (arena_->device() == Device::cuda && w.updates > 0)
+    p.replayed = double(graphs_.replayed() - w.replayed) /
+                 double(w.updates * (share().last - share().first));
   if (const int64_t steps = schedule().steps; steps > 0 && state_.step > 0)
     sooner(state_.seconds / double(state_.step) * double(steps - state_.step));
   return p;
@@ -486,9 +517,6 @@ Trainer::End Trainer::run(const Hooks& hooks) {
                    .first = share().first,
                    .last = share().last},
                   state_.position);
-  const auto new_window = [&](Time since) {
-    return Window{.since = since, .waited = ranks_->waited()};
-  };
   auto last = now(), saved = last;
   Window window = new_window(last);
   bool unsaved = false;

@@ -59,6 +59,7 @@ struct TrainConfig {
   std::string stop_on = "bleu";
   int64_t patience = 0;
   std::string precision = "auto";
+  std::string wire = "f32";
   uint64_t seed = 1;
 };
 
@@ -107,6 +108,9 @@ void fields(Config& c, F&& f) {
     "f32, bf16 (parameters stay f32; on a CPU, which must have AVX-512 BF16, of products alone), "
     "or "
     "auto: bf16 on a GPU where the model can, else f32");
+  f("wire", c.wire,
+    "how gradients travel between ranks: f32, or bf16, half as many bytes; the run's bytes then "
+    "depend on the number of ranks");
   f("seed", c.seed, "of initial values, order of batches, dropout and sampling");
 }
 
@@ -127,6 +131,9 @@ struct Progress {
   double loss = 0;            // nats a token since the last line, smoothing included
   double words_a_second = 0;  // tokens of the target, padding not counted; of all ranks
   double waiting = 0;         // the share of the time that this rank waited for others
+  // On a GPU: of this rank's micro-batches (of updates of one: of updates), the share that was a
+  // replayed graph (tensor/graph.h).
+  std::optional<double> replayed = {};
   double rate = 0, gradient_norm = 0;
   double seconds = 0;               // over all parts of a run
   std::optional<double> left = {};  // seconds until the nearest limit
@@ -206,10 +213,10 @@ class Trainer {
     int64_t tokens = 0, updates = 0;
     std::chrono::steady_clock::time_point since;
     double waited = 0;  // until then
+    int64_t replayed = 0;
   };
   // What all ranks know of a micro-batch that one of them computed.
   struct MicroBatch {
-    float loss = 0;  // a token
     int64_t tokens = 0, line = 0;
     DataPosition after;
   };
@@ -217,6 +224,7 @@ class Trainer {
     int64_t step = 0;
     std::vector<Batch> batches;     // of this rank
     std::vector<MicroBatch> micro;  // of all
+    int64_t exchanges = 0;          // between GPUs, until then
     StepReport::Ticket report = {};
   };
   using Time = std::chrono::steady_clock::time_point;
@@ -229,8 +237,11 @@ class Trainer {
   Time now() { return agreed().now; }
   void meet();
   Share share() const { return share_of(ranks_->rank(), ranks_->count(), config_.accumulate); }
-  void share_losses(Update& update) const;
+  double waited() const { return gpus_ ? gpus_->waited() : ranks_->waited(); }
+  Window new_window(Time since) const;
+  void share_counts(Update& update) const;
   Batch next(Batches& batches) const;
+  Tensor backward(const Batch& batch, int64_t at);
   void gradients(const std::vector<Batch>& now);
   void update(Batches& batches, Window& window);
   void flush_report(Window& window);
@@ -276,6 +287,7 @@ class Trainer {
   Mark earlier_, later_;           // where measuring may begin: the first updates are slow
   double validation_seconds_ = 0;  // that one takes, with what is written after it
   LossWatch watch_;
+  std::unique_ptr<GpuExchange> gpus_;  // of several ranks; last: it goes before memory does
 };
 
 // While it lives, the parameters are the averaged ones.
