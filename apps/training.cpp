@@ -201,7 +201,8 @@ void check_resumed(const ModelFolder& model, const Asked& asked) {
   };
   std::set<std::string> names = asked.model_given, fixed;
   if (!asked.preset.empty())
-    for (const auto& [name, value] : field_values(asked.model)) names.insert(name);
+    for (const auto& [name, value] : field_values(asked.model))
+      if (name != "aligner") names.insert(name);  // no preset's: it follows from --guided
   check_same(model.config, asked.model, names, asked.model_given);
   // Where in the corpus a run is, is counted in batches of the seed's order and pieces; and a
   // checkpoint has the mean that was asked for.

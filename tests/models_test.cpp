@@ -493,7 +493,7 @@ TEST(ModelConfig, EveryFieldGoesToJsonAndBack) {
   c.decoder_heads = 3, c.decoder_inner = 7;
   rnn.embedding = 6, rnn.wiring = "conditional", rnn.bridge = "mean";
   rnn.encoder_transitions = 2, rnn.decoder_transitions = 1;
-  rnn.attention_size = 5, rnn.attention_bias = rnn.cell_norm = true;
+  rnn.attention_size = 5, rnn.attention_bias = rnn.cell_norm = rnn.aligner = true;
   const auto texts = [](const ModelConfig& config) {
     std::vector<std::string> out;
     fields(config, [&](const char* name, const auto& value, const char*) {

@@ -369,12 +369,12 @@ expect 0 "without a link are 100.0 % of the source's words" align --model m --re
 
 # The best head, kept in the folder; without gold by the links that an aligner learns.
 head -20 corpus/test.align >a.align
-cp -r t u
+cp -r t u && cp -r t by-file
 expect 0 "aligns best; u/config.json keeps it" align --model u --source a.en --target a.fr --choose agreement --extract best
 head -1 out | grep -q disagreement || wrong "--choose agreement: $(cat out)"
 "$heed" align --source a.en --target a.fr >a.learnt 2>/dev/null
 cp out by-agreement
-expect 0 "" align --model u --source a.en --target a.fr --choose a.learnt --extract best
+expect 0 "" align --model by-file --source a.en --target a.fr --choose a.learnt --extract best
 tail -n +2 out >got
 tail -n +2 by-agreement >wanted
 same got wanted "--choose agreement is by the aligner's links"

@@ -213,7 +213,7 @@ __device__ inline void add_scores(const float* own, const float* pass, const flo
     return fmaf(fmaf(v0, y, v1 * x), reciprocal(x * y), before);
   };
   float part[4][4] = {};
-#pragma unroll 1
+#pragma unroll 2
   for (int x = 0; x < kChunk; x += 4) {
     float4 e[4], f[4];
     const float4 w = *reinterpret_cast<const float4*>(v + x);

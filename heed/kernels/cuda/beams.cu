@@ -17,7 +17,6 @@ __global__ void begin_beams(const __grid_constant__ BeginBeams k) {
 __global__ void __launch_bounds__(kSentences* kWarp)
     grow_beams(const __grid_constant__ GrowBeams k) {
   extern __shared__ float lists[];
-  await_before();
   const Beams& b = k.beams;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int64_t slot = int64_t{blockIdx.x} * kSentences + warp;
@@ -66,7 +65,7 @@ void run(Cuda device, const BeginBeams& k) {
 void run(Cuda device, const GrowBeams& k) {
   const size_t bytes = static_cast<size_t>(kSentences * k.beams.beam * k.likeliest) * 2 * 4;
   const int64_t blocks = ceil_div(k.beams.slots, kSentences);
-  launch_early(device, grow_beams, static_cast<unsigned>(blocks), kSentences * kWarp, bytes, k);
+  launch_kernel(device, grow_beams, static_cast<unsigned>(blocks), kSentences * kWarp, bytes, k);
 }
 
 }  // namespace heed::kernels

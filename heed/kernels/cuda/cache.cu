@@ -64,7 +64,6 @@ __global__ void __launch_bounds__(128)
 // ---- positions that are appended
 
 __global__ void __launch_bounds__(256) append_rows(const __grid_constant__ AppendRows<float> k) {
-  await_before();
   const AppendPart<float>& p = k.part[blockIdx.y];
   const int64_t count = p.positions * p.n;
   for (int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x; i < k.rows * p.outer * count;
@@ -94,7 +93,7 @@ void run(Cuda device, const AppendRows<float>& k) {
     most = max(most, k.rows * k.part[i].outer * k.part[i].positions * k.part[i].n);
   if (most == 0) return;
   const dim3 grid(grid_for(most, 256), static_cast<unsigned>(k.count));
-  launch_early(device, append_rows, grid, 256, 0, k);
+  launch_kernel(device, append_rows, grid, 256, 0, k);
 }
 
 }  // namespace heed::kernels

@@ -212,7 +212,6 @@ template <class T, int D>
 __global__ void __launch_bounds__(kThreads)
     attend_row(const __grid_constant__ Attention<T> a, const Plan plan) {
   __shared__ __align__(16) RowTile<D> tile;
-  await_before();
   const int64_t number = blockIdx.x;
   const int64_t query = number % a.queries, head = number / a.queries % a.heads,
                 b = number / a.queries / a.heads, g = head / (a.heads / a.key_heads);
@@ -325,7 +324,6 @@ constexpr int kWarpsOfBlock = 4;
 template <int D>
 __global__ void __launch_bounds__(kWarpsOfBlock* kWarp)
     attend_warp(const __grid_constant__ Attention<float> a) {
-  await_before();
   const int64_t number =
       int64_t{blockIdx.x} * kWarpsOfBlock + static_cast<int>(threadIdx.x) / kWarp;
   if (number >= a.batch * a.heads * a.queries) return;
@@ -421,12 +419,12 @@ void dot_attention(Cuda device, const Attention<T>& a) {
     if constexpr (std::is_same_v<T, float> && D <= 128)
       if (suits_warp(a, plan, D)) {
         const auto blocks = ceil_div(a.batch * a.heads * a.queries, kWarpsOfBlock);
-        return launch_early(device, attend_warp<D>, static_cast<unsigned>(blocks),
-                            kWarpsOfBlock * kWarp, 0, a);
+        return launch_kernel(device, attend_warp<D>, static_cast<unsigned>(blocks),
+                             kWarpsOfBlock * kWarp, 0, a);
       }
     if (rows < kFewRows) {
       const auto blocks = static_cast<unsigned>(a.batch * a.heads * a.queries);
-      return launch_early(device, attend_row<T, D>, blocks, kThreads, 0, a, plan);
+      return launch_kernel(device, attend_row<T, D>, blocks, kThreads, 0, a, plan);
     }
     const auto tiles = static_cast<int>(ceil_div(rows, kTileRows));
     const auto blocks = static_cast<unsigned>(tiles * a.batch * a.key_heads);

@@ -1,13 +1,13 @@
-// A chain of launches: each kernel gets ready before the one before is over (programmatic dependent
-// launch). GPUs before 9.0 have no such thing: a launch begins when the one before is over.
+// Launches, and chains of them: each kernel of a chain gets ready before the one before is over
+// (programmatic dependent launch). GPUs before 9.0 have no such thing: there it begins after it.
 #pragma once
 
 #include "heed/kernels/cuda/device.cuh"
 
 namespace heed::kernels {
 
-// Until what was launched before is over, and what it wrote is there. Every kernel that is launched
-// early does this before it reads or writes what others do; then the next one may begin.
+// Until what was launched before is over, and what it wrote is there. Every kernel of a
+// chain does this before it reads or writes what others do; then the next one may begin.
 __device__ inline void await_before() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -32,10 +32,11 @@ void launch_in_chain(Cuda device, void (*kernel)(Parameters...), dim3 grid, int 
     fail("kernel: cannot be launched on the GPU: ", cudaGetErrorString(error));
 }
 
+// Begins when the one before is over.
 template <class... Parameters, class... Arguments>
-void launch_early(Cuda device, void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared,
-                  const Arguments&... arguments) {
-  launch_in_chain(device, kernel, grid, threads, shared, true, arguments...);
+void launch_kernel(Cuda device, void (*kernel)(Parameters...), dim3 grid, int threads,
+                   size_t shared, const Arguments&... arguments) {
+  launch_in_chain(device, kernel, grid, threads, shared, false, arguments...);
 }
 
 }  // namespace heed::kernels

@@ -91,7 +91,6 @@ template <int V, int P, class T>
 __global__ void __launch_bounds__(kThreads, P* V > 16 ? 2 : 4)
     norm_warp(const __grid_constant__ Norm<T> k) {
   __shared__ alignas(8) uint32_t words[kWarps * P * V * kWarp / 2];
-  await_before();
   const int64_t first_row = int64_t{blockIdx.x} * kWarps;
   const int64_t row = first_row + warp();
   const int n = static_cast<int>(k.n);
@@ -191,7 +190,7 @@ void launch(Cuda device, const Norm<T>& k) {
   const cudaStream_t stream = stream_of(device);
   const bool packed = aligned_to_4(k.x, k.y, k.of.more, k.of.sum) && aligned_to_4(k.gain, k.bias);
   const bool held = in_warp(k.n, packed, [&](auto V, auto P) {
-    launch_early(device, norm_warp<V(), P(), T>, warp_blocks(k.rows), kThreads, 0, k);
+    launch_kernel(device, norm_warp<V(), P(), T>, warp_blocks(k.rows), kThreads, 0, k);
   });
   if (!held) {
     const auto kernel = packed && k.n % 4 == 0 ? norm_block<4, T> : norm_block<1, T>;

@@ -30,15 +30,16 @@ void few(Cuda device, const Sizes& s, const RowsProduct& p) {
   using Tile = FewRows<kMi, kNi, kReads>;
   const auto kernel = few_rows<kMi, kNi, kReads>;
   const int stages = Tile::stages(s.slices, s.chunks_of_slice, capabilities().shared);
-  launch_early(device, kernel, s.grid(Tile::kM, Tile::kN), s.slices * kWarp,
-               static_cast<size_t>(s.slices * stages) * Tile::kBytes, p, s.chunks_of_slice, stages);
+  launch_kernel(device, kernel, s.grid(Tile::kM, Tile::kN), s.slices * kWarp,
+                static_cast<size_t>(s.slices * stages) * Tile::kBytes, p, s.chunks_of_slice,
+                stages);
 }
 template <Reads kReads>
 void many(Cuda device, const Sizes& s, const RowsProduct& p) {
   using Tile = ManyRows<kReads>;
   const auto kernel = many_rows<kReads>;
-  launch_early(device, kernel, s.grid(Tile::kM, Tile::kN), Tile::kThreads, Tile::kShared, p,
-               s.slices, s.chunks_of_slice);
+  launch_kernel(device, kernel, s.grid(Tile::kM, Tile::kN), Tile::kThreads, Tile::kShared, p,
+                s.slices, s.chunks_of_slice);
 }
 
 // The smallest tiles, which read x and w most often, as long as all of them run at once.

@@ -227,7 +227,6 @@ __global__ void __launch_bounds__(256)
     copies_end();
   };
   float sum[kMi][kNi][4] = {};
-  await_before();
   for (int i = 0; i < stages - 1; ++i) bring(i);
   for (int i = 0; i < chunks; ++i) {
     bring(i + stages - 1);
@@ -284,7 +283,6 @@ __global__ void __launch_bounds__(128, 3)
     copies_end();
   };
   float total[2][4][4] = {}, sum[2][4][4] = {};
-  await_before();
 #pragma unroll
   for (int i = 0; i < Tile::kStages - 1; ++i) bring(i);
   for (int i = 0, left = chunks_of_slice; i < chunks; ++i) {

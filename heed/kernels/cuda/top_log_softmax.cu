@@ -16,7 +16,6 @@ template <int V>
 __global__ void __launch_bounds__(kThreadsOfRow)
     top_log_softmax(const __grid_constant__ TopLogSoftmax k) {
   extern __shared__ uint64_t key[];  // [capacity], at least kThreadsOfRow
-  await_before();
   __shared__ float most_of[kThreadsOfRow / kWarp], sum_of[kThreadsOfRow / kWarp];
   __shared__ uint64_t bound_of;
   __shared__ int found;
@@ -95,8 +94,8 @@ void run(Cuda device, const TopLogSoftmax& k) {
   const int64_t V = packed ? 4 : 1;
   const int64_t capacity = max(int64_t{kThreadsOfRow}, k.k * ceil_div(k.n, kThreadsOfRow * V) * V);
   const auto kernel = packed ? top_log_softmax<4> : top_log_softmax<1>;
-  launch_early(device, kernel, static_cast<unsigned>(k.rows), kThreadsOfRow,
-               static_cast<size_t>(capacity) * sizeof(uint64_t), k);
+  launch_kernel(device, kernel, static_cast<unsigned>(k.rows), kThreadsOfRow,
+                static_cast<size_t>(capacity) * sizeof(uint64_t), k);
 }
 
 }  // namespace heed::kernels
