@@ -292,7 +292,8 @@ void translate(Options o) {
   if (!o.alignment.empty() || (o.json && has_attention(translator.model().config)))
     o.translate.search.want_weights = true;
   // Before a GPU has translated some lines, others are on their way to it.
-  const bool ahead = translator.loaded().device() == Device::cuda && ranks()->count() == 1;
+  const bool ahead =
+      !o.interactive && translator.loaded().device() == Device::cuda && ranks()->count() == 1;
   o.chunk = o.interactive ? 1 : std::max(o.chunk, (ahead ? 8 : 32) * translator.batch(o.translate));
   o.chunk *= ranks()->count();
   const bool prompt = has_prompt(o);
@@ -324,6 +325,7 @@ void translate(Options o) {
     chunk.lines.clear(), chunk.prefixes.clear();
     // Where the input pauses, somebody waits for an answer to what he has said so far.
     constexpr std::chrono::milliseconds kPause{10};
+    if (!under_way.empty() && !reader->ready(kPause)) wait_for(0);
     while (first && std::ssize(chunk.lines) < o.chunk &&
            (chunk.lines.empty() || reader->ready(kPause)))
       try {
@@ -335,13 +337,16 @@ void translate(Options o) {
         broken = error, more = 0;
         break;
       }
-    for (size_t i = 0; prefixes && i < chunk.lines.size(); ++i) {
-      std::optional<std::string> given = prefixes->next();
-      require(given.has_value(), o.prefixes, ": ends before line ",
-              chunk.before + static_cast<int64_t>(i) + 1,
-              ", which the text has; it wants a line for each, which may be empty");
-      chunk.prefixes.push_back(as_text(std::move(*given), place_of(*prefixes), bad));
-    }
+    for (size_t i = 0; prefixes && i < chunk.lines.size(); ++i) try {
+        std::optional<std::string> given = prefixes->next();
+        require(given.has_value(), o.prefixes, ": ends before line ",
+                chunk.before + static_cast<int64_t>(i) + 1,
+                ", which the text has; it wants a line for each, which may be empty");
+        chunk.prefixes.push_back(as_text(std::move(*given), place_of(*prefixes), bad));
+      } catch (const Error& error) {
+        broken = error, more = 0;
+        chunk.lines.resize(i);
+      }
     // Who pauses waits for the answers.
     const size_t later = ahead && std::ssize(chunk.lines) == o.chunk ? 2 : 0;
     under_way.push_back(std::async(later > 0 ? std::launch::async : std::launch::deferred,

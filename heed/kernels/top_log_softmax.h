@@ -16,7 +16,8 @@ struct TopLogSoftmax {
   float* log_sum;  // [rows]
 };
 void run(Cpu, const TopLogSoftmax&);
-void run(Cuda, const TopLogSoftmax&);  // of kMostTop at most
+void run(Cuda, const TopLogSoftmax&);   // of kMostTop at most
+bool fits(Cuda, const TopLogSoftmax&);  // in the shared memory of this thread's GPU
 inline constexpr int64_t kMostTop = 64;
 
 }  // namespace heed::kernels

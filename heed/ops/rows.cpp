@@ -388,6 +388,19 @@ Ranked top_k(const Tensor& given, int64_t k) {
   return out;
 }
 
+bool top_log_softmax_fits(const Tensor& x, int64_t k) {
+  if constexpr (kBuiltWithCuda)
+    if (x.device() == Device::cuda)
+      return kernels::fits(kernels::Cuda{}, kernels::TopLogSoftmax{.rows = rows_of(x),
+                                                                   .n = x.size(-1),
+                                                                   .k = k,
+                                                                   .x = x.data<float>(),
+                                                                   .value = nullptr,
+                                                                   .index = nullptr,
+                                                                   .log_sum = nullptr});
+  return true;
+}
+
 TopLogSoftmax top_log_softmax(const Tensor& given, int64_t k) {
   const char* const op = "top_log_softmax";
   require_rows(op, given);

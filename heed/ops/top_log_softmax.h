@@ -15,5 +15,8 @@ struct TopLogSoftmax {
   Tensor log_sum;
 };
 TopLogSoftmax top_log_softmax(const Tensor& x, int64_t k);
+// Has the device room for it? Rows may be too wide for a GPU; there log_softmax() and top_k()
+// serve.
+bool top_log_softmax_fits(const Tensor& x, int64_t k);
 
 }  // namespace heed

@@ -139,7 +139,10 @@ Slots::Kind Engine::kind_of(const Request& r) const {
     kind.layer = o.layer.value_or(-1), kind.head = o.head.value_or(-1), kind.mean_of = o.mean_of;
   if (!captures(r)) return kind;
   kind.slots = Slots::fixed(r.slots);
-  if (r.prefix.empty() && r.shortlist.empty() && !r.progress)
+  // Who keeps searches where the model computes has room for the longest translation allowed.
+  constexpr int64_t kLongest = 4096;
+  if (r.prefix.empty() && r.shortlist.empty() && !r.progress &&
+      longest_target(o, std::ssize(r.source)) <= kLongest)
     kind.resident = ResidentBeams::rules(o);
   return kind;
 }

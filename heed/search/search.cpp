@@ -137,6 +137,8 @@ std::vector<Hypothesis> score_targets(const Model& model, const Source& source,
   const Tensor log_probabilities = on_host(log_softmax(model.logits(forced.hidden)));
   const int64_t V = log_probabilities.size(2);
   std::optional<Tensor> weights;
+  require(!whole || forced.whole, "search: this model has no pass over the whole target; its ",
+          "alignment says \"whole\", layer ", o.layer.value_or(-1));
   if (weights_needed)
     weights = on_host(whole ? chosen_weights({*forced.whole}, -1, o.head.value_or(-1), o.mean_of)
                             : chosen_weights(forced.weights, o.layer.value_or(-1),

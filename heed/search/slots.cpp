@@ -215,7 +215,8 @@ void Slots::compute(State& state, const Tensor& last, std::span<const double> te
   const Tensor logits = contiguous(model_.logits(step.hidden));
   if (kind_.logits) found_.logits = logits;
   const int64_t likeliest = std::min(logits.size(1), kind_.likeliest);
-  if ((logits.device() == Device::cpu || resident_) && !kind_.normalizer) {
+  if ((logits.device() == Device::cpu || resident_) && !kind_.normalizer &&
+      top_log_softmax_fits(logits, likeliest)) {
     found_.log_probabilities = logits;
     const TopLogSoftmax found = top_log_softmax(found_.log_probabilities, likeliest);
     found_.likeliest = found.top, found_.log_sum = found.log_sum;

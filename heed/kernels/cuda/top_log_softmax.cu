@@ -86,16 +86,25 @@ __global__ void __launch_bounds__(kThreadsOfRow)
   if (thread == 0) k.log_sum[row] = log_sum;
 }
 
+bool packs(const TopLogSoftmax& k) { return k.n % 4 == 0 && aligned(k.x, 16); }
+
+// What each thread may offer of its part of a row.
+size_t key_bytes(const TopLogSoftmax& k) {
+  const int64_t V = packs(k) ? 4 : 1;
+  return static_cast<size_t>(
+             max(int64_t{kThreadsOfRow}, k.k * ceil_div(k.n, kThreadsOfRow * V) * V)) *
+         sizeof(uint64_t);
+}
+
 }  // namespace
+
+bool fits(Cuda, const TopLogSoftmax& k) { return key_bytes(k) <= most_shared(); }
 
 void run(Cuda device, const TopLogSoftmax& k) {
   if (k.rows == 0) return;
-  const bool packed = k.n % 4 == 0 && aligned(k.x, 16);
-  const int64_t V = packed ? 4 : 1;
-  const int64_t capacity = max(int64_t{kThreadsOfRow}, k.k * ceil_div(k.n, kThreadsOfRow * V) * V);
+  const bool packed = packs(k);
   const auto kernel = packed ? top_log_softmax<4> : top_log_softmax<1>;
-  launch_kernel(device, kernel, static_cast<unsigned>(k.rows), kThreadsOfRow,
-                static_cast<size_t>(capacity) * sizeof(uint64_t), k);
+  launch_kernel(device, kernel, static_cast<unsigned>(k.rows), kThreadsOfRow, key_bytes(k), k);
 }
 
 }  // namespace heed::kernels
