@@ -6,8 +6,8 @@
 
 namespace heed::kernels {
 
-// Until what was launched before is over, and what it wrote is there. Every kernel of a
-// chain does this before it reads or writes what others do; then the next one may begin.
+// Until what was launched before is over, and what it wrote is there. Every kernel of a chain
+// does this before it reads or writes what others do; then the next one may begin.
 __device__ inline void await_before() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

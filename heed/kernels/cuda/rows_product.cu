@@ -1,3 +1,4 @@
+#include "heed/kernels/cuda/launch.cuh"
 #include "heed/kernels/cuda/rows_product.cuh"
 
 #include "heed/kernels/cuda/rows_product.h"

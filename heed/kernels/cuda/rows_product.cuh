@@ -10,7 +10,6 @@
 
 #include "heed/kernels/cuda/device.cuh"
 #include "heed/kernels/cuda/instructions.cuh"
-#include "heed/kernels/cuda/launch.cuh"
 
 namespace heed::kernels {
 
