@@ -190,7 +190,7 @@ void train(TrainOptions o, const Flags<ModelConfig>& model_flags,
                "%s language model with %s attention: %.1f million parameters; vocabulary of %d\n",
                model.config.family.c_str(), model.config.score.c_str(),
                double(model.params.count()) / 1e6, model.tokenizers.target->size());
-  Trainer trainer(*model.model, model.params, corpus, training, model.path);
+  Trainer trainer(*model.model, model.params, corpus, training, model.path, ranks());
   if (o.resume) trainer.resume();
   std::function<Validation()> look;
   if (parts.valid) look = [&] { return validate(o, model, valid); };

@@ -387,7 +387,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
                model.config.family.c_str(), model.config.score.c_str(),
                double(model.params.count()) / 1e6, model.tokenizers.source->size(),
                model.tokenizers.target->size());
-  Trainer trainer(*model.model, model.params, corpora.corpus, training, model.path);
+  Trainer trainer(*model.model, model.params, corpora.corpus, training, model.path, ranks());
   if (o.resume) trainer.resume();
   int round = 0;
   std::function<std::optional<Validation>()> look;

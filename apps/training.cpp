@@ -281,7 +281,6 @@ void run_training(Trainer& trainer, const TrainingRun& run) {
     std::fprintf(stderr, "going on from step %lld\n", static_cast<long long>(trainer.steps()));
   StatusLine status;
   Trainer::Hooks hooks;
-  hooks.ranks = ranks();
   hooks.stop = stop_on_signal();
   hooks.begun = run.begun;
   hooks.validation_set = run.validation_set;

@@ -57,6 +57,17 @@ TEST(AtomicFile, ReplacesTheTargetOnlyAtCommit) {
   EXPECT_NE(message([&] { file.commit(); }), "");
 }
 
+TEST(AtomicFile, OverwritesWhatWasWrittenBefore) {
+  const Folder folder;
+  AtomicFile file(folder / "f");
+  file.write("new words");
+  file.overwrite(4, "w0rds");
+  file.write("!");
+  EXPECT_NE(message([&] { file.overwrite(8, "too far"); }), "");
+  file.commit();
+  EXPECT_EQ(read(folder / "f"), "new w0rds!");
+}
+
 TEST(AtomicFile, LeavesNothingBehindWithoutCommit) {
   const Folder folder;
   folder.put("f", "old");

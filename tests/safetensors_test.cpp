@@ -109,6 +109,30 @@ TEST(Safetensors, WritesTheKnownBytes) {
   EXPECT_EQ(folder.names(), Names{"m"});
 }
 
+// The same bytes, of which never more than one tensor's are asked for at a time.
+TEST(Safetensors, WritesTensorsThatAreMadeOneByOne) {
+  const Folder folder;
+  const std::map<std::string, std::string> metadata{{kChecksumEntry, ""}};
+  write_safetensors(folder / "whole", known_tensors(), metadata);
+  std::vector<TensorEntry> forms = known_tensors();
+  for (TensorEntry& form : forms) form.bytes = {};
+  std::vector<std::string> asked;
+  std::string here;
+  const auto bytes = [&](const TensorEntry& entry) -> std::span<const std::byte> {
+    asked.push_back(entry.name);
+    for (const TensorEntry& known : known_tensors())
+      if (known.name == entry.name) here = text_of(known.bytes);
+    return bytes_of(here);
+  };
+  write_safetensors(folder / "m", forms, metadata, 8, bytes);
+  EXPECT_EQ(read(folder / "m"), read(folder / "whole"));
+  EXPECT_EQ(asked.size(), forms.size());
+  const auto none = [](const TensorEntry&) { return std::span<const std::byte>(); };
+  EXPECT_TRUE(has(message([&] { write_safetensors(folder / "m", forms, metadata, 8, none); }),
+                  "0 bytes were given"));
+  EXPECT_EQ(read(folder / "m"), read(folder / "whole"));
+}
+
 // From the reference implementation's own tests.
 TEST(Safetensors, WritesAnEmptyFileAsTheReferenceDoes) {
   const Folder folder;

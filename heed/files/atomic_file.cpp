@@ -119,6 +119,18 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 
 void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
+void AtomicFile::overwrite(std::uint64_t at, std::string_view text) {
+  require(file_.get() >= 0 && at + text.size() <= written_, target_.string(), ": bytes ", at,
+          " to ", at + text.size(), " were not written before");
+  while (!text.empty()) {
+    const ssize_t taken = uninterrupted(
+        [&] { return ::pwrite(file_.get(), text.data(), text.size(), static_cast<off_t>(at)); });
+    if (taken <= 0) give_up("cannot write", taken < 0 ? errno : ENOSPC);
+    at += static_cast<std::uint64_t>(taken);
+    text.remove_prefix(static_cast<std::size_t>(taken));
+  }
+}
+
 void AtomicFile::commit() {
   require(file_.get() >= 0, target_.string(), ": commit() after commit() or after a failed write");
   if (const int error = sync_to_disk(file_.get())) give_up("cannot bring to the disk", error);

@@ -36,6 +36,8 @@ class AtomicFile {
   // temporary file is removed at once, the target is as it was, and this object is spent.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
+  // Over as many bytes that were written before, from byte `at` on.
+  void overwrite(std::uint64_t at, std::string_view text);
 
   // Puts the new file in place; nothing may be written afterwards. On failure as write(), with
   // one exception that cannot be undone and says so: the new file stands, but the system did not

@@ -131,7 +131,9 @@ uint64_t xxh64(std::span<const std::byte> bytes) {
   return sum ^ sum >> 32;
 }
 
-std::string checksum_of_blocks(std::span<const std::span<const std::byte>> parts) {
+namespace {
+
+std::vector<uint64_t> sums_of_blocks(std::span<const std::span<const std::byte>> parts) {
   constexpr size_t kBlock = size_t{1} << 20;
   std::vector<std::span<const std::byte>> blocks;
   for (const auto& part : parts)
@@ -142,7 +144,22 @@ std::string checksum_of_blocks(std::span<const std::span<const std::byte>> parts
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
       sums[i] = xxh64(blocks[i]);
   });
-  return hexadecimal(xxh64(std::as_bytes(std::span(sums))), kBlocksDigits);
+  return sums;
 }
+std::string digits_of(std::span<const uint64_t> sums) {
+  return hexadecimal(xxh64(std::as_bytes(sums)), kBlocksDigits);
+}
+
+}  // namespace
+
+std::string checksum_of_blocks(std::span<const std::span<const std::byte>> parts) {
+  return digits_of(sums_of_blocks(parts));
+}
+
+void BlocksChecksum::add(std::span<const std::byte> part) {
+  const std::vector<uint64_t> more = sums_of_blocks(std::span(&part, 1));
+  sums_.insert(sums_.end(), more.begin(), more.end());
+}
+std::string BlocksChecksum::digits() const { return digits_of(sums_); }
 
 }  // namespace heed

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace heed {
 
@@ -33,5 +34,14 @@ uint64_t xxh64(std::span<const std::byte> bytes);
 // sixteen hexadecimal digits.
 inline constexpr size_t kBlocksDigits = 16;
 std::string checksum_of_blocks(std::span<const std::span<const std::byte>> parts);
+// The same of parts that come one at a time.
+class BlocksChecksum {
+ public:
+  void add(std::span<const std::byte> part);
+  std::string digits() const;
+
+ private:
+  std::vector<uint64_t> sums_;  // of the blocks
+};
 
 }  // namespace heed

@@ -134,10 +134,7 @@ void check_writable(std::span<const TensorEntry* const> sorted,
     check_text(tensor->name, what, "the tensor's name");
     const std::string who = tensor_at(what, tensor->name);
     require(tensor->name != kMetadataKey, who, ": the format keeps this name for metadata");
-    const std::uint64_t size = byte_size(what, tensor->name, tensor->dtype, tensor->shape);
-    require(tensor->bytes.size() == size, who, ": ", tensor->bytes.size(),
-            " bytes were given, but shape ", shape_text(tensor->shape), " of ",
-            to_string(tensor->dtype), " is ", size);
+    byte_size(what, tensor->name, tensor->dtype, tensor->shape);  // if there is one
   }
   if (const auto name = repeated(std::move(names)))
     fail(tensor_at(what, *name), ": the name was given twice");
@@ -163,7 +160,7 @@ std::string header_for(std::span<const TensorEntry* const> sorted,
     for (std::size_t i = 0; i < tensor->shape.size(); ++i)
       text += (i ? "," : "") + std::to_string(tensor->shape[i]);
     text += "],\"data_offsets\":[" + std::to_string(offset) + ",";
-    offset += tensor->bytes.size();
+    offset += byte_size("", tensor->name, tensor->dtype, tensor->shape);
     text += std::to_string(offset) + "]}";
   }
   text += "}";
@@ -303,7 +300,8 @@ const TensorEntry& SafetensorsFile::at(std::string_view name) const {
 }
 
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorEntry> tensors,
-                       const std::map<std::string, std::string>& metadata, std::size_t align) {
+                       const std::map<std::string, std::string>& metadata, std::size_t align,
+                       const BytesOf& bytes_of) {
   std::vector<const TensorEntry*> sorted;
   for (const TensorEntry& tensor : tensors) sorted.push_back(&tensor);
   std::sort(sorted.begin(), sorted.end(), [](const TensorEntry* a, const TensorEntry* b) {
@@ -322,11 +320,23 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
   for (std::size_t i = 0; i < kLengthBytes; ++i)
     start += static_cast<char>(header.size() >> (8 * i) & 0xFF);
   start += header;
-  if (sum != written.end())
-    start.replace(*place_of_checksum(start), kBlocksDigits, checksum_of(start, sorted));
+  BlocksChecksum checksum;
+  const auto add = [&](std::span<const std::byte> bytes) {
+    if (sum != written.end()) checksum.add(bytes);
+  };
   AtomicFile file(path);
   file.write(start);
-  for (const TensorEntry* tensor : sorted) file.write(tensor->bytes);
+  add(std::as_bytes(std::span(start)));
+  for (const TensorEntry* tensor : sorted) {
+    const std::span<const std::byte> bytes = bytes_of ? bytes_of(*tensor) : tensor->bytes;
+    const std::uint64_t size = byte_size(path.string(), tensor->name, tensor->dtype, tensor->shape);
+    require(bytes.size() == size, tensor_at(path.string(), tensor->name), ": ", bytes.size(),
+            " bytes were given, but shape ", shape_text(tensor->shape), " of ",
+            to_string(tensor->dtype), " is ", size);
+    file.write(bytes);
+    add(bytes);
+  }
+  if (sum != written.end()) file.overwrite(*place_of_checksum(start), checksum.digits());
   file.commit();
 }
 

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -134,9 +135,11 @@ class SafetensorsFile {
 // checksum. The file is written whole or not at all
 // (AtomicFile), and may be the one that `tensors` are mapped from. `align`, of 8 or a multiple, is
 // what the header is padded to, with spaces, which readers pass over: where arrays are multiples of
-// it, all of them begin at one.
+// it, all of them begin at one. `bytes_of`, where there is one, is asked for the bytes of each in
+// the order of the file, when those before it are written: so that not all are in memory at once.
+using BytesOf = std::function<std::span<const std::byte>(const TensorEntry&)>;
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorEntry> tensors,
                        const std::map<std::string, std::string>& metadata = {},
-                       std::size_t align = 8);
+                       std::size_t align = 8, const BytesOf& bytes_of = {});
 
 }  // namespace heed

@@ -72,30 +72,53 @@ void check_entry(const std::string& path, const TensorEntry& entry, const Shape&
 
 void save_tensors(const TensorsByName& tensors, const std::filesystem::path& path,
                   const std::map<std::string, std::string>& metadata) {
+  std::map<std::string, TensorForm> forms;
+  for (const auto& [name, x] : tensors) forms.emplace(name, TensorForm{x.shape(), x.type()});
+  save_tensors(
+      forms, [&](const std::string& name) { return tensors.at(name); }, path, metadata);
+}
+
+void save_tensors(const std::map<std::string, TensorForm>& forms,
+                  const std::function<Tensor(const std::string& name)>& get,
+                  const std::filesystem::path& path,
+                  const std::map<std::string, std::string>& metadata) {
   std::vector<TensorEntry> entries;
-  std::vector<Tensor> here;
-  for (const auto& [name, x] : tensors) {
-    here.push_back(to(x, Device::cpu));
+  for (const auto& [name, form] : forms)
     entries.push_back({.name = name,
-                       .dtype = stored(x.type()),
-                       .shape = {x.shape().begin(), x.shape().end()},
-                       .bytes = bytes_of(here.back())});
-  }
+                       .dtype = stored(form.type),
+                       .shape = {form.shape.begin(), form.shape.end()},
+                       .bytes = {}});
+  Tensor here;
+  const auto bytes = [&](const TensorEntry& entry) -> std::span<const std::byte> {
+    here = to(get(entry.name), Device::cpu);
+    return bytes_of(here);
+  };
   std::map<std::string, std::string> with_checksum = metadata;
   with_checksum[kChecksumEntry] = "";
-  write_safetensors(path, entries, with_checksum);
+  write_safetensors(path, entries, with_checksum, 8, bytes);
 }
 
 std::map<std::string, std::string> load_tensors(const TensorsByName& tensors,
                                                 const std::filesystem::path& path,
                                                 SafetensorsOptions options) {
+  TensorParts parts;
+  for (const auto& [name, x] : tensors) parts.emplace(name, TensorPart{x, x.shape()});
+  return load_tensors(parts, path, options);
+}
+
+std::map<std::string, std::string> load_tensors(const TensorParts& parts,
+                                                const std::filesystem::path& path,
+                                                SafetensorsOptions options) {
   const SafetensorsFile file = SafetensorsFile::open(path, options);
-  for (const auto& [name, x] : tensors) {
-    check_entry(path.string(), file.at(name), x.shape(), x.type());
+  for (const auto& [name, x] : parts)
+    check_entry(path.string(), file.at(name), x.whole, x.part.type());
+  require(file.entries().size() == parts.size(), path.string(), ": has ", file.entries().size(),
+          " tensors, the model wants ", parts.size());
+  for (const auto& [name, x] : parts) {
+    const size_t size = size_of(x.part.type());
+    set_numbers(x.part, file.at(name).bytes.subspan(static_cast<size_t>(x.begin) * size,
+                                                    static_cast<size_t>(x.part.count()) * size));
   }
-  require(file.entries().size() == tensors.size(), path.string(), ": has ", file.entries().size(),
-          " tensors, the model wants ", tensors.size());
-  for (const auto& [name, x] : tensors) set_numbers(x, file.at(name).bytes);
   return file.metadata();
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,10 +21,32 @@ using TensorsByName = std::map<std::string, Tensor>;
 void save_tensors(const TensorsByName& tensors, const std::filesystem::path& path,
                   const std::map<std::string, std::string>& metadata = {});
 
+// The same of tensors that are made one at a time, when those before them are written: `get` is
+// called once for each name, in the order of types and names (write_safetensors).
+struct TensorForm {
+  Shape shape;
+  Type type = Type::f32;
+};
+void save_tensors(const std::map<std::string, TensorForm>& forms,
+                  const std::function<Tensor(const std::string& name)>& get,
+                  const std::filesystem::path& path,
+                  const std::map<std::string, std::string>& metadata = {});
+
 // Fills each from the tensor of the same name and returns the metadata. Throws Error, and changes
 // nothing, if the file is damaged, if one is missing, has another shape or type, or if the file has
 // more than these.
 std::map<std::string, std::string> load_tensors(const TensorsByName& tensors,
+                                                const std::filesystem::path& path,
+                                                SafetensorsOptions options = {});
+
+// The same of a part of each: of a tensor of shape `whole` the elements from `begin` on.
+struct TensorPart {
+  Tensor part;
+  Shape whole;
+  int64_t begin = 0;
+};
+using TensorParts = std::map<std::string, TensorPart>;
+std::map<std::string, std::string> load_tensors(const TensorParts& parts,
                                                 const std::filesystem::path& path,
                                                 SafetensorsOptions options = {});
 

@@ -4,18 +4,13 @@
 #include <memory>
 
 #include "heed/base/check.h"
+#include "heed/kernels/shards.h"
 #include "heed/ops/into.h"
 #include "heed/ops/ops.h"
 #include "heed/tensor/dispatch.h"
 
 namespace heed {
 namespace {
-
-// Who sums what of the flat array: shards begin where lines of memory do.
-int64_t shard_begin(int64_t elements, int rank, int ranks) {
-  constexpr int64_t kUnit = 64;
-  return rank == ranks ? elements : std::min(elements, elements * rank / ranks / kUnit * kUnit);
-}
 
 // The blocks that a rank comes to.
 auto blocks_of(const Share& share) {
@@ -27,38 +22,22 @@ auto blocks_of(const Share& share) {
   return out;
 }
 
-// Ranks that exchange with each other: first those of a machine, then those in the same place on
-// every machine. A network then carries the gradients of a machine once, and not of each rank.
-struct Level {
-  std::vector<int> ranks;
-  size_t own = 0;                                                // which of them this one is
-  std::vector<std::vector<std::pair<int64_t, int64_t>>> blocks;  // that each of them comes with
-  size_t most = 0;  // of any rank: all take as many steps
+// The blocks that each member of a level comes with, and the most of any rank: all take as many
+// steps.
+struct Blocks {
+  std::vector<std::vector<std::pair<int64_t, int64_t>>> by_member;
+  size_t most = 0;
 };
-std::vector<Level> levels_of(const Ranks& ranks, int64_t all) {
-  const int n = ranks.count(), each = ranks.on_each_machine(), own = ranks.rank();
-  // Members `first`, `first` + step, ... below `last`; each has the sum of `of` ranks.
-  const auto level = [&](int first, int last, int step, int of) {
-    Level out;
-    for (int r = 0; r < n; ++r) {
-      const int begin = r / of * of;
-      auto blocks =
-          blocks_of({share_of(begin, n, all).first, share_of(begin + of - 1, n, all).last});
-      out.most = std::max(out.most, blocks.size());
-      if (r < first || r >= last || (r - first) % step != 0) continue;
-      if (r == own) out.own = out.ranks.size();
-      out.ranks.push_back(r);
-      out.blocks.push_back(std::move(blocks));
-    }
-    return out;
+Blocks blocks_of(const Shards::Level& level, int ranks, int64_t all) {
+  const auto blocks = [&](int rank) {
+    const int first = rank / level.of * level.of;
+    return blocks_of(
+        {share_of(first, ranks, all).first, share_of(first + level.of - 1, ranks, all).last});
   };
-  if (each == 1 || each == n) return {level(0, n, 1, 1)};
-  const int first = own / each * each;
-  return {level(first, first + each, 1, 1), level(own % each, n, each, each)};
-}
-
-std::span<std::byte> bytes_of(const Tensor& x) {
-  return {static_cast<std::byte*>(x.raw()), static_cast<size_t>(x.count()) * size_of(x.type())};
+  Blocks out;
+  for (const int r : level.ranks) out.by_member.push_back(blocks(r));
+  for (int r = 0; r < ranks; ++r) out.most = std::max(out.most, blocks(r).size());
+  return out;
 }
 
 }  // namespace
@@ -67,27 +46,20 @@ Share share_of(int rank, int ranks, int64_t all) {
   return {.first = all * rank / ranks, .last = all * (rank + 1) / ranks};
 }
 
-GradientSum::GradientSum(const Params& params, int64_t all, Type wire)
+GradientSum::GradientSum(const Params& params, const Shards& shards, int64_t all, Type wire)
     : params_(params),
+      shards_(shards),
       all_(all),
       // Parameters of f64, for checks, travel as they are.
       wire_(params.all().front().value.type() == Type::f32 ? wire : Type::f64),
       moved_(params.all().size(), 0),
-      sum_([this](Tensor& y, const Tensor& x) { add(y, x); }) {
-  constexpr int64_t kUnit = 4;  // a GPU reads 16 bytes at a time
-  for (const Parameter& p : params_.all()) {
-    begin_.push_back(losses_);
-    losses_ += (p.value.count() + kUnit - 1) / kUnit * kUnit;
-  }
-  elements_ = losses_ + all;
-}
+      sum_([this](Tensor& y, const Tensor& x) { add(y, x); }) {}
 
-void GradientSum::take(int64_t at, const Tensor& loss) {
-  at_ = at, loss_ = loss;
+void GradientSum::take(int64_t at) {
   // What is added to its neighbour at once is never made flat: a pass over memory less.
   sum_.put({.first = at, .value = Tensor()});
   if (Tensor& last = sum_.last(); !last.defined()) {
-    last = Tensor({elements_}, params_.all().front().value.type());
+    last = Tensor({shards_.elements()}, params_.all().front().value.type());
     collect(last, /*adds=*/false);
   }
   for (size_t i = 0; i < moved_.size(); ++i) {
@@ -95,7 +67,6 @@ void GradientSum::take(int64_t at, const Tensor& loss) {
     moved_[i] = moved_[i] || grad;
     grad = nullptr;
   }
-  loss_ = Tensor();
 }
 
 namespace {
@@ -137,113 +108,92 @@ void GradientSum::add(const Tensor& y, const Tensor& x) const {
     collect(y, /*adds=*/true);
 }
 
-// Into flat: the gradients that the parameters have and, in its place among the others', the loss.
+// Into flat: the gradients that the parameters have.
 void GradientSum::collect(const Tensor& flat, bool adds) const {
   std::vector<Term> terms;
-  const auto put = [&](int64_t begin, int64_t count, const Tensor& x) {
-    if (count > 0)
-      terms.push_back({x.defined() ? reshape(contiguous(x), {count}) : x,
-                       slice(flat, 0, begin, begin + count)});
-  };
-  for (size_t i = 0; i < begin_.size(); ++i) {
+  for (size_t i = 0; i < moved_.size(); ++i) {
     const Tensor& value = params_.all()[i].value;
     const auto& grad = value.parameter_state()->grad;
-    put(begin_[i], value.count(), grad ? *grad : Tensor());
+    const int64_t begin = shards_.begin(i), n = value.count();
+    terms.push_back(
+        {grad ? reshape(contiguous(*grad), {n}) : Tensor(), slice(flat, 0, begin, begin + n)});
   }
-  put(losses_, at_, Tensor());
-  put(losses_ + at_, 1, loss_);
-  put(losses_ + at_ + 1, all_ - at_ - 1, Tensor());
   sum(terms, adds);
 }
 
-// A reduce-scatter of exchanges and our own sums, then everybody's shard to everybody: the bytes of
-// a ring, in the order of the tree.
+// A reduce-scatter of exchanges and our own sums: the bytes of a ring, in the order of the tree.
 Tensor GradientSum::over(Ranks& ranks, GpuExchange* gpus) {
   const auto n = static_cast<size_t>(ranks.count());
-  std::vector<Ranks::Sent> to(n);
-  std::vector<Ranks::Received> from(n);
-  const auto exchange = [&](const char* what) {
-    if (gpus)
-      gpus->exchange(what, to, from);
-    else
-      ranks.exchange(what, to, from);
-    std::ranges::fill(to, Ranks::Sent()), std::ranges::fill(from, Ranks::Received());
-  };
-  const auto shard = [](const Tensor& flat, const Level& level, size_t i) {
-    const int of = static_cast<int>(level.ranks.size()), at = static_cast<int>(i);
-    return slice(flat, 0, shard_begin(flat.count(), at, of), shard_begin(flat.count(), at + 1, of));
-  };
-  const std::vector<Level> levels = levels_of(ranks, all_);
+  const Type type = params_.all().front().value.type();
   std::vector<Sum::Block> mine = sum_.blocks();
-  std::vector<Tensor> flats;  // what each level leaves a shard of
-  for (const Level& level : levels) {
-    const Tensor whole = mine.front().value;
+  for (const Shards::Level& level : shards_.levels()) {
+    const Blocks blocks = blocks_of(level, ranks.count(), all_);
+    const auto shard = [&](const Tensor& x, size_t i) {
+      return slice(x, 0, level.ranges[i].first - level.whole.first,
+                   level.ranges[i].last - level.whole.first);
+    };
     std::vector<Tensor> sent;
     for (const Sum::Block& block : mine) sent.push_back(cast(block.value, wire_));
-    const Shape shape{shard(whole, level, level.own).count()};
+    const Shape shape{level.ranges[level.own].count()};
     std::vector<std::vector<Tensor>> parts(level.ranks.size());  // of my shard, by rank and block
-    for (size_t k = 0; k < level.most; ++k) {
+    for (size_t k = 0; k < blocks.most; ++k) {
+      std::vector<Ranks::Sent> to(n);
+      std::vector<Ranks::Received> from(n);
       for (size_t i = 0; i < parts.size(); ++i) {
         const auto r = static_cast<size_t>(level.ranks[i]);
-        if (k < sent.size()) to[r] = bytes_of(shard(sent[k], level, i));
-        if (k < level.blocks[i].size()) from[r] = bytes_of(parts[i].emplace_back(shape, wire_));
+        if (k < sent.size()) to[r] = bytes_of(shard(sent[k], i));
+        if (k < blocks.by_member[i].size()) from[r] = bytes_of(parts[i].emplace_back(shape, wire_));
       }
-      exchange("gradients");
+      exchange("gradients", to, from, ranks, gpus);
     }
     Sum sum([this](Tensor& y, const Tensor& x) { add(y, x); });
     for (size_t i = 0; i < parts.size(); ++i)
       for (size_t k = 0; k < parts[i].size(); ++k)
         sum.put(
-            {level.blocks[i][k].first, level.blocks[i][k].second, cast(parts[i][k], whole.type())});
-    if (&level == &levels.back()) sum.total();
+            {blocks.by_member[i][k].first, blocks.by_member[i][k].second, cast(parts[i][k], type)});
+    if (&level == &shards_.levels().back()) sum.total();
     mine = sum.blocks();
-    flats.push_back(Tensor(whole.shape(), wire_));
   }
-  Tensor found = cast(mine.front().value, wire_);
-  for (size_t l = levels.size(); l-- > 0;) {
-    for (size_t i = 0; i < levels[l].ranks.size(); ++i) {
-      const auto r = static_cast<size_t>(levels[l].ranks[i]);
-      to[r] = bytes_of(found), from[r] = bytes_of(shard(flats[l], levels[l], i));
-    }
-    exchange("the sum of the gradients");
-    found = flats[l];
-  }
-  const Type type = sum_.blocks().front().value.type();
-  if (type == wire_) return found;
-  // Losses keep all of their bits.
-  found = cast(found, type);
-  const auto losses = [&](const Tensor& flat, int64_t first, int64_t last) {
-    return slice(flat, 0, losses_ + first, losses_ + last);
-  };
-  for (const Sum::Block& block : sum_.blocks())
-    copy_into(losses(block.value, block.first, block.first + block.count),
-              losses(found, block.first, block.first + block.count));
-  for (int r = 0; r < ranks.count(); ++r) {
-    if (r == ranks.rank()) continue;
-    const auto i = static_cast<size_t>(r);
-    const auto of = [&](int rank) {
-      const Share share = share_of(rank, ranks.count(), all_);
-      return bytes_of(losses(found, share.first, share.last));
-    };
-    to[i] = of(ranks.rank()), from[i] = of(r);
-  }
-  exchange("losses");
-  return found;
+  const Tensor& own = mine.front().value;
+  if (shards_.shared()) return own;
+  const Tensor flat({shards_.elements()}, wire_);
+  shards_.gather("the sum of the gradients", flat, ranks, gpus, cast(own, wire_));
+  return cast(flat, type);
 }
 
-Tensor GradientSum::give(Ranks& ranks, GpuExchange* gpus) {
-  const Tensor flat = ranks.count() == 1 ? sum_.total() : over(ranks, gpus);
+SummedGradients GradientSum::give(Ranks& ranks, GpuExchange* gpus) {
+  const Tensor sum = ranks.count() == 1 ? sum_.total() : over(ranks, gpus);
   // A parameter moves if any micro-batch has a gradient of it.
   for (const std::string& other :
        ranks.gather("gradients", std::string(moved_.begin(), moved_.end())))
     for (size_t i = 0; i < moved_.size(); ++i) moved_[i] = moved_[i] || other[i];
+  SummedGradients out{.pieces = {}, .squares = zeros({shards_.blocks()}, sum.type())};
+  struct Part {
+    Tensor x, y;
+  };
+  std::vector<Part> parts;
   for (size_t i = 0; i < moved_.size(); ++i) {
-    const Tensor& value = params_.all()[i].value;
-    if (moved_[i])
-      value.parameter_state()->grad = std::make_shared<Tensor>(
-          reshape(slice(flat, 0, begin_[i], begin_[i] + value.count()), value.shape()));
+    out.pieces.emplace_back();
+    if (!moved_[i]) continue;
+    const Range piece = shards_.piece(i);
+    const int64_t begin = shards_.begin(i) + piece.first,
+                  here = piece.count() > 0 ? begin - shards_.own().first : 0;
+    out.pieces.back() = slice(sum, 0, here, here + piece.count());
+    if (piece.count() == 0) continue;
+    const int64_t block = shards_.blocks_of({begin, begin}).first;
+    const int64_t blocks = (piece.count() + kernels::kSquaresBlock - 1) / kernels::kSquaresBlock;
+    parts.push_back({*out.pieces.back(), slice(out.squares, 0, block, block + blocks)});
   }
-  return slice(flat, 0, losses_, elements_);
+  for (size_t first = 0; first < parts.size(); first += kernels::kMaxParts)
+    launch("squares by blocks", sum, [&]<class T>() {
+      kernels::BlockSquares<T> k{.count = 0, .part = {}};
+      for (size_t i = first; i < std::min(parts.size(), first + kernels::kMaxParts); ++i)
+        k.part[k.count++] = {parts[i].x.count(), parts[i].x.template data<T>(),
+                             parts[i].y.template data<T>()};
+      return k;
+    });
+  if (shards_.shared()) shards_.gather("squares of the gradients", out.squares, ranks, gpus);
+  return out;
 }
 
 }  // namespace heed

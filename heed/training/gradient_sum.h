@@ -5,8 +5,7 @@
 //
 // The result of a floating-point sum depends on its brackets alone, so it has the same bytes
 // whether one rank computes all M, M ranks one each, or any number between (ranks/ranks.h and
-// ranks/nccl.h move bytes; every sum is ours). What lies on a GPU stays there. The losses travel
-// with the gradients, each in a place of its own.
+// ranks/nccl.h move bytes; every sum is ours). What lies on a GPU stays there.
 //
 // Threads: one trains at a time with a set of parameters.
 #pragma once
@@ -19,6 +18,8 @@
 #include "heed/nn/module.h"
 #include "heed/ranks/nccl.h"
 #include "heed/ranks/ranks.h"
+#include "heed/training/optimizer.h"
+#include "heed/training/shards.h"
 
 namespace heed {
 
@@ -71,15 +72,15 @@ class GradientSum {
  public:
   // Of `all` micro-batches, over all ranks, between which gradients travel in the type `wire`: with
   // bf16 half as many bytes, and then bits depend on who computed what.
-  GradientSum(const Params& params, int64_t all, Type wire = Type::f32);
+  GradientSum(const Params& params, const Shards& shards, int64_t all, Type wire = Type::f32);
   GradientSum(const GradientSum&) = delete;
   GradientSum& operator=(const GradientSum&) = delete;
 
-  // Takes the gradients of micro-batch number `at` from the parameters, and its loss, one number.
-  void take(int64_t at, const Tensor& loss);
-  // Puts the sum over all micro-batches of all ranks in their place, and returns their losses
-  // [all]. What several ranks have on GPUs goes through `gpus`.
-  Tensor give(Ranks& ranks, GpuExchange* gpus);
+  // Takes the gradients of micro-batch number `at` from the parameters.
+  void take(int64_t at);
+  // The sum over all micro-batches of all ranks, of what this one has (training/shards.h). What
+  // several ranks have on GPUs goes through `gpus`.
+  SummedGradients give(Ranks& ranks, GpuExchange* gpus);
 
  private:
   using Sum = TreeSum<Tensor, std::function<void(Tensor&, const Tensor&)>>;
@@ -88,16 +89,11 @@ class GradientSum {
   Tensor over(Ranks& ranks, GpuExchange* gpus);
 
   Params params_;
+  const Shards& shards_;
   int64_t all_;
   Type wire_;
-  // The flat array: the gradient of each parameter from begin_ on, then the losses.
-  std::vector<int64_t> begin_;
-  int64_t losses_ = 0, elements_ = 0;
   std::vector<char> moved_;  // by parameter: whether any micro-batch has a gradient of it
-  // What is being taken, while it is: a term that has no flat array (a tensor that is none) is it.
-  int64_t at_ = 0;
-  Tensor loss_;
-  Sum sum_;
+  Sum sum_;  // of flat arrays; one that is no tensor is the gradients that the parameters have
 };
 
 }  // namespace heed

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "heed/kernels/shards.h"
 #include "heed/ops/into.h"
 #include "heed/ops/ops.h"
 #include "heed/tensor/dispatch.h"
@@ -58,11 +59,27 @@ void require_complete(const char* who, size_t made_for, const Params& params) {
 
 }  // namespace
 
-Adam::Adam(Params params, const AdamOptions& options)
-    : params_(std::move(params)), options_(options), squares_(no_squares()) {
-  for (const Parameter& p : params_.all()) {
-    m_.push_back(zeros(p.value.shape(), p.value.type()));
-    v_.push_back(zeros(p.value.shape(), p.value.type()));
+namespace {
+
+std::vector<Range> whole(const Params& params) {
+  std::vector<Range> out;
+  for (const Parameter& p : params.all()) out.push_back({0, p.value.count()});
+  return out;
+}
+
+}  // namespace
+
+Adam::Adam(Params params, const AdamOptions& options) : Adam(params, options, whole(params)) {}
+
+Adam::Adam(Params params, const AdamOptions& options, std::vector<Range> pieces)
+    : params_(std::move(params)),
+      options_(options),
+      pieces_(std::move(pieces)),
+      squares_(no_squares()) {
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const Type type = params_.all()[i].value.type();
+    m_.push_back(zeros({pieces_[i].count()}, type));
+    v_.push_back(zeros({pieces_[i].count()}, type));
   }
 }
 
@@ -71,10 +88,34 @@ double Adam::gradient_norm() const { return std::sqrt(squares_.item()); }
 void Adam::step(double rate, const RunningMean& mean) {
   require_complete("adam", m_.size(), params_);
   const Gradients all = taken(params_);
-  const std::vector<size_t>& moved = all.moved;
-  const std::vector<Tensor>& grads = all.grads;
-  if (moved.empty()) return;
+  if (all.moved.empty()) return;
   ++steps_;
+  sum_squares(all.grads, squares_);
+  move(rate, mean, all.moved, all.grads);
+}
+
+void Adam::step(double rate, const RunningMean& mean, const SummedGradients& sum) {
+  require_complete("adam", m_.size(), params_);
+  std::vector<size_t> moved;
+  std::vector<Tensor> grads;
+  bool any = false;
+  for (size_t i = 0; i < sum.pieces.size(); ++i) {
+    any = any || sum.pieces[i];
+    if (!sum.pieces[i] || pieces_[i].count() == 0) continue;
+    moved.push_back(i);
+    grads.push_back(*sum.pieces[i]);
+  }
+  if (!any) return;
+  ++steps_;
+  launch("gradient norm", sum.squares, [&]<class T>() {
+    return kernels::Total<T>{
+        .n = sum.squares.count(), .x = sum.squares.data<T>(), .sum = squares_.data<double>()};
+  });
+  move(rate, mean, moved, grads);
+}
+
+void Adam::move(double rate, const RunningMean& mean, const std::vector<size_t>& moved,
+                const std::vector<Tensor>& grads) {
   const kernels::AdamNumbers numbers{.rate = rate,
                                      .beta1 = options_.beta1,
                                      .beta2 = options_.beta2,
@@ -85,7 +126,6 @@ void Adam::step(double rate, const RunningMean& mean) {
                                      .step = steps_};
   const Tensor there = uploaded(std::as_bytes(std::span(&numbers, 1)),
                                 {static_cast<int64_t>(sizeof numbers / sizeof(double))}, Type::f64);
-  sum_squares(grads, squares_);
   in_runs(moved.size(), [&](size_t first, int count) {
     launch("adam", grads[first], [&]<class T>() {
       kernels::Adam<T> k{.numbers = reinterpret_cast<const kernels::AdamNumbers*>(there.raw()),
@@ -94,15 +134,16 @@ void Adam::step(double rate, const RunningMean& mean) {
                          .part = {}};
       for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
         const size_t p = moved[first + i];
+        const int64_t begin = pieces_[p].first;
         const auto& compute_copy = params_.all()[p].value.parameter_state()->compute_copy;
         k.part[i] = {.n = m_[p].count(),
                      .grad = grads[first + i].data<T>(),
-                     .w = params_.all()[p].value.data<T>(),
+                     .w = params_.all()[p].value.data<T>() + begin,
                      .m = m_[p].data<T>(),
                      .v = v_[p].data<T>(),
                      .average = mean.of ? (*mean.of)[p].data<T>() : nullptr,
                      // Mixed precision: bf16, rounded from the master weights w.
-                     .compute_copy = compute_copy ? compute_copy->data<bf16>() : nullptr};
+                     .compute_copy = compute_copy ? compute_copy->data<bf16>() + begin : nullptr};
       }
       return k;
     });

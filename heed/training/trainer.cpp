@@ -26,20 +26,22 @@ double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
 }
 
-// The parameter whose gradient is the largest, or non-finite: what to look at first.
-std::string worst_gradient(const Params& params) {
-  std::string name = "none";
-  double most = -1;
-  for (const Parameter& p : params.all()) {
-    if (!p.value.parameter_state()->grad) continue;
-    double size = 0;
-    for (const double g : p.value.parameter_state()->grad->values()) {
-      if (!std::isfinite(g)) return p.name + " (not a number)";
-      size = std::max(size, std::abs(g));
-    }
-    if (size > most) most = size, name = p.name;
-  }
-  return name;
+// The gradient that is the largest, or non-finite: what to look at first.
+struct Worst {
+  double size = -1;  // infinity: there is a number that is none
+  int64_t parameter = -1;
+};
+void look_at(const Tensor& gradient, size_t parameter, Worst& worst) {
+  double size = 0;
+  for (const double g : gradient.values())
+    size = std::isfinite(g) ? std::max(size, std::abs(g)) : std::numeric_limits<double>::infinity();
+  if (size > worst.size) worst = {size, static_cast<int64_t>(parameter)};
+}
+
+std::vector<Range> pieces_of(const Shards& shards, const Params& params) {
+  std::vector<Range> out;
+  for (size_t i = 0; i < params.all().size(); ++i) out.push_back(shards.piece(i));
+  return out;
 }
 
 // All that the memory of a micro-batch depends on.
@@ -94,35 +96,24 @@ TrainConfig train_config(const std::string& json, const std::string& where) {
   return config_from_json<TrainConfig>(json, where);
 }
 
-UseAverage::UseAverage(const Params& params, const std::vector<Tensor>& average)
-    : params_(params), average_(average) {
-  swap();
-}
-UseAverage::~UseAverage() { swap(); }
-void UseAverage::swap() {
-  for (size_t i = 0; i < average_.size(); ++i) {
-    const Tensor w = params_.all()[i].value.detached();
-    const Tensor kept = empty_like(w);
-    copy_into(w, kept);
-    copy_into(average_[i], w);
-    copy_into(kept, average_[i]);
-  }
-}
-
 Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> examples,
-                 const TrainConfig& config, std::filesystem::path folder)
+                 const TrainConfig& config, std::filesystem::path folder,
+                 std::shared_ptr<Ranks> ranks)
     : model_((check(config), model)),
       params_(std::move(params)),
       examples_(std::move(examples)),
       identity_(examples_->identity()),
+      ranks_(std::move(ranks)),
       config_(config),
       folder_(std::move(folder)),
       tensor_options_(tensor_options(folder_)),
-      adam_(params_, {.decay = config.decay, .clip_norm = config.clip}),
+      // Gradients of bf16 to all are fewer bytes than parameters.
+      shards_(params_, *ranks_, config.wire == "f32"),
+      adam_(params_, {.decay = config.decay, .clip_norm = config.clip},
+            pieces_of(shards_, params_)),
       arena_(Arena::make(current_arena().device())),
       graphs_(arena_),
-      losses_(
-          tensor(std::vector<float>(static_cast<size_t>(config.accumulate)), {config.accumulate})),
+      losses_(zeros({std::max<int64_t>(1, share().last - share().first)})),
       watch_(examples_->tokenizers().target->size(), config.warmup) {
   const bool on_gpu = arena_->device() == Device::cuda;
   require(
@@ -140,10 +131,43 @@ Trainer::Trainer(const Model& model, Params params, std::shared_ptr<Examples> ex
   // Mixed precision: the parameters stay f32, as master weights.
   if (config_.precision != "f32" && on_gpu && model.trains_in_bf16()) params_.keep_compute_copies();
   if (config_.average > 0 || config_.average_last > 0)
-    for (const Parameter& p : params_.all()) {
-      average_.push_back(empty_like(p.value));
-      copy_into(p.value.detached(), average_.back());
+    for (size_t i = 0; i < params_.all().size(); ++i) {
+      average_.push_back(empty_like(piece(i)));
+      copy_into(piece(i), average_.back());
     }
+}
+
+// What this rank has of a parameter.
+Tensor Trainer::piece(size_t parameter) const {
+  const Tensor w = params_.all()[parameter].value.detached();
+  const Range own = shards_.piece(parameter);
+  return slice(reshape(w, {w.count()}), 0, own.first, own.last);
+}
+
+void Trainer::swap_average() {
+  for (size_t i = 0; i < average_.size(); ++i) {
+    const Tensor w = piece(i), kept = empty_like(w);
+    copy_into(w, kept);
+    copy_into(average_[i], w);
+    copy_into(kept, average_[i]);
+  }
+}
+
+// While `work` is done, the parameters are the averaged ones, on all ranks.
+void Trainer::with_average(const std::function<void()>& work) {
+  const auto swap = [&] {
+    swap_average();
+    if (!average_.empty()) shards_.gather(params_, *ranks_, gpus_.get());
+    if (gpus_) gpus_->wait(gpus_->put());
+  };
+  swap();
+  try {
+    work();
+  } catch (...) {
+    swap_average();  // the others may be gone
+    throw;
+  }
+  swap();
 }
 
 // ---- ranks
@@ -184,7 +208,7 @@ void Trainer::meet() {
                                      static_cast<size_t>(w.count()) * size_of(w.type()));
     ranks_->broadcast("first values", bytes);
     if (gpus_) set_numbers(w, bytes);
-    if (!average_.empty()) copy_into(w, average_[i]);
+    if (!average_.empty()) copy_into(piece(i), average_[i]);
   }
   params_.refresh_compute_copies();
 }
@@ -210,40 +234,47 @@ Tensor Trainer::backward(const Batch& batch, int64_t at) {
 
 // Of several micro-batches, of all ranks. Each is a graph of its own, whose shape comes back often;
 // where they are summed differs from one to the next.
-void Trainer::gradients(const std::vector<Batch>& now) {
-  GradientSum sum(params_, config_.accumulate, config_.wire == "bf16" ? Type::bf16 : Type::f32);
+SummedGradients Trainer::gradients(const std::vector<Batch>& now) {
+  GradientSum sum(params_, shards_, config_.accumulate,
+                  config_.wire == "bf16" ? Type::bf16 : Type::f32);
   for (size_t i = 0; i < now.size(); ++i) {
     const Batch& batch = now[i];
-    const int64_t at = share().first + static_cast<int64_t>(i);
+    const auto own = static_cast<int64_t>(i);
+    const int64_t at = share().first + own;
     Tensor loss;
     graphs_.run(shape_of(batch), [&] { loss = backward(batch, at); });
-    sum.take(at, loss);
+    copy_into(loss, slice(losses_, 0, own, own + 1));
+    sum.take(at);
     // From here on the host may have to wait for what was launched before the last update's end.
     if (i == 0 && gpus_) gpus_->wait(gpus_->put());
   }
-  copy_into(sum.give(*ranks_, gpus_.get()), losses_);
+  return sum.give(*ranks_, gpus_.get());
 }
 
 // What every rank knows of its own micro-batches, to all.
-void Trainer::share_counts(Update& update) const {
-  const Share own = share();
-  update.micro.resize(static_cast<size_t>(config_.accumulate));
-  for (size_t i = 0; i < update.batches.size(); ++i) {
-    const Batch& b = update.batches[i];
-    update.micro[static_cast<size_t>(own.first) + i] = {
-        .tokens = b.target_tokens(), .line = b.lines.front(), .after = b.after};
-  }
+template <class T>
+void Trainer::give_to_all(const std::string& what, std::vector<T>& of_micro_batches) const {
   std::vector<Ranks::Sent> to;
   std::vector<Ranks::Received> from;
   for (int r = 0; r < ranks_->count(); ++r) {
     const auto of = [&](const Share& s) {
-      return std::span(update.micro)
+      return std::span(of_micro_batches)
           .subspan(static_cast<size_t>(s.first), static_cast<size_t>(s.last - s.first));
     };
-    to.push_back(std::as_bytes(of(own)));
+    to.push_back(std::as_bytes(of(share())));
     from.push_back(std::as_writable_bytes(of(share_of(r, ranks_->count(), config_.accumulate))));
   }
-  ranks_->exchange("words of step " + std::to_string(update.step), to, from);
+  ranks_->exchange(what, to, from);
+}
+
+void Trainer::share_counts(Update& update) const {
+  update.micro.resize(static_cast<size_t>(config_.accumulate));
+  for (size_t i = 0; i < update.batches.size(); ++i) {
+    const Batch& b = update.batches[i];
+    update.micro[static_cast<size_t>(share().first) + i] = {
+        .tokens = b.target_tokens(), .line = b.lines.front(), .after = b.after};
+  }
+  give_to_all("words of step " + std::to_string(update.step), update.micro);
 }
 
 // On a GPU sizes are rounded up, so that few shapes come back often (heed/tensor/graph.h).
@@ -263,8 +294,8 @@ void Trainer::update(Batches& batches, Window& window) {
   const double t = double(now.step), factor = std::min(config_.average, (1 + t) / (10 + t));
   const RunningMean mean{.of = moving ? &average_ : nullptr, .factor = factor};
   if (config_.accumulate > 1) {
-    gradients(now.batches);
-    adam_.step(rate, mean);
+    adam_.step(rate, mean, gradients(now.batches));
+    shards_.gather(params_, *ranks_, gpus_.get());
   } else {
     const Batch& batch = now.batches.front();
     graphs_.run(shape_of(batch), [&, before = adam_.steps()] {
@@ -293,34 +324,54 @@ void Trainer::flush_report(Window& window) {
       "--clip";
   if (gpus_) gpus_->wait(done.exchanges);
   const StepReport::Values found = StepReport::read(done.report);
+  std::vector<float> losses(done.micro.size());
+  std::copy_n(found.losses.begin(), done.batches.size(), losses.begin() + share().first);
+  give_to_all("losses of step " + std::to_string(done.step), losses);
   double loss = 0;
   int64_t tokens = 0;
   for (size_t i = 0; i < done.micro.size(); ++i) {
     const MicroBatch& b = done.micro[i];
-    if (!std::isfinite(found.losses[i]))
+    if (!std::isfinite(losses[i]))
       fail("training: the loss is no longer a number at step ", done.step, " (lines ", b.line,
            " and others).", advice);
-    loss += found.losses[i] * double(b.tokens);
+    loss += losses[i] * double(b.tokens);
     tokens += b.tokens;
   }
   window.loss += loss, window.tokens += tokens;
   const double norm = std::sqrt(found.squares);
   if (!std::isfinite(norm)) {
     state_.step = done.step - 1;  // Adam moved nothing: the gradients come out as before
-    const UseArena use(*arena_);
-    params_.clear_gradients();
-    if (config_.accumulate > 1)
-      gradients(done.batches);
-    else
-      backward(done.batches.front(), 0);
     fail("training: a gradient is no longer a number at step ", done.step,
-         "; the first is that of '", worst_gradient(params_), "'.", advice);
+         "; the first is that of '", worst_gradient(done), "'.", advice);
   }
   ++window.updates;
   window.norm += norm;
   if (const auto trouble =
           watch_.add(done.step, loss / double(std::max<int64_t>(tokens, 1)), tokens))
     fail("training: at step ", done.step, ", ", *trouble, ".", advice);
+}
+
+// Of an update whose gradients are made again.
+std::string Trainer::worst_gradient(const Update& update) {
+  const UseArena use(*arena_);
+  params_.clear_gradients();
+  Worst worst;
+  if (config_.accumulate > 1) {
+    const SummedGradients sum = gradients(update.batches);
+    for (size_t i = 0; i < sum.pieces.size(); ++i)
+      if (sum.pieces[i]) look_at(*sum.pieces[i], i, worst);
+  } else {
+    backward(update.batches.front(), 0);
+    for (size_t i = 0; i < params_.all().size(); ++i)
+      if (const auto& grad = params_.all()[i].value.parameter_state()->grad)
+        look_at(*grad, i, worst);
+  }
+  for (const Worst& other : ranks_->gather("the worst gradient", worst))
+    if (other.size > worst.size || (other.size == worst.size && other.parameter < worst.parameter))
+      worst = other;
+  if (worst.parameter < 0) return "none";
+  const std::string& name = params_.all()[static_cast<size_t>(worst.parameter)].name;
+  return std::isfinite(worst.size) ? name : name + " (not a number)";
 }
 
 // The mean over the last validations. Each one's parameters are a file of their own: neither memory
@@ -333,12 +384,16 @@ void Trainer::take_recent_mean() {
   std::vector<int64_t>& recent = state_.recent;
   recent.push_back(state_.step);
   if (static_cast<int64_t>(recent.size()) > config_.average_last) recent.erase(recent.begin());
-  TensorsByName one;
-  for (const Parameter& p : params_.all()) one.emplace(p.name, empty_like(p.value));
+  TensorParts one;
+  for (size_t i = 0; i < average_.size(); ++i) {
+    const Parameter& p = params_.all()[i];
+    one.emplace(p.name,
+                TensorPart{empty_like(average_[i]), p.value.shape(), shards_.piece(i).first});
+  }
   for (size_t n = 0; n < recent.size(); ++n) {
     load_tensors(one, recent_path(recent[n]), tensor_options_);
     for (size_t i = 0; i < average_.size(); ++i) {
-      const Tensor& x = one.at(params_.all()[i].name);
+      const Tensor& x = one.at(params_.all()[i].name).part;
       if (n == 0)
         copy_into(x, average_[i]);
       else
@@ -503,7 +558,6 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   require(hooks.validate || !std::isfinite(state_.best), "training: the model in ",
           folder_.string(), " is the best of this run's validations, and ",
           "without one the last would take its place; give the sentences to validate on again");
-  ranks_ = hooks.ranks ? hooks.ranks : alone();
   meet();
   std::error_code error;
   std::filesystem::create_directories(checkpoint_path().parent_path(), error);
@@ -547,7 +601,8 @@ Trainer::End Trainer::run(const Hooks& hooks) {
     flush_report(window);
     const Time from = last;
     // Nothing says which is best: the last, or the mean over the last validations, made there.
-    if (!hooks.validate && (!means || state_.validated == state_.step)) keep();
+    if (!hooks.validate && (!means || state_.validated == state_.step))
+      with_average([&] { save_model(); });
     save();
     save_seconds = count_time();
     saved = last, unsaved = false;
@@ -613,28 +668,32 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   return out_of_patience() ? End::patience : End::limit;
 }
 
+// Whether it is better than all before; then it is what the next are compared with.
+bool Trainer::is_best(const Validation& now) {
+  const double score = config_.stop_on == "bleu" && now.bleu ? *now.bleu : -now.loss;
+  // At first all BLEU is 0: of equal scores, the lower loss is the better.
+  const bool best = score > state_.best || (score == state_.best && now.loss < state_.best_loss);
+  if (best) state_.best = score, state_.best_loss = now.loss;
+  return best;
+}
+
 // Whether it came to its end.
 bool Trainer::validate(const Hooks& hooks, Progress& p) {
   const auto before = std::pair(state_.validated, state_.recent);
   state_.validated = state_.step;
   take_recent_mean();
   if (!hooks.validate) return true;  // the model is the last one: saved with a checkpoint
-  {
-    const UseAverage averaged(params_, average_);
+  with_average([&] {
     p.validation = hooks.validate();
-  }
+    p.best = p.validation && is_best(*p.validation);
+    if (p.best) save_model();
+  });
   if (!p.validation) {
     std::tie(state_.validated, state_.recent) = before;
     return false;
   }
-  const double score =
-      config_.stop_on == "bleu" && p.validation->bleu ? *p.validation->bleu : -p.validation->loss;
-  // At first all BLEU is 0: of equal scores, the lower loss is the better.
-  const double loss = p.validation->loss;
-  if (score > state_.best || (score == state_.best && loss < state_.best_loss)) {
-    state_.best = score, state_.best_loss = loss, state_.since_best = 0;
-    p.best = true;
-    keep();
+  if (p.best) {
+    state_.since_best = 0;
   } else {
     ++state_.since_best;
     if (config_.schedule == "plateau") state_.rate_factor *= 0.5;

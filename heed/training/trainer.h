@@ -33,6 +33,7 @@
 #include "heed/training/optimizer.h"
 #include "heed/training/report.h"
 #include "heed/training/schedule.h"
+#include "heed/training/shards.h"
 
 namespace heed {
 
@@ -148,8 +149,6 @@ class Trainer {
  public:
   // What the loop asks for and tells; all may be empty.
   struct Hooks {
-    // Who trains together: every one of them runs a trainer with the same settings. Null: alone.
-    std::shared_ptr<Ranks> ranks = {};
     // The same on all ranks. Nothing: it was given up, since somebody asks to stop; what is resumed
     // begins with it.
     std::function<std::optional<Validation>()> validate;
@@ -168,9 +167,11 @@ class Trainer {
   };
   enum class End { limit, patience, stopped };
 
-  // Writes into `folder`: model.safetensors (the best so far) and checkpoint/.
+  // Writes into `folder`: model.safetensors (the best so far) and checkpoint/. `ranks` train
+  // together: every one of them makes and runs a trainer with the same settings.
   Trainer(const Model& model, Params params, std::shared_ptr<Examples> examples,
-          const TrainConfig& config, std::filesystem::path folder);
+          const TrainConfig& config, std::filesystem::path folder,
+          std::shared_ptr<Ranks> ranks = alone());
 
   // Goes on from folder/checkpoint. Returns false if there is none. Throws Error if a file of it is
   // damaged.
@@ -227,6 +228,11 @@ class Trainer {
     int64_t exchanges = 0;          // between GPUs, until then
     StepReport::Ticket report = {};
   };
+  struct Stored {  // a tensor of the checkpoint, as this rank has it
+    TensorPart part;
+    size_t parameter = 0;    // whose it is
+    bool in_pieces = false;  // each rank has its own (Shards::piece); else all have all
+  };
   using Time = std::chrono::steady_clock::time_point;
   struct Moment {  // as all ranks see it
     Time now;
@@ -239,20 +245,28 @@ class Trainer {
   Share share() const { return share_of(ranks_->rank(), ranks_->count(), config_.accumulate); }
   double waited() const { return gpus_ ? gpus_->waited() : ranks_->waited(); }
   Window new_window(Time since) const;
+  template <class T>
+  void give_to_all(const std::string& what, std::vector<T>& of_micro_batches) const;
   void share_counts(Update& update) const;
   Batch next(Batches& batches) const;
   Tensor backward(const Batch& batch, int64_t at);
-  void gradients(const std::vector<Batch>& now);
+  SummedGradients gradients(const std::vector<Batch>& now);
+  std::string worst_gradient(const Update& update);
   void update(Batches& batches, Window& window);
   void flush_report(Window& window);
   void take_recent_mean();
+  Tensor piece(size_t parameter) const;
+  void swap_average();
+  void with_average(const std::function<void()>& work);
   void forget_old() const;
   void keep_or_forget_best(const Hooks& hooks);
+  bool is_best(const Validation& now);
   bool validate(const Hooks& hooks, Progress& progress);
-  TensorsByName checkpoint_tensors() const;
+  std::map<std::string, Stored> checkpoint() const;
+  Tensor collected(const std::string& name, const Stored& stored) const;
   void save() const;
   void read_seconds();
-  void keep() const;
+  void save_model() const;
   Schedule schedule() const;
   bool looks(const Hooks& hooks) const { return hooks.validate || config_.average_last > 0; }
   bool validation_is_due() const;
@@ -271,15 +285,17 @@ class Trainer {
   Params params_;
   std::shared_ptr<Examples> examples_;
   std::string identity_;  // theirs
-  std::shared_ptr<Ranks> ranks_ = alone();
+  std::shared_ptr<Ranks> ranks_;
   TrainConfig config_;
   std::filesystem::path folder_;
   SafetensorsOptions tensor_options_;  // the folder's
+  // What this rank moves and has the moments and means of.
+  Shards shards_;
   Adam adam_;
-  std::vector<Tensor> average_;  // by parameter; empty: the last ones are kept
+  std::vector<Tensor> average_;  // by parameter, flat; empty: the last ones are kept
   std::shared_ptr<Arena> arena_;
   StepGraphs graphs_;
-  Tensor losses_;  // of the batches of an update, by token
+  Tensor losses_;  // of this rank's batches of an update, by token
   std::optional<Update> under_way_;
   RunState state_;
   double begun_ = 0;               // seconds of the run when this part of it began to train
@@ -288,20 +304,6 @@ class Trainer {
   double validation_seconds_ = 0;  // that one takes, with what is written after it
   LossWatch watch_;
   std::unique_ptr<GpuExchange> gpus_;  // of several ranks; last: it goes before memory does
-};
-
-// While it lives, the parameters are the averaged ones.
-class UseAverage {
- public:
-  UseAverage(const Params& params, const std::vector<Tensor>& average);
-  ~UseAverage();
-  UseAverage(const UseAverage&) = delete;
-  UseAverage& operator=(const UseAverage&) = delete;
-
- private:
-  void swap();
-  const Params& params_;
-  const std::vector<Tensor>& average_;
 };
 
 }  // namespace heed

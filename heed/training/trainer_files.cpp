@@ -7,6 +7,7 @@
 #include "heed/files/atomic_file.h"
 #include "heed/files/checksum.h"
 #include "heed/models/config_json.h"
+#include "heed/ops/ops.h"
 #include "heed/training/trainer.h"
 #include "heed/translation/config_file.h"
 
@@ -46,10 +47,8 @@ std::filesystem::path Trainer::recent_path(int64_t step) const {
          (std::string(kRecent) + std::to_string(step) + std::string(kRecentEnd));
 }
 
-void Trainer::keep() const {
-  if (!ranks_->first()) return;
-  const UseAverage averaged(params_, average_);
-  save_parameters(params_, folder_ / kModel);
+void Trainer::save_model() const {
+  if (ranks_->first()) save_parameters(params_, folder_ / kModel);
 }
 
 // The best of one set says nothing of another, nor BLEU of a loss; and of a model that is gone, the
@@ -83,21 +82,50 @@ void Trainer::forget_old() const {
   }
 }
 
-TensorsByName Trainer::checkpoint_tensors() const {
-  TensorsByName tensors;
+std::map<std::string, Trainer::Stored> Trainer::checkpoint() const {
+  std::map<std::string, Stored> out;
   for (size_t i = 0; i < params_.all().size(); ++i) {
     const Parameter& p = params_.all()[i];
-    tensors.emplace("parameter." + p.name, p.value);
-    tensors.emplace("adam_m." + p.name, adam_.m()[i]);
-    tensors.emplace("adam_v." + p.name, adam_.v()[i]);
+    const Shape& shape = p.value.shape();
+    const int64_t begin = shards_.piece(i).first;
+    out.emplace("parameter." + p.name, Stored{{p.value, shape}, i, false});
+    out.emplace("adam_m." + p.name, Stored{{adam_.m()[i], shape, begin}, i, true});
+    out.emplace("adam_v." + p.name, Stored{{adam_.v()[i], shape, begin}, i, true});
     if (!average_.empty() && config_.average_last == 0)
-      tensors.emplace("average." + p.name, average_[i]);
+      out.emplace("average." + p.name, Stored{{average_[i], shape, begin}, i, true});
   }
-  return tensors;
+  return out;
+}
+
+// All of it, at the first rank, in the host's memory; every rank calls it.
+Tensor Trainer::collected(const std::string& name, const Stored& stored) const {
+  const auto& [part, whole, begin] = stored.part;
+  if (!stored.in_pieces || !shards_.shared()) return reshape(part.detached(), whole);
+  const UseDevice host(Device::cpu);
+  const Tensor mine = to(part, Device::cpu), all(whole, part.type());
+  const auto n = static_cast<size_t>(ranks_->count());
+  std::vector<Ranks::Sent> to(n);
+  std::vector<Ranks::Received> from(n);
+  to[0] = bytes_of(mine);
+  for (size_t r = 0; ranks_->first() && r < n; ++r) {
+    const Range piece = shards_.piece(stored.parameter, static_cast<int>(r));
+    from[r] = bytes_of(all).subspan(static_cast<size_t>(piece.first) * size_of(all.type()),
+                                    static_cast<size_t>(piece.count()) * size_of(all.type()));
+  }
+  ranks_->exchange("the checkpoint's " + name, to, from);
+  return all;
 }
 
 void Trainer::save() const {
-  if (!ranks_->first()) return;
+  const std::map<std::string, Stored> stored = checkpoint();
+  // One tensor at a time: the first rank's memory need not hold what all ranks have.
+  if (!ranks_->first()) {
+    for (const auto& [name, one] : stored) collected(name, one);
+    return;
+  }
+  std::map<std::string, TensorForm> forms;
+  for (const auto& [name, one] : stored)
+    forms.emplace(name, TensorForm{one.part.whole, one.part.part.type()});
   const nlohmann::json state{{"step", state_.step},
                              {"adam_steps", adam_.steps()},
                              {"epoch", state_.position.epoch},
@@ -115,7 +143,8 @@ void Trainer::save() const {
                               {state_.plan.steps, state_.plan.warmup, state_.plan.validate_every,
                                state_.plan.since, state_.plan.minutes}},
                              {"examples", identity_}};
-  save_tensors(checkpoint_tensors(), checkpoint_path(), {{"state", state.dump()}});
+  save_tensors(forms, [&](const std::string& name) { return collected(name, stored.at(name)); },
+               checkpoint_path(), {{"state", state.dump()}});
   write_file(seconds_path(),
              with_own_checksum(nlohmann::json{{"seconds", state_.seconds}}.dump(1)));
   forget_old();
@@ -139,7 +168,9 @@ void Trainer::read_seconds() {
 
 bool Trainer::resume() {
   if (!std::filesystem::exists(checkpoint_path())) return false;
-  const auto metadata = load_tensors(checkpoint_tensors(), checkpoint_path(), tensor_options_);
+  TensorParts parts;
+  for (const auto& [name, one] : checkpoint()) parts.emplace(name, one.part);
+  const auto metadata = load_tensors(parts, checkpoint_path(), tensor_options_);
   params_.refresh_compute_copies();
   const auto found = metadata.find("state");
   const auto state = parse_json<nlohmann::json>(found == metadata.end() ? "" : found->second);

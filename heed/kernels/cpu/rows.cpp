@@ -11,6 +11,7 @@
 
 #include "heed/kernels/cpu/scratch.h"
 #include "heed/kernels/kernels.h"
+#include "heed/kernels/shards.h"
 #include "heed/kernels/top_log_softmax.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -36,6 +37,25 @@ void apply(const SumSquares<T>& k) {
     });
     *k.sum += std::accumulate(chunk.begin(), chunk.end(), 0.0);
   }
+}
+
+template <class T>
+void apply(const BlockSquares<T>& k) {
+  for (int i = 0; i < k.count; ++i) {
+    const BlockSquaresPart<T>& p = k.part[i];
+    parallel_for(p.n, kGrain, [&](int64_t begin, int64_t end) {
+      for (; begin < end; begin += kSquaresBlock)
+        p.y[begin / kSquaresBlock] = sum_range<T>(
+            std::min<int64_t>(kSquaresBlock, end - begin), [](Vec<T> x) { return hn::Mul(x, x); },
+            p.x + begin);
+    });
+  }
+}
+static_assert(kGrain % kSquaresBlock == 0);
+
+template <class T>
+void apply(const Total<T>& k) {
+  *k.sum = std::accumulate(k.x, k.x + k.n, 0.0);
 }
 
 // y[j] += x[j].
@@ -564,6 +584,8 @@ void apply(const Rotary<T>& k) {
 }
 
 HEED_KERNEL_BODIES(SumSquares)
+HEED_KERNEL_BODIES(BlockSquares)
+HEED_KERNEL_BODIES(Total)
 HEED_KERNEL_BODIES(Sum)
 HEED_KERNEL_BODIES(Max)
 HEED_KERNEL_BODIES(TopK)
@@ -583,6 +605,8 @@ HWY_AFTER_NAMESPACE();
 namespace heed::kernels {
 
 HEED_KERNEL_RUN(SumSquares)
+HEED_KERNEL_RUN(BlockSquares)
+HEED_KERNEL_RUN(Total)
 HEED_KERNEL_RUN(Sum)
 HEED_KERNEL_RUN(Max)
 HEED_KERNEL_RUN(TopK)
