@@ -300,6 +300,27 @@ TEST(Batches, OfAnUpdateARankMakesItsOwn) {
   }
 }
 
+// By which memory is tried out: no batch is larger on any side, and none is lost.
+TEST(Batches, TheLongestIsAsLargeAsAny) {
+  const Folder folder;
+  const auto corpus = toy_corpus(folder);
+  const BatchOptions options{.tokens = 64, .seed = 3};
+  Batches plain(corpus, options), asked(corpus, options);
+  const Batch longest = asked.longest();
+  EXPECT_LE(longest.rows * std::max(longest.source_width, longest.target_width), options.tokens);
+  EXPECT_EQ(longest.source_tokens(), longest.rows * longest.source_width);
+  int64_t widest_source = 0, widest_target = 0;
+  for (int i = 0; i < 100; ++i) {
+    const Batch want = plain.next(), got = asked.next();
+    EXPECT_EQ(got.source, want.source);
+    EXPECT_EQ(got.position, want.position);
+    widest_source = std::max(widest_source, got.source_width);
+    widest_target = std::max(widest_target, got.target_width);
+  }
+  EXPECT_EQ(longest.source_width, widest_source);
+  EXPECT_EQ(longest.target_width, widest_target);
+}
+
 TEST(Ranks, AloneIsARankLikeAnyOther) {
   const auto one = alone();
   EXPECT_EQ(one->count(), 1);

@@ -92,6 +92,20 @@ differs() {
 }
 differs corpus "--source b.src --target b.trg" "the corpus"
 
+# ---- memory that does not suffice for the longest sentences is found before the first step
+large="$files --preset rnn-small --size 256 --vocabulary 60 --batch-tokens 40000 --max-length 60
+  --anyway --accumulate 2 --steps 3 --threads 1 --samples 0 --validate-every 3"
+limited='ulimit -v 600000; exec "$0" "$@"'
+mpirun -n 1 "$heed" train $large --model large : -n 1 sh -c "$limited" "$heed" train $large \
+  --model large >out 2>err </dev/null && wrong "a rank has too little memory, and mpirun ends well"
+grep -q "rank 1 .*: training: .* of the longest sentences .* give --batch-tokens less than 40000" err ||
+  wrong "a rank with too little memory: $(cat err)"
+[ -e large/checkpoint/last.safetensors ] && wrong "a rank with too little memory trained"
+rm -rf large
+sh -c "$limited" "$heed" train $large --model large >out 2>err </dev/null &&
+  wrong "too little memory, and it ends well"
+grep -q "training: .* of the longest sentences" err || wrong "too little memory: $(cat err)"
+
 # ---- a rank that is killed, stopped, or asked to end
 long="--preset rnn-small $small --accumulate 3 --steps 100000 --save-every 20 --deadline 4"
 begin_long() {

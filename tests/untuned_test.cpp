@@ -290,6 +290,45 @@ TEST(Plan, TheWarmUpIsNotCutOffByWhatCameBefore) {
   EXPECT_LT(lines.back().rate, 0.01 * config.rate);
 }
 
+// Of --steps and --minutes the one that ends first: where it is the minutes, the rate ends there,
+// too.
+TEST(Plan, MinutesEndTheRateBeforeStepsThatDoNotFit) {
+  const Folder folder;
+  TrainConfig config = by_minutes(0.05, 1'000'000);
+  config.steps = 100'000'000;
+  const auto corpus = toy_corpus(folder);
+  const ToyRun first = begin(corpus, toy_rnn(), config, folder.path());
+  Progress last;
+  Trainer::Hooks hooks;
+  hooks.log = [&](const Progress& p) { last = p; };
+  hooks.stop = [&] { return first.trainer->steps() >= 400; };
+  EXPECT_EQ(first.trainer->run(hooks), Trainer::End::stopped);
+  const ToyRun second = begin(corpus, toy_rnn(), config, folder.path());
+  ASSERT_TRUE(second.trainer->resume());
+  hooks.stop = {};
+  EXPECT_EQ(second.trainer->run(hooks), Trainer::End::limit);
+  EXPECT_GT(second.trainer->steps(), 400);
+  EXPECT_LT(last.seconds, 3.2);
+  EXPECT_LT(last.rate, 0.01 * config.rate);
+}
+
+TEST(Plan, MinutesChangeNothingOfStepsThatFit) {
+  TrainConfig config = by_minutes(100, 20);
+  config.steps = 60;
+  std::vector<std::string> models;
+  const Folder data;
+  const auto corpus = toy_corpus(data);
+  for (const double minutes : {0.0, 100.0}) {
+    const Folder folder;
+    config.minutes = minutes;
+    const ToyRun run = begin(corpus, toy_rnn(), config, folder.path());
+    EXPECT_EQ(run.trainer->run({}), Trainer::End::limit);
+    EXPECT_EQ(run.trainer->steps(), 60);
+    models.push_back(read(folder / "model.safetensors"));
+  }
+  EXPECT_TRUE(models[0] == models[1]);
+}
+
 TEST(Plan, OtherMinutesAreAnotherPlan) {
   const Folder folder;
   TrainConfig config = by_minutes(0.02, 20);

@@ -226,6 +226,24 @@ class Batches::Making {
  public:
   Making(Batches& all, const DataPosition& start) : all_(all), at_(start), coming_(read(start)) {}
 
+  // Of the window that the last one is from.
+  Batch longest() const {
+    PairView both;
+    for (int64_t i = 0; i < window_->size(); ++i) {
+      const PairView pair = (*window_)[i];
+      if (pair.source.size() >= both.source.size()) both.source = pair.source;
+      if (pair.target.size() >= both.target.size())
+        both.target = pair.target, both.goes_on = pair.goes_on;
+    }
+    int64_t rows = std::max<int64_t>(1, all_.options_.tokens / wider(both));
+    if (all_.options_.sentences > 0) rows = std::min(rows, all_.options_.sentences);
+    const std::vector<PairView> same(static_cast<size_t>(rows), both);
+    const TokenizerPair& tokenizers = all_.examples_->tokenizers();
+    Batch out = heed::make_batch(same, tokenizers.source->special(), tokenizers.target->special());
+    if (!all_.examples_->has_links()) out.links.clear();
+    return out;
+  }
+
   // The next one; none if they are no longer wanted.
   std::optional<Batch> next() {
     while (true) {
@@ -321,11 +339,24 @@ Batches::~Batches() {
   if (thread_.joinable()) thread_.join();
 }
 
-Batch Batches::next() {
-  if (!thread_.joinable()) return std::move(making_->next()).value();
-  std::unique_lock lock(mutex_);
+void Batches::wait_for_one(std::unique_lock<std::mutex>& lock) {
+  if (!thread_.joinable() && ready_.empty()) {
+    ready_.push_back(std::move(making_->next()).value());
+    if (longest_.rows == 0) longest_ = making_->longest();
+  }
   filled_.wait(lock, [&] { return !ready_.empty() || error_; });
   if (ready_.empty()) std::rethrow_exception(error_);
+}
+
+Batch Batches::longest() {
+  std::unique_lock lock(mutex_);
+  wait_for_one(lock);
+  return longest_;
+}
+
+Batch Batches::next() {
+  std::unique_lock lock(mutex_);
+  wait_for_one(lock);
   Batch batch = std::move(ready_.front());
   ready_.pop_front();
   lock.unlock();
@@ -339,6 +370,7 @@ bool Batches::put(Batch batch) {
   taken_.wait(lock,
               [&] { return stopping_ || static_cast<int64_t>(ready_.size()) < options_.ahead; });
   if (stopping_) return false;
+  if (longest_.rows == 0) longest_ = making_->longest();
   ready_.push_back(std::move(batch));
   lock.unlock();
   filled_.notify_one();

@@ -97,15 +97,22 @@ class Batches {
   // after the batches that were made before it.
   Batch next();
 
+  // As many rows as the limits let in of the longest source and the longest target of the window
+  // that it starts in: no batch of that takes more memory. Of no position; next() goes on as if it
+  // had not been asked for.
+  Batch longest();
+
  private:
   class Making;
   bool put(Batch batch);
+  void wait_for_one(std::unique_lock<std::mutex>& lock);
 
   const std::shared_ptr<Examples> examples_;
   const BatchOptions options_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable filled_, taken_;
   std::deque<Batch> ready_;
+  Batch longest_;  // known with the first that is ready
   std::exception_ptr error_;
   std::atomic<bool> stopping_ = false;
   std::unique_ptr<Making> making_;

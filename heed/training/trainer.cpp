@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "heed/base/check.h"
+#include "heed/base/limits.h"
 #include "heed/models/config_json.h"
 #include "heed/models/tensor_file.h"
 #include "heed/ops/bf16.h"
@@ -278,16 +279,41 @@ void Trainer::share_counts(Update& update) const {
 }
 
 // On a GPU sizes are rounded up, so that few shapes come back often (heed/tensor/graph.h).
-Batch Trainer::next(Batches& batches) const {
-  Batch batch = batches.next();
+Batch Trainer::on_device(Batch batch) const {
   if (losses_.device() == Device::cpu) return batch;
   const TokenizerPair& tokenizers = examples_->tokenizers();
   return rounded_up(batch, tokenizers.source->special().pad, tokenizers.target->special().pad);
 }
 
+// The largest batch there may be, before all others: that there is not enough memory is found in
+// the first seconds, and on all ranks, whichever will meet it. Nothing of the run changes.
+void Trainer::try_longest(Batches& batches) {
+  const bool limited = arena_->device() == Device::cuda || ranks_->count() > 1 ||
+                       addresses_limited() || cgroup_limits().memory;
+  if (!limited) return;  // a batch's time is saved where all of the machine's memory is there
+  const Batch batch = on_device(batches.longest());
+  try {
+    GradientSum sum(params_, shards_, config_.accumulate);
+    const int64_t last = share().last - 1;
+    // All that an update adds up beside its last micro-batch.
+    for (int64_t at = share().first; at < last; ++at) sum.take(at);
+    const UseArena use(*arena_);
+    backward(batch, last).item();  // on a GPU: waits
+    if (config_.accumulate > 1) sum.take(last);
+  } catch (const OutOfMemory& error) {
+    fail<OutOfMemory>("training: ", batch.rows, " of the longest sentences of the corpus, ",
+                      batch.source_width, " and ", batch.target_width,
+                      " tokens each, do not fit into memory; give --batch-tokens less than ",
+                      config_.batch_tokens, ", or leave out the longest by --max-length (",
+                      error.what(), ")");
+  }
+  params_.clear_gradients();
+}
+
 void Trainer::update(Batches& batches, Window& window) {
   Update now{.step = state_.step + 1, .batches = {}, .micro = {}};
-  for (int64_t i = share().first; i < share().last; ++i) now.batches.push_back(next(batches));
+  for (int64_t i = share().first; i < share().last; ++i)
+    now.batches.push_back(on_device(batches.next()));
   const double rate = rate_at(schedule(), now.step);
   const bool moving = !average_.empty() && config_.average_last == 0;
   // At first the mean is of few steps: a factor that grows up to the one asked for.
@@ -409,12 +435,12 @@ Schedule Trainer::schedule() const {
   Schedule out{.kind = config_.schedule,
                .rate = config_.rate,
                .warmup = plan.warmup > 0 ? plan.warmup : config_.warmup,
-               .steps = config_.steps > 0 || config_.minutes == 0 ? config_.steps : plan.steps,
+               .steps = plan.steps > 0 ? plan.steps : config_.steps,
                .factor = state_.rate_factor};
   if (out.kind == "cosine" && out.steps == 0)
     out.kind = "constant";  // in the warm-up: not known yet
   // A plan that was shortened, on a machine that became slow, may end within the warm-up.
-  if (config_.steps == 0 && out.steps > 0) out.warmup = std::min(out.warmup, out.steps - 1);
+  if (plan.steps > 0) out.warmup = std::min(out.warmup, out.steps - 1);
   return out;
 }
 
@@ -453,9 +479,7 @@ bool Trainer::wants_plan(const Hooks& hooks) const {
   const bool validations = config_.validate_every == 0 && looks(hooks) && plan.validate_every == 0;
   if (!(in_time && plan.steps == 0) && !validations) return false;
   if (!in_time) return state_.step >= kStepsToMeasure;
-  if (updates_.step < kUpdatesToMeasure) return false;
-  return state_.step >= config_.warmup ||
-         state_.seconds - begun_ >= kShareToMeasure * (60 * config_.minutes - begun_);
+  return knows_its_pace();
 }
 
 double Trainer::update_seconds() const {
@@ -463,19 +487,37 @@ double Trainer::update_seconds() const {
   return std::max(1e-9, (updates_.seconds - earlier_.seconds) / double(measured));
 }
 
-// Between validations: where the time would be over before the plan is, it ends earlier. A run is
-// never cut off before the rate is at its end.
+// Whether enough was measured to say when a run ends that --steps may take beyond --minutes: as for
+// a plan, at the end of the warm-up or earlier.
+bool Trainer::knows_its_pace() const {
+  return updates_.step >= kUpdatesToMeasure &&
+         (state_.step >= config_.warmup ||
+          state_.seconds - begun_ >= kShareToMeasure * (60 * config_.minutes - begun_));
+}
+
+// A warm-up that would take too large a share of them ends earlier, but not at once.
+int64_t Trainer::warmup_of(int64_t steps) const {
+  return std::min(config_.warmup, std::max<int64_t>(int64_t(kShareOfWarmup * double(steps)),
+                                                    std::min(2 * state_.step, steps - 1)));
+}
+
+// Between validations: where the time would be over before the plan is, or before --steps are, it
+// ends earlier. A run is never cut off before the rate is at its end.
 void Trainer::shorten_plan(const Hooks& hooks) {
   Plan& plan = state_.plan;
-  const int64_t more = plan.steps - state_.step;
-  if (config_.minutes == 0 || config_.steps > 0 || more <= 1) return;
+  const bool first = plan.steps == 0;
+  const int64_t more = (first ? config_.steps : plan.steps) - state_.step;
+  if (config_.minutes == 0 || more <= 1 || (first && !knows_its_pace())) return;
   const int64_t every = config_.validate_every > 0 ? config_.validate_every : plan.validate_every;
   const int64_t looks_left = looks(hooks) && every > 0 ? (more + every - 1) / every : 1;
   const double left = 60 * config_.minutes * (1 - kReserve) - state_.seconds -
                       double(looks_left) * validation_seconds_;
   if (left > 0 && updates_.step - earlier_.step < kUpdatesToMeasure) return;
   const int64_t fit = std::max<int64_t>(1, int64_t(left / update_seconds()));
-  if (double(more - fit) > kWorthAPlan * double(more)) plan.steps = state_.step + fit;
+  if (double(more - fit) <= kWorthAPlan * double(more)) return;
+  plan.steps = state_.step + fit;
+  plan.minutes = config_.minutes;
+  if (first) plan.warmup = warmup_of(plan.steps);
 }
 
 // Of the time that is left, at most a tenth is for validations, the rest for updates. Made again at
@@ -491,6 +533,7 @@ void Trainer::make_plan(const Hooks& hooks) {
     const double tokens = double(config_.batch_tokens * config_.accumulate);
     const double every = hooks.validation_cost / kShareToValidate / tokens;
     plan.validate_every = kStepsToMeasure * (1 + int64_t(every / kStepsToMeasure));
+    plan.minutes = config_.minutes;
     state_.plan = plan;
     return;
   }
@@ -513,11 +556,7 @@ void Trainer::make_plan(const Hooks& hooks) {
     plan.steps = state_.step + std::max<int64_t>(1, int64_t(updates));
   }
   plan.minutes = config_.minutes;
-  // A warm-up that would take too large a share of them ends earlier, but not at once.
-  if (!again)
-    plan.warmup =
-        std::min(config_.warmup, std::max<int64_t>(int64_t(kShareOfWarmup * double(plan.steps)),
-                                                   std::min(2 * state_.step, plan.steps - 1)));
+  if (!again) plan.warmup = warmup_of(plan.steps);
   const double before = double(state_.plan.steps - state_.step),
                after = double(plan.steps - state_.step);
   if (!again || std::abs(after - before) > kWorthAPlan * before) state_.plan = plan;
@@ -641,6 +680,8 @@ Trainer::End Trainer::run(const Hooks& hooks) {
   const auto look_is_due = [&] {
     return wants_plan(hooks) || (validation_is_due() && looks(hooks));
   };
+  try_longest(batches);
+  count_time();
   // One that was given up when the run was stopped.
   if (state_.step > 0 && state_.validated != state_.step && look_is_due() && !look())
     return stopped();

@@ -99,7 +99,8 @@ void fields(Config& c, F&& f) {
   f("steps", c.steps, "updates at most; 0: no limit");
   f("epochs", c.epochs, "times through the corpus at most; 0: no limit");
   f("minutes", c.minutes,
-    "time at most, all of it counted; without --steps a cosine schedule ends then; 0: no limit");
+    "time at most, all of it counted; a cosine schedule ends then, unless --steps end it earlier; "
+    "0: no limit");
   f("validate_every", c.validate_every,
     "updates between validations; 0: the first one early, and all within a tenth of the time");
   f("save_every", c.save_every, "updates between checkpoints; 0: half a minute");
@@ -248,7 +249,8 @@ class Trainer {
   template <class T>
   void give_to_all(const std::string& what, std::vector<T>& of_micro_batches) const;
   void share_counts(Update& update) const;
-  Batch next(Batches& batches) const;
+  Batch on_device(Batch batch) const;
+  void try_longest(Batches& batches);
   Tensor backward(const Batch& batch, int64_t at);
   SummedGradients gradients(const std::vector<Batch>& now);
   std::string worst_gradient(const Update& update);
@@ -270,6 +272,8 @@ class Trainer {
   Schedule schedule() const;
   bool looks(const Hooks& hooks) const { return hooks.validate || config_.average_last > 0; }
   bool validation_is_due() const;
+  bool knows_its_pace() const;
+  int64_t warmup_of(int64_t steps) const;
   bool wants_plan(const Hooks& hooks) const;
   void make_plan(const Hooks& hooks);
   void shorten_plan(const Hooks& hooks);

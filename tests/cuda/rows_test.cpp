@@ -1,6 +1,7 @@
 // The GPU's row, recurrent and weighing kernels against the CPU's, and their times.
 //
 //   rows_test [--time] [part of a name]
+#include "heed/kernels/shards.h"
 #include "tests/cuda/kernel_cases.h"
 #include "tests/cuda/on_stream.h"
 
@@ -37,6 +38,30 @@ void sums() {
   base.push_back(16'000'000), base.push_back(512);
   squares(base, false, 0, true);
   squares(std::vector<int64_t>(40, 128 * 128), false, 0, true);
+
+  const auto blocks = [](std::vector<int64_t> sizes, int64_t shift, bool time) {
+    std::vector<Array> arrays;
+    double all = 0;
+    for (int64_t n : sizes)
+      arrays.push_back(in(n)), arrays.push_back(out((n + kSquaresBlock - 1) / kSquaresBlock)),
+          all += double(n);
+    f32_case("block_squares " + std::to_string(sizes.size()) + " parts", arrays,
+             [=](auto& m) {
+               BlockSquares<TYPE(m)> k{};
+               k.count = static_cast<int>(sizes.size());
+               for (int i = 0; i < k.count; ++i)
+                 k.part[i] = {sizes[static_cast<size_t>(i)], m.t(2 * i), m.t(2 * i + 1)};
+               return k;
+             },
+             {.shift = shift, .bytes = time ? 4 * all : 0});
+  };
+  blocks({0}, 0, false);
+  blocks({128, 0, 5000, 4096, 3, 100'000}, 0, false);
+  blocks({128, 0, 5000, 4096, 3, 100'000}, 1, false);
+  blocks(base, 0, true);
+  for (const int64_t n : {0, 1, 300, 51'000})
+    f32_case("total of " + std::to_string(n), {in(n), {Kind::number, 1, {3.25}, true}},
+             [=](auto& m) { return Total<TYPE(m)>{.n = n, .x = m.t(0), .sum = m.d(1)}; });
 
   struct SumShape {
     int64_t outer, n, inner;
