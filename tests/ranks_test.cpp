@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "heed/data/batch.h"
+#include "heed/ranks/nccl_library.h"
 #include "heed/training/gradient_sum.h"
 #include "heed/training/shards.h"
 #include "tests/folder.h"
@@ -319,6 +320,27 @@ TEST(Batches, TheLongestIsAsLargeAsAny) {
   }
   EXPECT_EQ(longest.source_width, widest_source);
   EXPECT_EQ(longest.target_width, widest_target);
+}
+
+std::string said_of(const char* file) {
+  try {
+    nccl::load(file);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Nccl, ThatIsMissingOrTooOldIsAskedFor) {
+  const std::string missing = said_of("/nowhere/libnccl.so.2");
+  EXPECT_NE(missing.find("GPUs exchange by NVIDIA's NCCL (/nowhere/libnccl.so.2, 2.14 or newer), "
+                         "which cannot be loaded: /nowhere/libnccl.so.2: cannot open"),
+            std::string::npos)
+      << missing;
+  EXPECT_NE(missing.find("install it, or say by LD_LIBRARY_PATH where it is"), std::string::npos);
+  // A library, but another one.
+  EXPECT_EQ(said_of("libm.so.6"),
+            "ranks: this libm.so.6 has no ncclGetUniqueId; take NCCL 2.14 or newer");
 }
 
 TEST(Ranks, AloneIsARankLikeAnyOther) {

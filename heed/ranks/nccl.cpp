@@ -3,13 +3,11 @@
 #include "heed/ranks/nccl.h"
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <climits>
 #include <cstdlib>
 #include <deque>
 #include <exception>
@@ -20,11 +18,14 @@
 #include <vector>
 
 #include "heed/base/check.h"
+#include "heed/ranks/nccl_library.h"
 #include "heed/tensor/context.h"
 #include "heed/tensor/cuda.h"
 
 namespace heed {
 namespace {
+
+using nccl::kBytes, nccl::kInProgress, nccl::kSuccess, nccl::Result;
 
 void want(cudaError_t error, const char* call) {
   if (error != cudaSuccess) fail("ranks: ", call, " failed: ", cudaGetErrorString(error));
@@ -40,79 +41,18 @@ void copy_own(std::span<const Ranks::Sent> to, std::span<const Ranks::Received> 
          "cudaMemcpyAsync");
 }
 
-// ---- what is used of NCCL: declared as nccl.h of 2.14 does, whose interface later ones keep
-
-using Result = int;
-constexpr Result kSuccess = 0, kInProgress = 7;
-constexpr int kBytes = 0;  // ncclInt8
-struct Comm;
-struct Id {
-  std::array<char, 128> bytes{};
-};
-struct Config {
-  size_t size = sizeof(Config);
-  unsigned magic = 0xcafebeef;
-  unsigned version = 21400;
-  int blocking = 0;
-  int unset = INT_MIN;  // of later versions: their default
-};
-
-struct Library {
-  Result (*get_unique_id)(Id*);
-  Result (*init_rank)(Comm**, int ranks, Id, int rank, Config*);
-  Result (*get_async_error)(Comm*, Result*);
-  Result (*finalize)(Comm*);
-  Result (*destroy)(Comm*);
-  Result (*abort)(Comm*);
-  Result (*group_start)();
-  Result (*group_end)();
-  Result (*send)(const void*, size_t, int type, int peer, Comm*, cudaStream_t);
-  Result (*receive)(void*, size_t, int type, int peer, Comm*, cudaStream_t);
-  const char* (*error_string)(Result);
-};
-
-const Library& library() {
-  static const Library loaded = [] {
-    void* const handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!handle)
-      fail(
-          "ranks: GPUs exchange by NVIDIA's NCCL (libnccl.so.2, 2.14 or newer), which cannot be "
-          "loaded: ",
-          dlerror(), "; install it, or say by LD_LIBRARY_PATH where it is");
-    const auto get = [&](const char* name, auto& function) {
-      void* const found = dlsym(handle, name);
-      require(found, "ranks: this libnccl.so.2 has no ", name, "; take NCCL 2.14 or newer");
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
-    };
-    Library out{};
-    get("ncclGetUniqueId", out.get_unique_id);
-    get("ncclCommInitRankConfig", out.init_rank);
-    get("ncclCommGetAsyncError", out.get_async_error);
-    get("ncclCommFinalize", out.finalize);
-    get("ncclCommDestroy", out.destroy);
-    get("ncclCommAbort", out.abort);
-    get("ncclGroupStart", out.group_start);
-    get("ncclGroupEnd", out.group_end);
-    get("ncclSend", out.send);
-    get("ncclRecv", out.receive);
-    get("ncclGetErrorString", out.error_string);
-    return out;
-  }();
-  return loaded;
-}
-
 // ---- by NCCL
 
 class Nccl : public GpuExchange {
  public:
-  explicit Nccl(Ranks& ranks) : ranks_(ranks), nccl_(library()) {
-    Id id;
+  explicit Nccl(Ranks& ranks) : ranks_(ranks), nccl_(nccl::library()) {
+    nccl::Id id;
     if (ranks.first()) {
       const Result code = nccl_.get_unique_id(&id);
       require(code == kSuccess, "ranks: NCCL cannot begin: ", nccl_.error_string(code));
     }
     ranks.broadcast("NCCL's id", std::as_writable_bytes(std::span(&id, 1)));
-    Config config;
+    nccl::Config config;
     launched("the beginning of NCCL",
              nccl_.init_rank(&comm_, ranks.count(), id, ranks.rank(), &config));
   }
@@ -237,8 +177,8 @@ class Nccl : public GpuExchange {
   }
 
   Ranks& ranks_;
-  const Library& nccl_;
-  Comm* comm_ = nullptr;
+  const nccl::Library& nccl_;
+  nccl::Comm* comm_ = nullptr;
   std::deque<Pending> pending_;
   const int exceptions_ = std::uncaught_exceptions();
 };

@@ -64,7 +64,7 @@ std::vector<double> normal(int64_t n, double scale = 1, double mean = 0) {
 Array in(int64_t n, double scale = 1, double mean = 0) {
   return {Kind::type, n, normal(n, scale, mean)};
 }
-Array in_positive(int64_t n) {
+[[maybe_unused]] Array in_positive(int64_t n) {
   Array a = in(n);
   for (double& v : a.pattern) v = std::abs(v) + 0.01;
   return a;
@@ -82,11 +82,11 @@ Array ids_below(int64_t n, int64_t limit) {
   for (double& x : v) x = static_cast<double>(engine() % static_cast<uint64_t>(limit));
   return ids(v);
 }
-Array raw(std::vector<uint64_t> words) {
+[[maybe_unused]] Array raw(std::vector<uint64_t> words) {
   const int64_t n = static_cast<int64_t>(words.size());
   return {Kind::raw, n, {0}, false, words};
 }
-uint64_t word(double x) { return std::bit_cast<uint64_t>(x); }
+[[maybe_unused]] uint64_t word(double x) { return std::bit_cast<uint64_t>(x); }
 
 template <class T>
 double rounded(double x) {

@@ -349,8 +349,8 @@ void caches() {
     for (size_t i = 0; i < from.pattern.size(); ++i)
       from.pattern[i] += double(static_cast<int64_t>(i) / s.group * s.group);
     const std::string name = shape({s.groups, s.group, s.outer, s.room, s.n, s.length});
-    const auto lengths = [&](int64_t count) {
-      return ids(std::vector<double>(static_cast<size_t>(count), double(s.length)));
+    const auto lengths = [&](int64_t rows_of) {
+      return ids(std::vector<double>(static_cast<size_t>(rows_of), double(s.length)));
     };
     const double bytes = 8.0 * double(rows * s.outer * s.length * (s.n + 1));
     f32_case("move_rows in place" + name,
