@@ -1,12 +1,12 @@
-// The sum of gradients on a GPU (kernels::SumParts) against a plain loop, bit for bit, and its time
-// for as many parameters as Transformers have.
+// The sum of gradients on a GPU (kernels::SumParts), and parameters that came from others, against
+// plain loops, bit for bit; and the sum's time for as many parameters as Transformers have.
 //
 //   sum_test [--time]
 #include <cstdio>
 #include <cstring>
 #include <random>
 
-#include "heed/kernels/kernels.h"
+#include "heed/kernels/shards.h"
 #include "tests/cuda/on_stream.h"
 #include "tests/cuda/timing.h"
 
@@ -56,6 +56,50 @@ void compare(bool add, int64_t shift) {
   cudaFree(dx), cudaFree(dy);
 }
 
+// Parameters of others: every second array has a compute copy.
+void take(int64_t shift) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  const std::vector<int64_t> sizes{1, 3, 4096, 4097, 70000, 64};
+  int64_t all = shift;
+  for (const int64_t n : sizes) all += n + 4;
+  std::vector<float> x(static_cast<size_t>(all)), y(x.size(), -1);
+  for (float& v : x) v = normal(random);
+  const size_t bytes = x.size() * sizeof(float);
+  float *const dx = on_gpu(all), *const dy = on_gpu(all);
+  auto* const copies = reinterpret_cast<bf16*>(on_gpu(all));
+  check(cudaMemcpy(dx, x.data(), bytes, cudaMemcpyHostToDevice), "copy");
+  check(cudaMemcpy(dy, y.data(), bytes, cudaMemcpyHostToDevice), "copy");
+  check(cudaMemset(copies, 0, bytes), "zeros");
+  TakeParts k{.count = 0, .part = {}};
+  std::vector<uint16_t> rounded(x.size(), 0);
+  int64_t at = shift;
+  for (const int64_t n : sizes) {
+    const bool copied = k.count % 2 == 0;
+    k.part[k.count++] = {n, dx + at, dy + at, copied ? copies + at : nullptr};
+    for (int64_t i = at; i < at + n; ++i) {
+      const auto j = static_cast<size_t>(i);
+      y[j] = x[j];
+      uint32_t bits;
+      std::memcpy(&bits, &x[j], sizeof bits);
+      if (copied)  // to nearest even
+        rounded[j] = static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+    }
+    at += n + 4;
+  }
+  run(on_stream(stream), k);
+  check(cudaStreamSynchronize(stream), "the kernel");
+  std::vector<float> found(y.size());
+  std::vector<uint16_t> found_copies(y.size());
+  check(cudaMemcpy(found.data(), dy, bytes, cudaMemcpyDeviceToHost), "copy");
+  check(cudaMemcpy(found_copies.data(), copies, bytes / 2, cudaMemcpyDeviceToHost), "copy");
+  const bool same = std::memcmp(found.data(), y.data(), bytes) == 0 && found_copies == rounded;
+  std::printf("parameters, shift %lld: %s\n", static_cast<long long>(shift),
+              same ? "the same bits" : "OTHER BITS");
+  ++(same ? passed : failed);
+  cudaFree(dx), cudaFree(dy), cudaFree(copies);
+}
+
 void time(const char* name, int64_t n) {
   float *const x = on_gpu(n), *const y = on_gpu(n);
   check(cudaMemset(x, 0, static_cast<size_t>(n) * sizeof(float)), "zeros");
@@ -78,6 +122,7 @@ int main(int argc, char** argv) try {
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream");
   for (const bool add : {false, true})
     for (const int64_t shift : {0, 1, 4}) compare(add, shift);
+  for (const int64_t shift : {0, 1, 4}) take(shift);
   timing = argc > 1 && std::string(argv[1]) == "--time";
   if (timing) time("base", 60'500'000), time("big", 209'000'000);
   std::printf("%d passed, %d failed\n", passed, failed);
