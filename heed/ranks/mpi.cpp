@@ -144,6 +144,8 @@ class Mpi : public Ranks {
     using Clock = std::chrono::steady_clock;
     const auto begin = Clock::now();
     double warned = 0;
+    std::set<int> together{rank()};  // who exchange: not all do each time
+    for (const Pending& p : pending) together.insert(p.rank);
     while (true) {
       std::erase_if(pending, [&](Pending& p) {
         int done = 0;
@@ -169,11 +171,11 @@ class Mpi : public Ranks {
              " s (--deadline); it is stopped, stuck or cut off");
       if (waited < warned + waiting().warn_after) continue;
       warned = waited;
-      int lowest = 0;
-      while (missing.contains(lowest)) ++lowest;
-      if (waiting().warn && lowest == rank())
-        waiting().warn(what + ": waiting for " + words + " for " +
-                       std::to_string(static_cast<int64_t>(waited)) + " s");
+      const auto lowest =
+          std::ranges::find_if(together, [&](int r) { return !missing.contains(r); });
+      if (waiting().warn && *lowest == rank())
+        waiting().warn((first() ? "" : name(rank()) + ": ") + what + ": waiting for " + words +
+                       " for " + std::to_string(static_cast<int64_t>(waited)) + " s");
     }
   }
 };

@@ -162,11 +162,12 @@ Tensor GradientSum::over(Ranks& ranks, GpuExchange* gpus) {
 }
 
 SummedGradients GradientSum::give(Ranks& ranks, GpuExchange* gpus) {
-  const Tensor sum = ranks.count() == 1 ? sum_.total() : over(ranks, gpus);
-  // A parameter moves if any micro-batch has a gradient of it.
+  // A parameter moves if any micro-batch has a gradient of it. Here all meet all: who does not come
+  // is named, while in what follows some wait for others that wait for him.
   for (const std::string& other :
        ranks.gather("gradients", std::string(moved_.begin(), moved_.end())))
     for (size_t i = 0; i < moved_.size(); ++i) moved_[i] = moved_[i] || other[i];
+  const Tensor sum = ranks.count() == 1 ? sum_.total() : over(ranks, gpus);
   SummedGradients out{.pieces = {}, .squares = zeros({shards_.blocks()}, sum.type())};
   struct Part {
     Tensor x, y;
