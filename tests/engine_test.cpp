@@ -397,6 +397,58 @@ TEST(Engine, StepsThatChooseForThemselvesEndWhatIsNotWanted) {
     }
 }
 
+// Where searches are kept with the steps, more sentences are encoded than there are slots, and
+// begin in the order in which they came as slots become idle.
+TEST(Engine, SourcesAreEncodedAheadOfTheirTurn) {
+  const Params params(5);
+  const auto model = made(params, models()[1].config);
+  const NoTape off;
+  for (const int64_t beam : {1, 3}) {
+    std::vector<Engine::Request> all = requests(models()[1].config, 40, beam);
+    std::vector<std::vector<Id>> sources;
+    std::vector<int64_t> longest;
+    for (Engine::Request& r : all) {
+      r.options.want_weights = false, r.prefix.clear(), r.options.best = 1;
+      r.options.min_length = 2, r.options.max_ratio = 0, r.options.max_extra = 12;
+      sources.push_back(r.source);
+      longest.push_back(longest_target(r.options, std::ssize(r.source)));
+    }
+    const Slots::Kind kind{.beam = beam,
+                           .likeliest = 2 * beam + 8,
+                           .slots = 8,
+                           .resident = ResidentBeams::rules(all[0].options)};
+    ASSERT_TRUE(kind.resident);
+    Slots slots(*model, kind, all[0].options.pad);
+    EXPECT_EQ(slots.room(), Slots::may_wait(kind));
+    ASSERT_GE(slots.room(), 40);
+    std::map<int64_t, size_t> of;  // which sentence a slot or place has
+    size_t joined = 0;
+    for (const int64_t place : slots.join(sources, {}, longest)) {
+      EXPECT_GE(place, slots.size());
+      of[place] = joined++;
+    }
+    EXPECT_EQ(slots.room(), Slots::may_wait(kind) - 40);
+    size_t begun = 0, ended = 0;
+    for (int steps = 0; ended < all.size() && steps < 1000; ++steps) {
+      for (const auto& [place, slot] : slots.begin()) {
+        EXPECT_EQ(of.at(place), begun++);
+        EXPECT_LT(slot, slots.size());
+        EXPECT_FALSE(of.contains(slot)) << "two sentences in a slot";
+        of[slot] = of.at(place), of.erase(place);
+      }
+      slots.step_ahead();
+      for (const Slots::Ended& one : slots.ended(1)) {
+        const size_t i = of.at(one.slot);
+        SCOPED_TRACE(i);
+        expect_same(one.hypotheses, alone(*model, all[i]));
+        of.erase(one.slot), ++ended;
+      }
+    }
+    EXPECT_EQ(ended, all.size());
+    EXPECT_EQ(slots.room(), Slots::may_wait(kind));
+  }
+}
+
 // The tree is told as it grows, each node once; the last step's are in the result alone.
 TEST(Engine, TellsOfTheTreeAsItGrows) {
   const Params params(5);

@@ -456,10 +456,14 @@ std::vector<Engine::Pending> Engine::choose(Lane& lane, const Slots::Kind& kind,
   };
   int64_t width = batch.live > 0 ? batch.slots->width() : 0;
   slots = std::min(slots, at_most(std::max(width, length(0))));
-  const int64_t idle = slots - batch.live;
   // A source alone costs nearly as much to encode as some: where many wait, some join together.
-  // Where all slots are computed, idle ones cost as much as busy ones: there they wait for fewer.
-  const int64_t together = kind.slots > 0 ? (slots + 3) / 4 : (slots + 1) / 2;
+  // Where all slots are computed, idle ones cost as much as busy ones: there they wait for fewer
+  // or, where sentences wait encoded, for none.
+  int64_t idle = slots - batch.live, together = kind.slots > 0 ? (slots + 3) / 4 : (slots + 1) / 2;
+  if (const int64_t wait = Slots::may_wait(kind); wait > 0) {
+    idle = std::min(idle + wait, batch.slots ? batch.slots->room() : wait);
+    together = wait;
+  }
   if (idle < std::min(count, together)) return {};
   // Of those that wait longest, those whose length is nearest to the first one's: little padding.
   const int64_t window = std::min(std::ssize(waiting), std::max(kWindow, slots));
@@ -492,12 +496,20 @@ std::vector<Engine::Pending> Engine::choose(Lane& lane, const Slots::Kind& kind,
   return chosen;
 }
 
+// Where more can wait encoded than join at a time, again.
 void Engine::admit(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& waiting,
                    Batch& batch) {
+  while (admit_some(lane, kind, waiting, batch) && kind.resident) {
+  }
+}
+
+// Has anybody joined?
+bool Engine::admit_some(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& waiting,
+                        Batch& batch) {
   std::vector<Pending> chosen;
   do {
     chosen = choose(lane, kind, waiting, batch);
-    if (chosen.empty()) return;
+    if (chosen.empty()) return false;
     end_unwanted(lane, chosen);
   } while (chosen.empty());
   std::vector<std::vector<Id>> sources, lists;
@@ -512,7 +524,7 @@ void Engine::admit(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& wai
     if (!batch.slots)
       batch.slots = std::make_unique<Slots>(model_, kind, chosen[0].request.options.pad);
     const std::vector<int64_t> slots = batch.slots->join(sources, lists, longest);
-    batch.running.resize(static_cast<size_t>(batch.slots->size()));
+    batch.running.resize(static_cast<size_t>(batch.slots->places()));
     for (size_t i = 0; i < chosen.size(); ++i) {
       Request& r = chosen[i].request;
       std::optional<Beam> beam;
@@ -527,6 +539,8 @@ void Engine::admit(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& wai
                                             std::move(r.wanted), std::move(r.progress)});
       ++batch.live;
     }
+    if (kind.resident) begin(batch);
+    return true;
   } catch (...) {
     const std::exception_ptr error = explained(kind.beam, batch.live + std::ssize(chosen));
     for (Pending& p : chosen)
@@ -534,11 +548,18 @@ void Engine::admit(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& wai
         --lane.live;
         tell(p.finished, {}, error);
       }
-    if (batch.slots && batch.slots->whole()) return;
+    if (batch.slots && batch.slots->whole()) return false;
     // Who joined before shares the memory in which it went wrong.
     end_all(lane, batch, error);
     batch = {};
+    return false;
   }
+}
+
+// Who waits encoded gets a slot.
+void Engine::begin(Batch& batch) {
+  for (const auto& [place, slot] : batch.slots->begin())
+    batch.running[static_cast<size_t>(slot)] = std::move(batch.running[static_cast<size_t>(place)]);
 }
 
 // Those that nobody waits for any more are not encoded.
@@ -602,6 +623,7 @@ void Engine::advance_ahead(Lane& lane, Batch& batch) {
   ++steps_taken_;
   sentences_in_steps_ += static_cast<uint64_t>(batch.live);
   try {
+    begin(batch);
     batch.slots->step_ahead();
     for (Slots::Ended& one : batch.slots->ended(kBehind))
       end(lane, batch, one.slot, {.hypotheses = std::move(one.hypotheses)}, one.error);

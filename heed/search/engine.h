@@ -152,6 +152,8 @@ class Engine {
   void drive(Lane& lane);
   void hand_over();
   void admit(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch);
+  bool admit_some(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& waiting, Batch& batch);
+  static void begin(Batch& batch);
   std::vector<Pending> choose(Lane& lane, const Slots::Kind& kind, std::deque<Pending>& waiting,
                               const Batch& batch);
   void advance(Lane& lane, Batch& batch);

@@ -18,6 +18,8 @@ namespace {
 // widths a multiple of 8, beyond 64 of 16, beyond 128 of 32, and so on.
 // Kernels choose their tiles by the width: one that most sources fit into from the beginning.
 constexpr int64_t kSlots = 8, kCapacity = 64, kWidth = 64;
+// Sources that are encoded at a time where many wait: of fewer a GPU computes launches.
+constexpr int64_t kSources = 64;
 
 int64_t power_of_two(int64_t n, int64_t least) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(n, least))));
@@ -104,14 +106,23 @@ Slots::Slots(const Model& model, const Kind& kind, Id pad)
   graphs_.emplace(Arena::make(current_arena().device()));
   size_ = kind.slots;
   width_ = std::min(kWidth, model.positions().value_or(kWidth));
-  idle_.assign(static_cast<size_t>(size_), true);
-  lengths_.assign(static_cast<size_t>(size_), 0);
+  waiting_places_ = may_wait(kind);
+  idle_.assign(static_cast<size_t>(places()), true);
+  lengths_.assign(static_cast<size_t>(places()), 0);
   positions_.assign(static_cast<size_t>(size_), 0);
   if (!kind.resident) return;
   const UseArena lasting(*lasting_);
   resident_.emplace(*kind.resident, kind.beam, size_);
-  numbers_.assign(static_cast<size_t>(size_), -1);
-  longest_.assign(static_cast<size_t>(size_), 0);
+  numbers_.assign(static_cast<size_t>(places()), -1);
+  longest_.assign(static_cast<size_t>(places()), 0);
+}
+
+int64_t Slots::may_wait(const Kind& kind) {
+  return kind.resident ? std::max(kSources, kind.slots / 4) : 0;
+}
+
+int64_t Slots::room() const {
+  return std::count(idle_.begin() + (resident_ ? size_ : 0), idle_.end(), true);
 }
 
 int64_t Slots::width() const { return lengths_.empty() ? 0 : *std::ranges::max_element(lengths_); }
@@ -189,6 +200,7 @@ State Slots::state() const {
   out.hypothesis = hypothesis_;
   out.cache = cache_;
   out.lengths = lengths_;
+  if (captured()) out.lengths.resize(static_cast<size_t>(size_));
   out.positions = positions_;
   if (resident_) out.places = resident_->places();
   return out;
@@ -317,7 +329,7 @@ std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources,
     whole_ = true;
     return to;
   }
-  for (int64_t s = 0; s < size_ && std::ssize(to) < count; ++s)
+  for (int64_t s = resident_ ? size_ : 0; s < places() && std::ssize(to) < count; ++s)
     if (idle_[static_cast<size_t>(s)]) to.push_back(s);
   HEED_ASSERT(std::ssize(to) == count);
   // Those of one width together, so many at a time.
@@ -339,9 +351,9 @@ std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources,
       next_number_ = next_number_ == std::numeric_limits<Id>::max() ? 0 : next_number_ + 1;
     }
   }
-  const size_t at_once = static_cast<size_t>(std::max(kSlots, size_ / 4));
   for (const auto& [width, numbers] : by_width)
-    for (size_t begin = 0; begin < numbers.size(); begin += at_once) {
+    for (size_t begin = 0, at_once = 0; begin < numbers.size(); begin += at_once) {
+      at_once = static_cast<size_t>(at_a_time(std::ssize(numbers) - static_cast<int64_t>(begin)));
       std::vector<std::vector<Id>> some;
       std::vector<int64_t> where;
       for (size_t i = begin; i < std::min(numbers.size(), begin + at_once); ++i) {
@@ -352,11 +364,39 @@ std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources,
     }
   for (size_t i = 0; i < to.size(); ++i) {
     const auto slot = static_cast<size_t>(to[i]);
-    idle_[slot] = false, positions_[slot] = 0;
+    idle_[slot] = false;
     lengths_[slot] = static_cast<Id>(sources[i].size());
+    if (resident_)
+      waiting_.push_back(to[i]);
+    else
+      positions_[slot] = 0;
   }
   whole_ = true;
   return to;
+}
+
+// Sources that are encoded at a time, where so many are left: of two numbers, so that there are few
+// graphs.
+int64_t Slots::at_a_time(int64_t left) const {
+  const int64_t most = resident_ ? waiting_places_ : std::max(kSlots, size_ / 4);
+  return left <= kSlots ? kSlots : most;
+}
+
+std::vector<std::pair<int64_t, int64_t>> Slots::begin() {
+  // A launch costs about as much as some idle slots cost in a step.
+  constexpr int64_t kWorthIt = 16;
+  std::vector<std::pair<int64_t, int64_t>> moves;
+  for (int64_t s = 0; s < size_ && std::ssize(moves) < std::ssize(waiting_); ++s)
+    if (idle_[static_cast<size_t>(s)]) moves.emplace_back(waiting_[moves.size()], s);
+  if (moves.empty() || std::ssize(moves) < std::min(std::ssize(waiting_), size_ / kWorthIt))
+    return {};
+  whole_ = false;
+  const size_t at_once = static_cast<size_t>(std::max(kSlots, size_ / 4));
+  for (size_t i = 0; i < moves.size(); i += at_once)
+    begin_some(std::span(moves).subspan(i, std::min(at_once, moves.size() - i)));
+  waiting_.erase(waiting_.begin(), waiting_.begin() + std::ssize(moves));
+  whole_ = true;
+  return moves;
 }
 
 // Those that begin together, long ones first, as groups whose padding is at most an eighth of the
@@ -502,7 +542,7 @@ std::vector<std::pair<int64_t, int64_t>> Slots::choose(std::span<const Id> from,
 
 // ---- as graphs
 
-// Kinds: 0 sentences join, 1 a step.
+// Kinds: 0 sentences join, 1 a step, 2 those that have waited begin.
 StepGraphs::Shape Slots::shape(int64_t kind, int64_t sources, int64_t width) const {
   return {kind,
           size_,
@@ -521,9 +561,9 @@ void Slots::make_wide(int64_t width) {
   const UseArena lasting(*lasting_);
   for (auto& [name, x] : sentence_) {
     if (rank_.at(name) == 2) continue;
-    const Tensor wider({size_, x.size(1), width, x.size(3)}, x.type());
-    move_rows(std::vector{x}, std::vector{wider}, in_order(size_),
-              std::vector<Id>(static_cast<size_t>(size_), static_cast<Id>(before)));
+    const Tensor wider({places(), x.size(1), width, x.size(3)}, x.type());
+    move_rows(std::vector{x}, std::vector{wider}, in_order(places()),
+              std::vector<Id>(static_cast<size_t>(places()), static_cast<Id>(before)));
     x = wider;
   }
 }
@@ -562,7 +602,7 @@ void Slots::put(const State& fresh, std::span<const Id> to) {
     const int64_t width = given.rank() == 2 ? 1 : width_;
     auto& [from, homes] = by_width[x.size(2)];
     from.push_back(x);
-    homes.push_back(home_of(sentence_, name, {size_, x.size(1), width, x.size(3)}, x.type()));
+    homes.push_back(home_of(sentence_, name, {places(), x.size(1), width, x.size(3)}, x.type()));
   }
   for (const auto& [width, arrays] : by_width)
     put_rows(arrays.first, arrays.second,
@@ -574,6 +614,15 @@ void Slots::put(const State& fresh, std::span<const Id> to) {
   for (const auto& [name, given] : fresh.hypothesis) {
     const Tensor x = as_rows(given);
     const Tensor home = home_of(hypothesis_, name, {size_ * K, x.size(3)}, x.type());
+    if (resident_) {
+      std::vector<Id> places;
+      for (const Id p : to) places.push_back(p < 0 ? p : p - static_cast<Id>(size_));
+      const Tensor there =
+          home_of(waiting_hypothesis_, name, {waiting_places_, x.size(3)}, x.type());
+      put_rows(std::vector{x}, std::vector{as_rows(there)},
+               {in_order(count), places, std::vector<Id>(places.size(), 1)});
+      continue;
+    }
     put_rows(std::vector{x}, std::vector{as_rows(home)},
              {each, row_numbers(to, K), std::vector<Id>(each.size(), 1)});
   }
@@ -581,26 +630,17 @@ void Slots::put(const State& fresh, std::span<const Id> to) {
 
 void Slots::join_captured(std::span<const std::vector<Id>> sources, std::span<const int64_t> to,
                           int64_t width) {
-  const int64_t at_once = std::max(kSlots, size_ / 4);
+  const int64_t at_once = at_a_time(std::ssize(sources));
   std::vector<Id> where(static_cast<size_t>(at_once), -1), rows;
   for (size_t i = 0; i < to.size(); ++i) {
     where[i] = static_cast<Id>(to[i]);
     rows.push_back(where[i]);
-  }
-  std::vector<ResidentBeams::Start> starts(resident_ ? where.size() : 0);
-  for (size_t i = 0; resident_ && i < to.size(); ++i) {
-    const auto slot = static_cast<size_t>(to[i]);
-    starts[i] = {.slot = where[i],
-                 .number = numbers_[slot],
-                 .longest = longest_[slot],
-                 .length = static_cast<Id>(sources[i].size())};
   }
   std::vector<std::string> caches;
   const SameForAnyRows same;
   graphs_->run(shape(0, at_once, width), [&] {
     const State fresh = model_.start(padded(sources, at_once, width));
     put(fresh, where);
-    if (resident_) resident_->begin(starts);
     caches.clear();
     for (const auto& [name, c] : fresh.cache) caches.push_back(name);
   });
@@ -610,6 +650,43 @@ void Slots::join_captured(std::span<const std::vector<Id>> sources, std::span<co
     cache_.try_emplace(name, KeyValueCache(capacity_, size_ * kind_.beam));
   if (resident_) return;
   for (auto& [name, c] : cache_) c.empty_rows(row_numbers(rows, kind_.beam));
+}
+
+// Sentences that have waited begin, each in its slot.
+void Slots::begin_some(std::span<const std::pair<int64_t, int64_t>> moves) {
+  const auto count = static_cast<size_t>(std::max(kSlots, size_ / 4));
+  RowMoves rows{std::vector<Id>(count, 0), std::vector<Id>(count, -1), std::vector<Id>(count, 0)};
+  std::vector<ResidentBeams::Start> starts(count);
+  for (size_t i = 0; i < moves.size(); ++i) {
+    const auto [place, slot] =
+        std::pair(static_cast<size_t>(moves[i].first), static_cast<size_t>(moves[i].second));
+    rows.from[i] = static_cast<Id>(place), rows.to[i] = static_cast<Id>(slot);
+    rows.length[i] = lengths_[place];
+    starts[i] = {.slot = rows.to[i],
+                 .number = numbers_[place],
+                 .longest = longest_[place],
+                 .length = lengths_[place]};
+    numbers_[slot] = numbers_[place], longest_[slot] = longest_[place];
+    lengths_[slot] = lengths_[place], positions_[slot] = 0;
+    idle_[slot] = false, idle_[place] = true;
+  }
+  RowMoves one = rows;  // of what is one row whatever the width
+  one.length.assign(count, 1);
+  std::vector<Id> from, to;  // of hypotheses
+  for (size_t i = 0; i < count; ++i)
+    from.insert(from.end(), static_cast<size_t>(kind_.beam),
+                std::max(Id{0}, rows.from[i] - static_cast<Id>(size_)));
+  to = row_numbers(rows.to, kind_.beam);
+  graphs_->run(shape(2, static_cast<int64_t>(count), 0), [&] {
+    std::vector<Tensor> wide, narrow;
+    for (const auto& [name, x] : sentence_) (rank_.at(name) == 2 ? narrow : wide).push_back(x);
+    if (!wide.empty()) put_rows(wide, wide, rows);
+    if (!narrow.empty()) put_rows(narrow, narrow, one);
+    for (const auto& [name, x] : waiting_hypothesis_)
+      put_rows(std::vector{as_rows(x)}, std::vector{as_rows(hypothesis_.at(name))},
+               {from, to, std::vector<Id>(from.size(), 1)});
+    resident_->begin(starts);
+  });
 }
 
 // The caches of resident searches are as long as these have come, whatever the host has run of it.

@@ -10,7 +10,8 @@
 //
 // There, searches that ask for words alone are kept on the device as well (resident_beams.h): the
 // host launches a step before it knows what came of the one before, and hears of sentences when
-// they are over.
+// they are over. Their sources are encoded ahead, many at a time: they wait in places behind the
+// slots, and begin() when slots are idle.
 //
 // For one thread at a time, in the context that it was made in.
 #pragma once
@@ -55,6 +56,11 @@ class Slots {
   Slots(const Model& model, const Kind& kind, Id pad);
 
   int64_t size() const { return size_; }  // slots, idle ones too
+  // Slots and, after them, the places where encoded sentences wait.
+  int64_t places() const { return size_ + waiting_places_; }
+  // How many sentences may wait, of this kind; how many there is room for now.
+  static int64_t may_wait(const Kind& kind);
+  int64_t room() const;
   // False after an exception in the middle of a change: what is in it cannot go on.
   bool whole() const { return whole_; }
   int64_t beam() const { return kind_.beam; }
@@ -64,7 +70,7 @@ class Slots {
 
   // Sentences begin: their tokens and, of listed ones, their shortlists. The slots that they get:
   // on a CPU the next ones, on a GPU idle ones, of which there must be enough. With resident
-  // searches also the tokens that their translations may have.
+  // searches also the tokens that their translations may have; they get places to wait in.
   std::vector<int64_t> join(std::span<const std::vector<Id>> sources,
                             std::span<const std::vector<Id>> lists = {},
                             std::span<const int64_t> longest = {});
@@ -73,6 +79,9 @@ class Slots {
   // `temperatures`, where the normalizer is wanted, a number for each hypothesis.
   void step(std::span<const Id> last, std::span<const double> temperatures = {});
 
+  // With resident searches: who waits begins where slots are idle, once it is worth a launch. The
+  // slots that they get: (place, slot).
+  std::vector<std::pair<int64_t, int64_t>> begin();
   // With resident searches: a step and what they make of it, launched behind those before. Nobody
   // chooses; the sentences that have ended leave.
   void step_ahead();
@@ -107,6 +116,7 @@ class Slots {
                                                   std::span<const int64_t> gone);
 
  private:
+  int64_t at_a_time(int64_t left) const;
   int64_t row(int64_t slot, int64_t k) const { return slot * kind_.beam + k; }
   bool captured() const { return graphs_.has_value(); }
   State state() const;
@@ -122,6 +132,7 @@ class Slots {
   void tell_lengths();
   void captured_step(std::span<const Id> last, std::span<const double> temperatures);
   void put(const State& fresh, std::span<const Id> to);
+  void begin_some(std::span<const std::pair<int64_t, int64_t>> moves);
   StepGraphs::Shape shape(int64_t kind, int64_t sources, int64_t width) const;
   void make_wide(int64_t width);
   void make_long(int64_t positions);
@@ -131,14 +142,15 @@ class Slots {
   const Id pad_;
   std::shared_ptr<Arena> lasting_;  // where what lasts from step to step lies
   std::optional<StepGraphs> graphs_;
-  int64_t size_ = 0;
+  int64_t size_ = 0, waiting_places_ = 0;
   bool whole_ = true;
-  std::vector<bool> idle_;  // of the slots, where their number is fixed
+  std::vector<bool> idle_;       // of the slots and places, where their number is fixed
+  std::deque<int64_t> waiting_;  // places, in the order in which they begin
 
   std::map<std::string, Tensor> sentence_;  // [at least size, G, width, n]
   std::map<std::string, int> rank_;         // of what the model gave: 2 or 4
   std::map<std::string, Tensor> views_;  // what of it a step reads, until slots change; else none
-  std::map<std::string, Tensor> hypothesis_;
+  std::map<std::string, Tensor> hypothesis_, waiting_hypothesis_;  // the latter: a row a place
   std::map<std::string, KeyValueCache> cache_;
   std::vector<Id> lengths_, positions_;
   int64_t width_ = 0, capacity_ = 0;      // where they are fixed
@@ -146,7 +158,7 @@ class Slots {
   std::optional<Shortlists> shortlists_;  // of listed sentences
 
   std::optional<ResidentBeams> resident_;
-  std::vector<Id> numbers_, longest_;  // of the sentence in a slot, since the beginning
+  std::vector<Id> numbers_, longest_;  // of the sentence in a slot or place, since the beginning
   Id next_number_ = 0;
   std::deque<int64_t> under_way_;  // steps: tickets of read_later()
   std::vector<Ended> ended_;       // nobody has asked for them yet
