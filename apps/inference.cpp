@@ -4,10 +4,10 @@ namespace heed::apps {
 
 void add_inference_flags(CLI::App& app, Inference& inference) {
   add_machine_flags(app, inference);
-  app.add_option(
-      "--compute", inference.compute,
-      "f32, bf16 (half the memory; fast with AVX-512 BF16), int8 (faster, a quarter of the "
-      "memory, hardly worse), both on a CPU, or auto: as the model's folder has it");
+  app.add_option("--compute", inference.compute,
+                 "f32, bf16 (half the memory; fast with AVX-512 BF16 and on a GPU), int8 (faster, "
+                 "a quarter of "
+                 "the memory, hardly worse; on a CPU), or auto: as the model's folder has it");
 }
 
 void add_shortlist_flag(CLI::App& app, Inference& inference) {

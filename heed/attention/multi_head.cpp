@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "heed/ops/bf16.h"
+
 namespace heed {
 namespace {
 
@@ -69,10 +71,11 @@ MultiHead::Output MultiHead::read(const Tensor& x, const Tensor& query, const Ke
   if (sizes_.rotary) q = rotated(q, options.first);
   Attended read =
       attend(*score_, transpose(for_score(q), 1, 2), memory.keys, memory.values, options);
-  const Tensor merged = cast(reshape(transpose(read.context, 1, 2),
-                                     {x.size(0), x.size(1), sizes_.heads * sizes_.head_size}),
-                             x.type());
-  return {output_(merged), std::move(read)};
+  const Tensor merged = reshape(transpose(read.context, 1, 2),
+                                {x.size(0), x.size(1), sizes_.heads * sizes_.head_size});
+  // A weight of bf16 takes either.
+  if (is_bf16_weight(output_.weight())) return {output_(merged), std::move(read)};
+  return {output_(cast(merged, x.type())), std::move(read)};
 }
 
 MultiHead::Output MultiHead::operator()(const Tensor& x, const KeysValues& memory,

@@ -79,4 +79,41 @@ struct Bf16Columns {
 };
 void run(Cpu, const Bf16Columns&);
 
+// ---- on a GPU
+
+// y [m, n] = x W + bias, through relu if wanted, for `items` weights [k, n] and biases that lie
+// evenly apart, y [items, m, n]. x [m, k] is rounded to bf16, sums are f32 and have an order that k
+// alone says. W lies as matrices do, one of its strides being 1, k and rows or columns of W at
+// multiples of 16 bytes (bf16_lies_well()).
+template <class X, class Y>
+struct Bf16Rows {
+  int64_t m = 0, n = 0, k = 0;
+  const X* x = nullptr;
+  Matrix<const bf16> w = {};
+  const float* bias = nullptr;  // [n]
+  bool relu = false;
+  Y* y = nullptr;
+  int64_t items = 1, w_step = 0, bias_step = 0;
+};
+void run(Cuda, const Bf16Rows<float, float>&);
+void run(Cuda, const Bf16Rows<float, bf16>&);  // y for another such product
+void run(Cuda, const Bf16Rows<bf16, float>&);
+
+// A norm, forward and without dropout, whose result is rounded to bf16 for products that would
+// round it: norm.y is not written.
+struct Bf16Norm {
+  Norm<float> norm;
+  bf16* y;
+};
+void run(Cuda, const Bf16Norm&);
+
+// Row i of y [count, n] = row id[i] of a table [.., n], in f32.
+struct Bf16Gather {
+  int64_t count, n;
+  const bf16* table;
+  const Id* id;
+  float* y;
+};
+void run(Cuda, const Bf16Gather&);
+
 }  // namespace heed::kernels

@@ -1,5 +1,6 @@
 #include "heed/models/recurrent.h"
 
+#include "heed/ops/bf16.h"
 #include "heed/ops/decoder.h"
 
 namespace heed {
@@ -301,9 +302,9 @@ TeacherForced RecurrentModel::forward_at_once(const Source& source, const Tensor
 TeacherForced RecurrentModel::forward(const Source& source, const Tensor& target_in,
                                       const WantWeights& want_weights) const {
   const Embedding& table = target_ ? *target_ : source_;
-  // In mixed precision; weights that are bf16 on a CPU (Compute::bf16) are used step by step.
+  // In mixed precision; weights that are bf16 to be used (Compute::bf16) are so step by step.
   const Tensor copy = compute_copy(table.table());
-  if (copy.type() == Type::bf16 && copy.device() == Device::cuda)
+  if (copy.type() == Type::bf16 && copy.device() == Device::cuda && !is_bf16_weight(copy))
     return forward_at_once(source, target_in, want_weights);
   auto [memory, decoder] = encode(source);
   const Tensor words = swap_batch_and_time(dropout(table(target_in), config_.dropout));

@@ -149,6 +149,11 @@ bool MappedTensors::holds_int8(const std::string& name) const {
 
 Tensor MappedTensors::bf16_at(const std::string& name, const Shape& shape, int outputs) const {
   const UseArena lasting(*arena_);
+  if (arena_->device() == Device::cuda) {
+    const TensorEntry& entry = file_->at(name);
+    check_entry(path_, entry, shape, Type::f32);
+    return bf16_weight_on_gpu(entry.bytes, shape, outputs);
+  }
   const Tensor out = bf16_weight(at(name, shape, Type::f32), outputs);
   give_back(name);
   return out;

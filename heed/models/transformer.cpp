@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "heed/ops/bf16.h"
+
 namespace heed {
 
 Transformer::Block Transformer::block(const Params& params, Cross cross) const {
@@ -75,19 +77,24 @@ Tensor Transformer::output_weight() const {
 // in one pass with it.
 class Transformer::Stream {
  public:
-  Stream(const ModelConfig& config, Tensor x)
-      : before_(config.norm == "pre"), dropout_(config.dropout), x_(std::move(x)) {}
+  // `rounds`: what norms before give to parts is rounded to bf16, as their products would do.
+  Stream(const ModelConfig& config, Tensor x, bool rounds)
+      : before_(config.norm == "pre"),
+        rounds_(rounds),
+        dropout_(config.dropout),
+        x_(std::move(x)) {}
 
   template <class F>
   void around(const LayerNorm& norm, F f) {
     if (before_)
-      more_ = f(read(norm));
+      more_ = f(read(norm, rounds_));
     else
       x_ = norm.of_sum(x_, f(x_), dropout_).normed;
   }
-  Tensor read(const LayerNorm& norm) {
-    if (!more_) return norm(x_);
-    auto [sum, normed] = norm.of_sum(x_, *more_, dropout_);
+  Tensor read(const LayerNorm& norm, bool rounded) {
+    if (!more_) return rounded ? norm.rounded(x_) : norm(x_);
+    auto [sum, normed] =
+        rounded ? norm.rounded_of_sum(x_, *more_) : norm.of_sum(x_, *more_, dropout_);
     x_ = sum, more_.reset();
     return normed;
   }
@@ -97,10 +104,12 @@ class Transformer::Stream {
     return x_;
   }
   // With norms before, the layers end by one.
-  Tensor end(const std::optional<LayerNorm>& norm) { return norm ? read(*norm) : value(); }
+  Tensor end(const std::optional<LayerNorm>& norm, bool rounded) {
+    return norm ? read(*norm, rounded) : value();
+  }
 
  private:
-  bool before_;
+  bool before_, rounds_;
   double dropout_;
   Tensor x_;
   std::optional<Tensor> more_;
@@ -132,6 +141,13 @@ Tensor Transformer::embed(Side side, const Tensor& id, const Positions& first,
   return done();
 }
 
+bool Transformer::rounds(const std::vector<Block>& blocks) const {
+  // Heads of a multiple of 8 columns: all their matrices can be bf16 (bf16_fits_gpu()).
+  return !Tape::current() && config_.norm == "pre" && !blocks.empty() &&
+         blocks[0].inner.multiplies_in_bf16() && config_.size >= 16 && config_.size % 8 == 0 &&
+         config_.size / config_.heads % 8 == 0 && config_.size / decoder_heads(config_) % 8 == 0;
+}
+
 // f_t = sigmoid(x_t W_f + b_f), c_t = f_t c_{t-1} + (1 - f_t) x_t W, and relu(c_t) of every step.
 Tensor Transformer::all_steps(const Ssru& cell, const Tensor& x) {
   const std::vector<Tensor> forget =
@@ -145,14 +161,14 @@ Tensor Transformer::all_steps(const Ssru& cell, const Tensor& x) {
   return relu(transpose(stack(states), 0, 1));  // [B, T, D]
 }
 
-Tensor Transformer::encode(const Source& source, const Shown& shown) const {
+Tensor Transformer::encode(const Source& source, const Shown& shown, For reader) const {
   const int64_t B = source.ids.size(0), T = source.ids.size(1);
   const AttendOptions options{
       .mask = Mask::padding(source.lengths).at({B, config_.heads, T, T}),
       .weigh = {.kind = weigh_kind(config_.weigh), .temperature = config_.temperature},
       .dropout = config_.attention_dropout,
       .want_weights = shown.weights != nullptr};
-  Stream x(config_, embed(Side::source, source.ids, 0));
+  Stream x(config_, embed(Side::source, source.ids, 0), rounds(encoder_));
   for (size_t i = 0; i < encoder_.size(); ++i) {
     const Block& b = encoder_[i];
     x.around(b.self_norm, [&](const Tensor& y) {
@@ -164,7 +180,7 @@ Tensor Transformer::encode(const Source& source, const Shown& shown) const {
     x.around(b.inner_norm, b.inner);
     if (shown.layers) shown.layers->push_back(x.value());
   }
-  return x.end(encoder_norm_);
+  return x.end(encoder_norm_, reader == For::products && rounds(decoder_));
 }
 
 WordLayers Transformer::word_layers(const Source& source, Id begin) const {
@@ -189,7 +205,7 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
   if (memory)
     cross.mask = Mask::padding(source.lengths).at({B, decoder_heads(config_), T, memory->size(1)});
   Memory read_by{.layers = {}, .lengths = source.lengths};
-  Stream x(config_, embed(Side::target, target_in, 0));
+  Stream x(config_, embed(Side::target, target_in, 0), rounds(decoder_));
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
     const bool wanted = want_weights.of(static_cast<int64_t>(i));
@@ -216,7 +232,7 @@ TeacherForced Transformer::forward(const Source& source, const Tensor& target_in
       });
     x.around(b.inner_norm, b.inner);
   }
-  out.hidden = x.end(decoder_norm_);
+  out.hidden = x.end(decoder_norm_, false);
   if (want_weights.whole()) out.whole = whole_target(read_by, target_in, want_weights);
   return out;
 }
@@ -236,7 +252,7 @@ Weights Transformer::whole_target(const Memory& memory, const Tensor& target_in,
   AttendOptions cross = self;
   cross.mask = Mask::padding(memory.lengths).at({B, H, T, memory.layers[0].values.size(2)});
   Weights found{.layer = wanted.whole_layer(), .values = {}};
-  Stream x(config_, embed(Side::target, target_in, 0));
+  Stream x(config_, embed(Side::target, target_in, 0), rounds(decoder_));
   for (size_t i = 0; i <= last; ++i) {
     const Block& b = decoder_[i];
     x.around(b.self_norm, [&](const Tensor& y) { return b.self->itself(y, self).y; });
@@ -268,7 +284,7 @@ State Transformer::start(const Source& source) const {
       state.cache[name];
   }
   if (encoder_.empty()) return state;
-  const Tensor memory = encode(source, {});
+  const Tensor memory = encode(source, {}, For::products);
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const KeysValues kv = decoder_[i].cross->project_kv(memory);
     state.sentence["keys" + std::to_string(i)] = contiguous(kv.keys.k);
@@ -294,8 +310,8 @@ Step Transformer::step(State& state, const Tensor& last, bool want_weights) cons
     cross.mask = places ? Mask::of(sizes, places->source) : Mask::padding(state.lengths).at(sizes);
   }
   Step out;
-  Stream x(config_,
-           embed(Side::target, reshape(last, {rows, 1}), of_rows, places));  // [rows, 1, D]
+  Stream x(config_, embed(Side::target, reshape(last, {rows, 1}), of_rows, places),  // [rows, 1, D]
+           rounds(decoder_));
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const Block& b = decoder_[i];
     const std::string name = "self" + std::to_string(i);
@@ -335,7 +351,8 @@ Step Transformer::step(State& state, const Tensor& last, bool want_weights) cons
     x.around(b.inner_norm, b.inner);
   }
   state.advance();
-  out.hidden = reshape(x.end(decoder_norm_), {rows, config_.size});
+  const bool rounded = rounds(decoder_) && is_bf16_weight(output_weight());
+  out.hidden = reshape(x.end(decoder_norm_, rounded), {rows, config_.size});
   return out;
 }
 

@@ -60,7 +60,11 @@ class Transformer final : public Model {
     std::vector<Tensor>* layers = nullptr;
     std::vector<Weights>* weights = nullptr;
   };
-  Tensor encode(const Source& source, const Shown& shown) const;
+  // Does who reads the result alone multiply it, and may it be rounded for that?
+  enum class For { all, products };
+  Tensor encode(const Source& source, const Shown& shown, For reader = For::all) const;
+  // Are what norms give to such blocks' parts only operands of products in bf16?
+  bool rounds(const std::vector<Block>& blocks) const;
 
   ModelConfig config_;
   Embedding source_;

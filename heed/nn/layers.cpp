@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "heed/ops/bf16.h"
 #include "heed/tensor/cuda.h"
 #include "heed/tensor/graph.h"
 
@@ -41,6 +42,13 @@ Normed LayerNorm::of_sum(const Tensor& x, const Tensor& y, double p) const {
   if (epsilon_ == kEpsilon) return add_dropout_norm(x, y, p, gain_, bias_);
   const Tensor sum = add_dropout(x, y, p);
   return {sum, layer_norm(sum, gain_, bias_, epsilon_)};
+}
+
+Tensor LayerNorm::rounded(const Tensor& x) const {
+  return bf16_layer_norm(x, gain_, bias_, epsilon_);
+}
+Normed LayerNorm::rounded_of_sum(const Tensor& x, const Tensor& y) const {
+  return bf16_add_norm(x, y, gain_, bias_, epsilon_);
 }
 
 RmsNorm::RmsNorm(const Params& params, int64_t size)
@@ -89,8 +97,16 @@ FeedForward::FeedForward(const Params& params, int64_t size, int64_t inner, doub
   after_ = activation_named(activation).after;
 }
 
+bool FeedForward::multiplies_in_bf16() const {
+  const Tensor inner = inner_.weight();
+  return inner.device() == Device::cuda && is_bf16_weight(inner) && is_bf16_weight(outer_.weight());
+}
+
 Tensor FeedForward::operator()(const Tensor& x) const {
   if (after_) return outer_(dropout(after_(inner_(x)), dropout_));
+  // What only another product reads, which would round it as well.
+  if (activation_ == Activation::relu && multiplies_in_bf16())
+    return outer_(bf16_linear(x, inner_.weight(), inner_.bias(), activation_, Type::bf16));
   return outer_(linear_dropout(x, inner_.weight(), inner_.bias(), activation_, dropout_));
 }
 

@@ -45,6 +45,9 @@ class LayerNorm {
   Tensor operator()(const Tensor& x) const { return layer_norm(x, gain_, bias_, epsilon_); }
   // x + dropout(y, p), and its norm.
   Normed of_sum(const Tensor& x, const Tensor& y, double p) const;
+  // The same where products with weights of bf16 alone read the norm, on a GPU: rounded for them.
+  Tensor rounded(const Tensor& x) const;
+  Normed rounded_of_sum(const Tensor& x, const Tensor& y) const;
 
  private:
   Tensor gain_, bias_;
@@ -71,6 +74,8 @@ class FeedForward {
   FeedForward(const Params& params, int64_t size, int64_t inner, double dropout,
               const std::string& activation);
   Tensor operator()(const Tensor& x) const;
+  // Are its weights bf16, and on a GPU?
+  bool multiplies_in_bf16() const;
 
  private:
   Linear inner_, outer_;

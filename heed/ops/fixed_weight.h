@@ -11,8 +11,8 @@ namespace heed {
 // that has them. `bias` may be null.
 inline void check_fixed_linear(const Tensor& x, const Tensor& w, const Tensor* bias, int outputs) {
   const char* const type = w.type() == Type::i8 ? "int8" : "bf16";
-  require(x.type() == Type::f32, "linear: weights of ", type, " want x in f32, given ",
-          name(x.type()));
+  require(x.type() == Type::f32 || (x.type() == Type::bf16 && w.device() == Device::cuda),
+          "linear: weights of ", type, " want x in f32, given ", name(x.type()));
   require(!Tape::current() || (!tracked(x) && !(bias && tracked(*bias))), "linear: weights of ",
           type,
           " do not change, and nothing is learnt through them; train the model that they were "

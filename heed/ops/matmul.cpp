@@ -326,10 +326,12 @@ std::vector<Tensor> linear_each(const Tensor& given, std::span<const Tensor> w,
           bias.size(), " biases");
   if (std::ranges::all_of(w, [](const Tensor& one) { return one.type() == Type::i8; }))
     return int8_linear_each(given, w, bias, Activation::none);
+  const bool bf16 = std::ranges::all_of(w, is_bf16_weight);
   bool together = given.device() == Device::cuda && w.size() > 1 && given.count() > 0;
   for (size_t i = 0; i < w.size(); ++i) {
     if (w[i].type() != Type::i8 && !is_bf16_weight(w[i])) check_linear(given, w[i], bias[i]);
-    together = together && w[i].shape() == w[0].shape() && w[i].contiguous();
+    together = together && w[i].shape() == w[0].shape() && w[i].contiguous() &&
+               is_bf16_weight(w[i]) == bf16;
   }
   const std::optional<int64_t> step = together ? even_step(w) : std::nullopt,
                                bias_step = together ? even_step(bias) : std::nullopt;
@@ -340,6 +342,12 @@ std::vector<Tensor> linear_each(const Tensor& given, std::span<const Tensor> w,
   }
   const Tensor input = contiguous(given), x = as_rows(input.detached());
   const int64_t rows = x.size(0), n = w[0].size(-1), count = std::ssize(w);
+  if (bf16) {
+    const Tensor all = bf16_linear_each(x, w[0], count, *step, bias[0], *bias_step);
+    for (int64_t i = 0; i < count; ++i)
+      out.push_back(reshape(all.view({rows, n}, {n, 1}, i * rows * n), linear_shape(given, w[0])));
+    return out;
+  }
   const Tensor all({count, rows, n}, x.type());
   launch("linear", x, [&]<class T>() {
     return kernels::Matmul<T>{.m = rows,

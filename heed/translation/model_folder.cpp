@@ -9,6 +9,7 @@
 #include "heed/files/checksum.h"
 #include "heed/models/config_json.h"
 #include "heed/models/tensor_file.h"
+#include "heed/ops/bf16.h"
 #include "heed/tensor/cuda.h"
 #include "heed/translation/config_file.h"
 
@@ -211,9 +212,8 @@ ModelFolder load_model(const std::filesystem::path& path, Compute compute) {
   const Opened opened = open_all_else(path);
   const MappedTensors tensors(weights_of(path), opened.tensors);
   const bool on_cpu = current_arena().device() == Device::cpu;
-  require((compute != Compute::int8 && compute != Compute::bf16) || on_cpu,
-          "compute: ", compute == Compute::int8 ? "int8" : "bf16",
-          " is computed on a CPU; take f32 or auto on a GPU");
+  require(compute != Compute::int8 || on_cpu,
+          "compute: int8 is computed on a CPU; take f32, bf16 or auto on a GPU");
   size_t stored = 0;  // tensors of the file
   const auto given = [&](const std::string& name, const Shape& shape, Params::Use use) {
     const bool int8 = use != Params::Use::any && tensors.holds_int8(name);
@@ -226,7 +226,8 @@ ModelFolder load_model(const std::filesystem::path& path, Compute compute) {
     const int outputs = use == Params::Use::product ? 1 : 0;
     if (int8 || (compute == Compute::int8 && use != Params::Use::any && large))
       return tensors.int8_at(name, shape, outputs);
-    if (compute == Compute::bf16 && use != Params::Use::any && large)
+    if (compute == Compute::bf16 && use != Params::Use::any && large &&
+        (on_cpu || bf16_fits_gpu(shape, outputs)))
       return tensors.bf16_at(name, shape, outputs);
     return tensors.at(name, shape, Type::f32);
   };

@@ -1,6 +1,7 @@
 // Layer norm and RMS norm on a GPU.
 #include <algorithm>
 
+#include "heed/kernels/bf16.h"
 #include "heed/kernels/cuda/dropout.cuh"
 #include "heed/kernels/cuda/launch.cuh"
 #include "heed/kernels/cuda/rows.cuh"
@@ -87,9 +88,9 @@ __device__ void normalize(float mean, float r, const float (&gain)[V], const flo
 
 // What is read together is asked for together, also where it is not used (x once more, or the gain
 // instead of a bias): a branch would wait for what came before it.
-template <int V, int P, class T>
+template <int V, int P, class T, class Y>
 __global__ void __launch_bounds__(kThreads, P* V > 16 ? 2 : 4)
-    norm_warp(const __grid_constant__ Norm<T> k) {
+    norm_warp(const __grid_constant__ Norm<T> k, Y* y) {
   __shared__ alignas(8) uint32_t words[kWarps * P * V * kWarp / 2];
   const int64_t first_row = int64_t{blockIdx.x} * kWarps;
   const int64_t row = first_row + warp();
@@ -139,15 +140,15 @@ __global__ void __launch_bounds__(kThreads, P* V > 16 ? 2 : 4)
     for (int i = 0; i < V; ++i) bias[p][i] = k.centered ? bias[p][i] : 0;
     normalize(mean, r, gain[p], bias[p], v[p]);
   }
-  store_row(v, n, k.y + row * n);
+  store_row(v, n, y + row * n);
   if (lane() == 0) k.mean[row] = mean, k.r[row] = r;
 }
 
-template <int V, class T>
-__global__ void __launch_bounds__(1024) norm_block(const __grid_constant__ Norm<T> k) {
+template <int V, class T, class Y>
+__global__ void __launch_bounds__(1024) norm_block(const __grid_constant__ Norm<T> k, Y* all) {
   __shared__ float scratch[kWarp];
   const T* x = k.x + blockIdx.x * k.n;
-  T* y = k.y + blockIdx.x * k.n;
+  Y* const y = all + blockIdx.x * k.n;
   if (k.of.more) {  // each thread reads again what it wrote itself
     const SumDrop drop(k.of);
     const int64_t first = blockIdx.x * k.n;
@@ -184,17 +185,18 @@ __global__ void __launch_bounds__(1024) norm_block(const __grid_constant__ Norm<
   if (threadIdx.x == 0) k.mean[blockIdx.x] = mean, k.r[blockIdx.x] = r;
 }
 
-template <class T>
-void launch(Cuda device, const Norm<T>& k) {
+template <class T, class Y>
+void launch(Cuda device, const Norm<T>& k, Y* y) {
   if (k.rows == 0 || k.n == 0) return;
   const cudaStream_t stream = stream_of(device);
-  const bool packed = aligned_to_4(k.x, k.y, k.of.more, k.of.sum) && aligned_to_4(k.gain, k.bias);
+  const bool packed =
+      aligned_to_4(k.x, k.of.more, k.of.sum) && aligned_to_4(y) && aligned_to_4(k.gain, k.bias);
   const bool held = in_warp(k.n, packed, [&](auto V, auto P) {
-    launch_kernel(device, norm_warp<V(), P(), T>, warp_blocks(k.rows), kThreads, 0, k);
+    launch_kernel(device, norm_warp<V(), P(), T, Y>, warp_blocks(k.rows), kThreads, 0, k, y);
   });
   if (!held) {
-    const auto kernel = packed && k.n % 4 == 0 ? norm_block<4, T> : norm_block<1, T>;
-    kernel<<<static_cast<unsigned>(k.rows), row_threads(k.n), 0, stream>>>(k);
+    const auto kernel = packed && k.n % 4 == 0 ? norm_block<4, T, Y> : norm_block<1, T, Y>;
+    kernel<<<static_cast<unsigned>(k.rows), row_threads(k.n), 0, stream>>>(k, y);
   }
   launched("norm");
 }
@@ -367,11 +369,10 @@ void launch(Cuda device, const NormGrad<T>& k) {
 
 // ---- run
 
-#define HEED_RUN(Name)                                               \
-  void run(Cuda device, const Name<float>& k) { launch(device, k); } \
-  void run(Cuda device, const Name<bf16>& k) { launch(device, k); }
-HEED_RUN(Norm)
-HEED_RUN(NormGrad)
-#undef HEED_RUN
+void run(Cuda device, const Norm<float>& k) { launch(device, k, k.y); }
+void run(Cuda device, const Norm<bf16>& k) { launch(device, k, k.y); }
+void run(Cuda device, const Bf16Norm& k) { launch(device, k.norm, k.y); }
+void run(Cuda device, const NormGrad<float>& k) { launch(device, k); }
+void run(Cuda device, const NormGrad<bf16>& k) { launch(device, k); }
 
 }  // namespace heed::kernels

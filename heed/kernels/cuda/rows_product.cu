@@ -27,7 +27,7 @@ struct Sizes {
 };
 
 template <int kMi, int kNi, Reads kReads>
-void few(Cuda device, const Sizes& s, const RowsProduct& p) {
+void few(Cuda device, const Sizes& s, const RowsProduct<>& p) {
   using Tile = FewRows<kMi, kNi, kReads>;
   const auto kernel = few_rows<kMi, kNi, kReads>;
   const int stages = Tile::stages(s.slices, s.chunks_of_slice, capabilities().shared);
@@ -36,7 +36,7 @@ void few(Cuda device, const Sizes& s, const RowsProduct& p) {
                 stages);
 }
 template <Reads kReads>
-void many(Cuda device, const Sizes& s, const RowsProduct& p) {
+void many(Cuda device, const Sizes& s, const RowsProduct<>& p) {
   using Tile = ManyRows<kReads>;
   const auto kernel = many_rows<kReads>;
   launch_kernel(device, kernel, s.grid(Tile::kM, Tile::kN), Tile::kThreads, Tile::kShared, p,
@@ -45,7 +45,7 @@ void many(Cuda device, const Sizes& s, const RowsProduct& p) {
 
 // The smallest tiles, which read x and w most often, as long as all of them run at once.
 template <Reads kReads>
-void by_fours(Cuda device, const Sizes& s, const RowsProduct& p) {
+void by_fours(Cuda device, const Sizes& s, const RowsProduct<>& p) {
   const int64_t most = multiprocessors() * 3 / 2;
   if (s.blocks(16, 8) <= most)
     few<1, 1, kReads>(device, s, p);
@@ -67,25 +67,25 @@ ItemStep step_of(const BatchStride& s) { return {s.outer, s.inner}; }
 }  // namespace
 
 void rows_product(Cuda device, const Matmul<float>& k) {
-  const RowsProduct p{.rows = k.m,
-                      .n = k.n,
-                      .k = k.k,
-                      .x = k.a.data,
-                      .x_row = k.a.row,
-                      .x_col = k.a.col,
-                      .w = k.b.data,
-                      .w_row = k.b.row,
-                      .w_col = k.b.col,
-                      .y = k.c.data,
-                      .y_row = k.c.row,
-                      .bias = k.bias,
-                      .relu = k.activation == Activation::relu,
-                      .accumulate = k.accumulate,
-                      .inner = k.inner,
-                      .x_step = step_of(k.a_batch),
-                      .w_step = step_of(k.b_batch),
-                      .y_step = step_of(k.c_batch),
-                      .bias_step = k.bias_step};
+  const RowsProduct<> p{.rows = k.m,
+                        .n = k.n,
+                        .k = k.k,
+                        .x = k.a.data,
+                        .x_row = k.a.row,
+                        .x_col = k.a.col,
+                        .w = k.b.data,
+                        .w_row = k.b.row,
+                        .w_col = k.b.col,
+                        .y = k.c.data,
+                        .y_row = k.c.row,
+                        .bias = k.bias,
+                        .relu = k.activation == Activation::relu,
+                        .accumulate = k.accumulate,
+                        .inner = k.inner,
+                        .x_step = step_of(k.a_batch),
+                        .w_step = step_of(k.b_batch),
+                        .y_step = step_of(k.c_batch),
+                        .bias_step = k.bias_step};
   const auto chunks = static_cast<int>(ceil_div(k.k, kChunk));
   const int slices = slices_of(chunks);
   const Sizes sizes{k.outer * k.inner, k.m, k.n, slices, chunks / slices};

@@ -18,13 +18,14 @@ struct ItemStep {
   int64_t outer, inner;
 };
 
+template <class X = float, class W = float, class Y = float>
 struct RowsProduct {
   int64_t rows, n, k;
-  const float* x;  // [rows, k]
+  const X* x;  // [rows, k]
   int64_t x_row, x_col;
-  const float* w;  // [k, n]
+  const W* w;  // [k, n]
   int64_t w_row, w_col;
-  float* y;  // [rows, n]
+  Y* y;  // [rows, n]
   int64_t y_row;
   const float* bias;  // [n], or null
   bool relu, accumulate;
@@ -70,7 +71,7 @@ struct ChunkOf {
   template <int kThreads>
   class Carrier {
    public:
-    __device__ Carrier(const RowsProduct& p, int64_t row, int64_t column, int thread)
+    __device__ Carrier(const RowsProduct<>& p, int64_t row, int64_t column, int thread)
         : p_(p), x_(p.x + p.item(p.x_step)), w_(p.w + p.item(p.w_step)) {
       x_row_ = thread / kPieces, x_at_ = thread % kPieces * kPiece;
       x_left_ = static_cast<int>(min(p.rows - row, int64_t{kM})) - x_row_;
@@ -108,7 +109,7 @@ struct ChunkOf {
     static constexpr int kXStep = kThreads / kPieces, kWStep = kThreads / kWPieces;
     static_assert(kThreads % kPieces == 0 && kThreads % kWPieces == 0);
 
-    const RowsProduct& p_;
+    const RowsProduct<>& p_;
     const float *x_, *w_, *x_mine_, *w_mine_;
     int x_row_, x_at_, x_left_, w_row_, w_at_, w_left_;
   };
@@ -176,7 +177,7 @@ struct ChunkOf {
 };
 
 // An element of y, once its sum is known.
-__device__ inline void finish(const RowsProduct& p, float sum, int64_t row, int64_t column) {
+__device__ inline void finish(const RowsProduct<>& p, float sum, int64_t row, int64_t column) {
   if (row >= p.rows || column >= p.n) return;
   float& y = p.y[p.item(p.y_step) + row * p.y_row + column];
   if (p.bias) sum += p.bias[blockIdx.z * p.bias_step + column];
@@ -210,7 +211,7 @@ __device__ inline void copies_wait(int later) {
 
 template <int kMi, int kNi, Reads kReads>
 __global__ void __launch_bounds__(256)
-    few_rows(const __grid_constant__ RowsProduct p, int chunks, int stages) {
+    few_rows(const __grid_constant__ RowsProduct<> p, int chunks, int stages) {
   using Tile = FewRows<kMi, kNi, kReads>;
   using Chunk = typename Tile::Chunk;
   extern __shared__ float4 memory[];
@@ -266,7 +267,7 @@ struct ManyRows {
 
 template <Reads kReads>
 __global__ void __launch_bounds__(128, 3)
-    many_rows(const __grid_constant__ RowsProduct p, int slices, int chunks_of_slice) {
+    many_rows(const __grid_constant__ RowsProduct<> p, int slices, int chunks_of_slice) {
   using Tile = ManyRows<kReads>;
   using Chunk = typename Tile::Chunk;
   extern __shared__ float4 memory[];

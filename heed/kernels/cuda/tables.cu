@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "heed/kernels/bf16.h"
+#include "heed/kernels/cuda/launch.cuh"
 #include "heed/kernels/cuda/rows.cuh"
 
 namespace heed::kernels {
@@ -33,6 +35,20 @@ void launch(Cuda device, const Gather<T>& k) {
   else
     move(uint32_t{});
   launched("gather");
+}
+
+// The same of a table in bf16.
+template <int V>
+__global__ void __launch_bounds__(kThreads) gather_wide(const __grid_constant__ Bf16Gather k) {
+  const int64_t i = int64_t{blockIdx.x} * kWarps + warp();
+  if (i >= k.count) return;
+  const bf16* const from = k.table + k.id[i] * k.n;
+#pragma unroll 4
+  for (int64_t j = lane() * V; j < k.n; j += kWarp * V) {
+    float v[V];
+    load<V>(from + j, v);
+    store<V>(v, k.y + i * k.n + j);
+  }
 }
 
 // table[id[i]] += x[i] without atomics: the rows are sorted by id, equal ids in rising order, and
@@ -230,6 +246,13 @@ void launch(Cuda device, const Rotary<T>& k) {
 }  // namespace
 
 // ---- run
+
+void run(Cuda device, const Bf16Gather& k) {
+  if (k.count == 0 || k.n == 0) return;
+  const bool packed = k.n % 4 == 0 && aligned(k.table, 16) && aligned(k.y, 16);
+  const auto kernel = packed ? gather_wide<4> : gather_wide<1>;
+  launch_kernel(device, kernel, warp_blocks(k.count), kThreads, 0, k);
+}
 
 #define HEED_RUN(Name)                                               \
   void run(Cuda device, const Name<float>& k) { launch(device, k); } \
