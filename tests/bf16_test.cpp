@@ -283,6 +283,16 @@ double distance(const Tensor& of, const Tensor& from) {
   return a.size() == b.size() ? std::sqrt(error / size) : NAN;
 }
 
+// Whose rows begin at multiples of 16 bytes, and whose operands' do.
+TEST(Bf16, SomeWeightsCanLieOnAGpu) {
+  constexpr int kProduct = 1, kTable = 0;
+  EXPECT_TRUE(bf16_fits_gpu({512, 2048}, kProduct));
+  EXPECT_FALSE(bf16_fits_gpu({512, 10001}, kProduct));
+  EXPECT_FALSE(bf16_fits_gpu({500, 2048}, kProduct));
+  EXPECT_TRUE(bf16_fits_gpu({10001, 512}, kTable));
+  EXPECT_FALSE(bf16_fits_gpu({10000, 500}, kTable));
+}
+
 TEST(Bf16, ProductsOfTrainingRoundTheirOperands) {
   const Product p = random_product(70, 96, 80, 12);
   for (const Activation f : {Activation::none, Activation::relu, Activation::gelu, Activation::tanh,

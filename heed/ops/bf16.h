@@ -2,8 +2,8 @@
 // for inference, and on a CPU products of training.
 //
 // Such a weight is a Tensor of type bf16 with the shape of the f32 weight it was made from; on a
-// CPU it lies in panels. linear() and embedding() take it, also transposed; every other op refuses
-// it, as it does a weight of int8 (ops/int8.h).
+// CPU it lies in panels. linear() and embedding() take it, also transposed, and x in f32; on a CPU
+// every other op refuses it, as it does a weight of int8 (ops/int8.h).
 //
 // Threads: all functions may be called from any number at once; what is made never changes.
 #pragma once

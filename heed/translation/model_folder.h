@@ -63,7 +63,7 @@ ModelFolder open_model(const std::filesystem::path& path, Parameters parameters 
 
 // In what numbers a loaded model multiplies: as its folder has them, f32 or, made by quantize(),
 // int8 (ops/int8.h); int8 also of a folder in f32, quantized while it is loaded, and so bf16
-// (ops/bf16.h). Both on a CPU.
+// (ops/bf16.h). int8 on a CPU.
 enum class Compute { as_stored, f32, int8, bf16 };
 // "auto", "f32", "bf16", "int8". Throws Error for another.
 Compute compute_named(const std::string& name);

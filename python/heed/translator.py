@@ -245,9 +245,9 @@ class Translator(Opened[_core.Translator]):
 
     `path` is a folder that `heed train` (or `heed.train`) made. `device`: "cpu", "cuda", "cuda:1",
     or "auto", a GPU where this build and this machine have one. `compute`: "f32", "bf16" or "int8"
-    (both on a CPU), or "auto", as the folder has it. `threads`: 0 takes all cores. `shortlist`:
-    which pieces translations may have, a file or "none", all of them; by default as
-    `heed shortlist` made it.
+    (on a CPU), or "auto", as the folder has it. `threads`: 0 takes all cores. `shortlist`: which
+    pieces translations may have, a file or "none", all of them; by default as `heed shortlist` made
+    it.
 
     >>> translator = heed.Translator(model)
     >>> translator.translate("the cat sleeps .").text
