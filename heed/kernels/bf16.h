@@ -98,6 +98,7 @@ struct Bf16Rows {
 void run(Cuda, const Bf16Rows<float, float>&);
 void run(Cuda, const Bf16Rows<float, bf16>&);  // y for another such product
 void run(Cuda, const Bf16Rows<bf16, float>&);
+void run(Cuda, const Bf16Rows<bf16, bf16>&);
 
 // A norm, forward and without dropout, whose result is rounded to bf16 for products that would
 // round it: norm.y is not written.

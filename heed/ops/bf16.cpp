@@ -85,12 +85,13 @@ Tensor linear_on_gpu(const Tensor& x, const Tensor& w, const Tensor* bias, Activ
     launch_on("linear", Device::cuda, Type::bf16, product);
   };
   const Launching now("linear", Device::cuda);
-  if (x.type() == Type::bf16)
-    launch(rows_of<bf16, float>(x, w, bias, y));
-  else if (result == Type::bf16)
-    launch(rows_of<float, bf16>(x, w, bias, y));
-  else
-    launch(rows_of<float, float>(x, w, bias, y));
+  const auto to = [&]<class Y>() {
+    if (x.type() == Type::bf16)
+      launch(rows_of<bf16, Y>(x, w, bias, y));
+    else
+      launch(rows_of<float, Y>(x, w, bias, y));
+  };
+  result == Type::bf16 ? to.template operator()<bf16>() : to.template operator()<float>();
   return activated(y, f);
 }
 

@@ -103,6 +103,11 @@ TEST_F(BatchesOnGpu, ProductsWithBf16HaveOneOrderForAnyRows) {
     EXPECT_EQ(compare(bf16_linear(x, fixed, bias, Activation::relu, Type::bf16).values(),
                       rounded(linear(x, fixed, bias, Activation::relu)).values()),
               0);
+    EXPECT_EQ(
+        compare(
+            bf16_linear(cast(x, Type::bf16), fixed, bias, Activation::relu, Type::bf16).values(),
+            rounded(linear(x, fixed, bias, Activation::relu)).values()),
+        0);
     for (const int64_t rows : {1, 8, 40, 64, 256, 320, 1000, 1280}) {
       const Tensor first = slice(x, 0, 0, rows);
       EXPECT_EQ(compare(linear(first, fixed, bias, Activation::relu).values(), all), 0)

@@ -136,5 +136,6 @@ void product(Cuda device, const Bf16Rows<X, Y>& k) {
 void run(Cuda device, const Bf16Rows<float, float>& k) { product(device, k); }
 void run(Cuda device, const Bf16Rows<float, bf16>& k) { product(device, k); }
 void run(Cuda device, const Bf16Rows<bf16, float>& k) { product(device, k); }
+void run(Cuda device, const Bf16Rows<bf16, bf16>& k) { product(device, k); }
 
 }  // namespace heed::kernels
