@@ -1,6 +1,7 @@
 // heed align: links between the words of given pairs, by a statistical aligner that learns from
 // them or has learnt before, by a translator's weights, or from two files of links.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <iostream>
 #include <limits>
@@ -107,7 +108,7 @@ void tell_too_long(const AlignedPairs& aligned) {
 AlignerOptions aligner_options(const Options& o, StatusLine& status) {
   AlignerOptions out = o.aligner;
   out.lower_case = !o.keep_case;
-  out.threshold = o.translate.extract.threshold;
+  take_threshold(out, o.translate.extract);
   out.progress = [&](const AlignerProgress& p) {
     status.show(std::string(p.stage) + ": pass " + std::to_string(p.pass) + " of " +
                 std::to_string(p.passes) + ", " + std::to_string(p.done) + " of " +
@@ -187,22 +188,28 @@ void choose_head(const Options& o, const Translator& translator, const Pairs& pa
   const std::vector<HeadError> errors =
       head_errors(translator, pairs.source, pairs.target, gold, o.translate);
   const auto name = [](int64_t head) { return head < 0 ? "mean" : std::to_string(head); };
+  const auto threshold = [](const AlignmentHead& head) {
+    std::array<char, 16> text = {"none"};  // best has none
+    if (head.threshold) std::snprintf(text.data(), text.size(), "%.2f", *head.threshold);
+    return std::string(text.data());
+  };
   // Of the aligner's links none is known to be right: what is measured is how far it disagrees.
-  std::printf("layer  head  shift   %s\n", o.gold == kAgreement ? "disagreement" : "AER");
+  std::printf("layer  head  shift  threshold   %s\n",
+              o.gold == kAgreement ? "disagreement" : "AER");
   for (const HeadError& e : errors)
-    std::printf("%5lld  %4s  %5lld %5.1f%s\n", static_cast<long long>(e.head.layer),
-                name(e.head.head).c_str(), static_cast<long long>(e.head.shift), e.aer,
-                e.head.whole ? "  seeing the whole target" : "");
+    std::printf("%5lld  %4s  %5lld  %9s %5.1f%s\n", static_cast<long long>(e.head.layer),
+                name(e.head.head).c_str(), static_cast<long long>(e.head.shift),
+                threshold(e.head).c_str(), e.aer, e.head.whole ? "  seeing the whole target" : "");
   require(best_head(errors).aer < 100, o.gold,
           o.gold == kAgreement
               ? ": no head has any link of the statistical aligner's. Nothing was kept"
               : ": no head finds any of its links; are they of these pairs? Nothing was kept");
   const AlignmentHead best = best_head(errors).head;
   keep_alignment(o.folder, best);
-  std::fprintf(stderr, "layer %lld, head %s, shift %lld aligns best; %s keeps it\n",
+  std::fprintf(stderr, "layer %lld, head %s, shift %lld%s, threshold %s aligns best; %s keeps it\n",
                static_cast<long long>(best.layer), name(best.head).c_str(),
-               static_cast<long long>(best.shift),
-               (translator.model().path / "config.json").string().c_str());
+               static_cast<long long>(best.shift), best.whole ? ", seeing the whole target" : "",
+               threshold(best).c_str(), (translator.model().path / "config.json").string().c_str());
 }
 
 Translator aligning_translator(const std::string& folder, const Inference& machine) {
@@ -236,8 +243,7 @@ void print(const Options& o, const ModelFolder& model, const Translation& t) {
   std::string line =
       o.alignment == "soft"
           ? soft(c.weights)
-          : written(o, word_alignment({model.tokenizers, t.source, c.target, c.weights},
-                                      o.translate.extract));
+          : written(o, word_alignment(model, t.source, c.target, c.weights, o.translate.extract));
   if (o.scores) {
     char number[32];
     std::snprintf(number, sizeof number, "\t%.6f", c.log_probability);
@@ -252,7 +258,7 @@ void align_by_two(Options& o, const Translator& translator, const Pairs& pairs,
   const Translator reverse = aligning_translator(o.reverse_folder, o.machine);
   const std::vector<Translation> turned = scored(o, reverse, pairs.target, pairs.source);
   const auto links = [&](const Translator& by, const Translation& t) {
-    return word_alignment({by.model().tokenizers, t.source, t.best().target, t.best().weights},
+    return word_alignment(by.model(), t.source, t.best().target, t.best().weights,
                           o.translate.extract);
   };
   Agreement agreement;

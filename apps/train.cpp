@@ -16,6 +16,7 @@
 #include "heed/files/atomic_file.h"
 #include "heed/files/lines.h"
 #include "heed/metrics/metrics.h"
+#include "heed/training/link_threshold.h"
 #include "heed/training/recipe.h"
 #include "heed/training/run_corpora.h"
 #include "heed/translation/translator.h"
@@ -149,7 +150,8 @@ class LearntLinks {
       status.show("aligning words: " + std::string(p.stage) + ", pass " + std::to_string(p.pass) +
                   " of " + std::to_string(p.passes));
     };
-    const LearntAlignment learnt = WordAligner::learn(sources, targets, options);
+    LearntAlignment learnt = WordAligner::learn(sources, targets, options);
+    aligner_ = std::move(learnt.aligner);
     status.clear();
     AtomicFile file(path_);
     std::string text;
@@ -175,9 +177,23 @@ class LearntLinks {
   LearntLinks& operator=(const LearntLinks&) = delete;
   const std::string& path() const { return path_; }
 
+  // Once: its tables are large.
+  WordAligner take_aligner() { return *std::exchange(aligner_, {}); }
+
  private:
   std::string path_;
+  std::optional<WordAligner> aligner_;
 };
+
+// Some pairs with the aligner's links.
+AlignedLines links_of(const ValidSet& valid, const WordAligner& aligner) {
+  AlignedLines out;
+  const size_t step = std::max<size_t>(1, valid.sources.size() / kPairsToMeasure);
+  for (size_t i = 0; i < valid.sources.size(); i += step)
+    out.add(valid.sources[i], valid.targets[i], {});
+  out.links = aligner.align(out.sources, out.targets).links;
+  return out;
+}
 
 // What can be said of the arguments before anything is read.
 void check_usage(const Options& o, const ModelConfig& config, const TrainConfig& training,
@@ -383,6 +399,13 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   const bool validates = corpora.valid_corpus != nullptr;
   if (validates) std::fprintf(stderr, "%s", corpora.valid_corpus->report().text().c_str());
   tell_doubts(o, corpora.doubts);
+  AlignedLines by_teacher;
+  if (training.guided > 0 && first) {
+    std::optional<WordAligner> aligner;
+    if (learnt_links) aligner.emplace(learnt_links->take_aligner());
+    by_teacher = aligner && validates ? links_of(corpora.valid, *aligner)
+                                      : given_links(*index, held_out.get());
+  }
   std::fprintf(stderr, "%s with %s attention: %.1f million parameters; vocabularies of %d and %d\n",
                model.config.family.c_str(), model.config.score.c_str(),
                double(model.params.count()) / 1e6, model.tokenizers.source->size(),
@@ -412,6 +435,9 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
        .begun = begun,
        .validation_cost = validation_cost(corpora.valid, current_arena().device()),
        .since = began});
+  if (training.guided > 0 && first)
+    if (const std::string told = keep_threshold(o.folder, by_teacher); !told.empty())
+      std::fprintf(stderr, "%s\n", told.c_str());
 }
 
 }  // namespace

@@ -83,8 +83,8 @@ void write(const Options& o, const ModelFolder& model, const Translation& t, std
     // Pieces can be drawn that write a newline; a translation is a line.
     std::replace(line.begin(), line.end(), '\n', ' ');
     if (o.alignment == "pharaoh")
-      line += '\t' + to_pharaoh(word_alignment({model.tokenizers, t.source, c.target, c.weights},
-                                               o.translate.extract));
+      line += '\t' +
+              to_pharaoh(word_alignment(model, t.source, c.target, c.weights, o.translate.extract));
     if (o.alignment == "soft") line += '\t' + soft(c.weights);
     if (o.scores) {
       char number[32];

@@ -41,8 +41,7 @@ nlohmann::ordered_json to_json(const ModelFolder& model, const Translation& t,
                                {"score", c.score}};
     if (!c.weights.empty()) {
       one["weights"] = c.weights;
-      one["alignment"] =
-          to_pharaoh(word_alignment({model.tokenizers, t.source, c.target, c.weights}, extract));
+      one["alignment"] = to_pharaoh(word_alignment(model, t.source, c.target, c.weights, extract));
     }
     out["translations"].push_back(one);
   }
@@ -82,8 +81,13 @@ void add_extract_flags(CLI::App& command, ExtractOptions& extract) {
       ->default_str("path");
   command
       .add_option("--threshold", extract.threshold,
-                  "how likely a link must be; less gives more links")
+                  "how likely a link must be; less gives more links (default: as the model has "
+                  "learnt, else 0.35)")
       ->check(CLI::Range(0.0, 1.0));
+}
+
+void take_threshold(AlignerOptions& options, const ExtractOptions& extract) {
+  if (extract.threshold) options.threshold = static_cast<float>(*extract.threshold);
 }
 
 void prepare(const TranslatorFlags& o) {

@@ -9,6 +9,7 @@
 
 #include "apps/flags.h"
 #include "apps/inference.h"
+#include "heed/alignment/aligner.h"
 #include "heed/translation/translator.h"
 
 namespace heed::apps {
@@ -28,6 +29,8 @@ struct TranslatorFlags {
 void add_translator_flags(CLI::App& command, const std::shared_ptr<TranslatorFlags>& flags);
 // --extract and --threshold: how links are made of weights.
 void add_extract_flags(CLI::App& command, ExtractOptions& extract);
+// A threshold that was given is an aligner's, too.
+void take_threshold(AlignerOptions& options, const ExtractOptions& extract);
 // Throws what is told as a mistake in the arguments; then uses the machine that is wanted.
 void prepare(const TranslatorFlags& flags);
 

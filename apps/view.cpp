@@ -335,10 +335,9 @@ void view_translations(const Options& o, const Translator& translator, const Pai
     const Sides sides = sides_of(model, t, o.words);
     std::optional<Heatmap::Marks> marks, word_marks;
     if (!pairs.gold.empty()) {
-      word_marks =
-          marks_of(word_alignment({model.tokenizers, t.source, t.best().target, t.best().weights},
-                                  o.translate.extract),
-                   pairs.gold[i]);
+      word_marks = marks_of(
+          word_alignment(model, t.source, t.best().target, t.best().weights, o.translate.extract),
+          pairs.gold[i]);
       if (t.cut) {
         const Sides words = sides_of(model, t, /*words=*/true);
         for (Links* links : {&word_marks->predicted, &word_marks->sure, &word_marks->possible})
@@ -413,9 +412,9 @@ void view_language_model(const Options& o, const LanguageModel& model,
 void view_aligner(Options& o) {
   const WordAligner aligner = WordAligner::load(o.use);
   const Pairs pairs = read_pairs(o);
-  const AlignedPairs found = aligner.align(
-      pairs.source, pairs.target,
-      AlignerOptions{.threshold = o.translate.extract.threshold, .want_posteriors = true});
+  AlignerOptions options{.want_posteriors = true};
+  take_threshold(options, o.translate.extract);
+  const AlignedPairs found = aligner.align(pairs.source, pairs.target, options);
   Gallery gallery(o);
   gallery.page.title = "Posteriors";
   for (size_t i = 0; i < found.posteriors.size(); ++i) {

@@ -165,6 +165,8 @@ expect 0 "done after 2 steps" train --tsv pairs.tsv.gz --alignment corpus/train.
 has() { grep -qF -- "$2" "$1/config.json" || wrong "$1/config.json: no '$2': $(cat "$1/config.json")"; }
 has t '"shift": 1'
 has t '"whole": true'
+grep -q "with threshold 0.* of [0-9]* pairs they differ" err || wrong "--guided does not tell its threshold: $(cat err)"
+has t '"threshold": 0.'
 # The guide learnt from the corpus: the same when it is resumed.
 guided() { "$heed" train --tsv pairs.tsv.gz --preset rnn-small --size 16 --tokens words --batch-tokens 300 "$@" 2>err ||
   wrong "--guided auto: $(cat err)"; }
@@ -175,6 +177,25 @@ has guided '"layer": 1'
 guided --guided auto --model guided-again --steps 3
 guided --model guided-again --steps 6 --resume
 same guided/model.safetensors guided-again/model.safetensors "--guided auto, resumed"
+# Its threshold is learnt of what lies in the folder, however it came to be.
+grep '"threshold"' guided/config.json >wanted || wrong "--guided auto learns no threshold: $(cat guided/config.json)"
+grep '"threshold"' guided-again/config.json >got
+same got wanted "--guided auto, resumed: its threshold"
+for threads in 1 2; do
+  guided --guided auto --model guided-by-$threads --steps 6 --threads $threads --hold-out 40
+  grep "with threshold" err >told-by-$threads || wrong "--guided auto --hold-out: $(cat err)"
+done
+same guided-by-1/config.json guided-by-2/config.json "--guided auto on two threads: its threshold"
+same told-by-1 told-by-2 "--guided auto on two threads: what is told of its threshold"
+"$heed" train --tsv pairs.tsv.gz --preset rnn-small --size 16 --tokens words --batch-tokens 300 --guided auto \
+  --model guided-stopped --epochs 1000 2>err &
+for i in $(seq 300); do grep -q "  step " err && break; sleep 0.1; done
+kill -INT $!
+wait $!
+grep -q "stopped at step" err || wrong "--guided auto was not stopped: $(cat err)"
+has guided-stopped '"threshold": 0.'
+expect 0 "" info guided --no-speed
+grep -q "^alignment: .*threshold 0" out || wrong "info: no threshold: $(cat out)"
 guided --model unguided --steps 6
 cmp -s guided/model.safetensors unguided/model.safetensors && wrong "--guided auto changes nothing"
 [ -z "$(find guided guided-again -name '*.tmp-*')" ] || wrong "--guided auto leaves its links"
@@ -379,7 +400,7 @@ tail -n +2 out >got
 tail -n +2 by-agreement >wanted
 same got wanted "--choose agreement is by the aligner's links"
 refuse 2 "--choose agreement has none" align --model u --source a.en --target a.fr --choose agreement --one-based
-"$heed" align --model t --source a.en --target a.fr --layer -1 --head -1 >first
+"$heed" align --model t --source a.en --target a.fr --extract best --layer -1 --head -1 >first
 # What was taught sees the whole target of given pairs, unless the head is named.
 "$heed" align --model t --source a.en --target a.fr --extract best >whole
 "$heed" align --model t --source a.en --target a.fr --extract best --layer 2 --head 0 --shift 1 >causal
@@ -388,23 +409,45 @@ for way in whole causal; do "$heed" score -m aer -r a.align $way -b -w 1 >$way.a
 expect 0 "aligns best; t/config.json keeps it" align --model t --source a.en --target a.fr --choose a.align --extract best
 [ "$(wc -l <out)" = 42 ] ||
   wrong "align --choose: two lines for 4 layers of 4 heads and their mean, one of the whole target: $(cat out)"
-grep -qE "^ +2 +0 +1 +$(cat causal.aer)\$" out || wrong "align --choose: not $(cat causal.aer): $(cat out)"
-grep -qE "^ +2 +0 +1 +$(cat whole.aer)  seeing the whole target\$" out ||
+grep -qE "^ +2 +0 +1 +none +$(cat causal.aer)\$" out || wrong "align --choose: not $(cat causal.aer): $(cat out)"
+grep -qE "^ +2 +0 +1 +none +$(cat whole.aer)  seeing the whole target\$" out ||
   wrong "align --choose: not $(cat whole.aer): $(cat out)"
 python3 - out t/config.json <<'END' || wrong "align --choose: $(cat out t/config.json)"
 import json, sys
 rows = [l.split() for l in open(sys.argv[1])][1:]
-least = min(float(row[3]) for row in rows)
+least = min(float(row[4]) for row in rows)
 kept = json.load(open(sys.argv[2]))["alignment"]
 name = [str(kept["layer"]), "mean" if kept["head"] < 0 else str(kept["head"]), str(kept["shift"])]
-assert name in [row[:3] for row in rows if float(row[3]) == least]
+assert name in [row[:3] for row in rows if float(row[4]) == least]
 END
 named=$(python3 -c 'import json; k = json.load(open("t/config.json"))["alignment"]; print("--layer", k["layer"], "--head", k["head"], "--shift", k["shift"])')
 "$heed" align --model t --source a.en --target a.fr --extract best >got
 "$heed" align --model t --source a.en --target a.fr --extract best $named >wanted
 grep -qF '"whole": true' t/config.json && cp whole wanted
 same got wanted "the head that was chosen"
-"$heed" align --model t --source a.en --target a.fr --layer -1 --head -1 >got
+# Another is kept: the one that was taught is still measured as it sees the whole target.
+cp -r t v
+"$heed" align --model v --source a.en --target a.fr --extract best --layer 0 --head 1 --shift 1 >odd.align
+expect 0 "layer 0, head 1, shift 1, threshold none aligns best" align --model v --source a.en --target a.fr --choose odd.align --zero-based --extract best
+grep -q whole v/config.json && wrong "align --choose keeps a head with another's pass: $(cat v/config.json)"
+expect 0 "" align --model v --source a.en --target a.fr --choose a.align --extract best
+grep -qE "^ +2 +0 +1 +none +$(cat whole.aer)  seeing the whole target\$" out ||
+  wrong "align --choose, another head kept: no pass over the whole target: $(cat out)"
+# And how likely links must be, which then is how they are made.
+"$heed" align --model v --source a.en --target a.fr --layer 0 --head 1 --shift 1 --threshold 0.2 >odd.align
+"$heed" align --model v --source a.en --target a.fr --layer 0 --head 1 --shift 1 --threshold 0.35 >usual.align
+cmp -s odd.align usual.align && wrong "--threshold changes nothing"
+expect 0 "layer 0, head 1, shift 1, threshold 0." align --model v --source a.en --target a.fr --choose odd.align --zero-based
+"$heed" align --model v --source a.en --target a.fr >got
+same got odd.align "align --choose: its threshold"
+"$heed" align --model v --source a.en --target a.fr --threshold 0.35 >got
+same got usual.align "align --threshold overrules what was learnt"
+"$heed" align --model v --source a.en --target a.fr --json | python3 -c 'import json, sys; [print(json.loads(l)["translations"][0]["alignment"]) for l in sys.stdin]' >got
+same got odd.align "align --json: the threshold"
+"$heed" translate --model v --alignment pharaoh <a.en | cut -f2 >learnt.align
+"$heed" translate --model v --alignment pharaoh --threshold 0.35 <a.en | cut -f2 >usual.align
+cmp -s learnt.align usual.align && wrong "translate --alignment: the threshold"
+"$heed" align --model t --source a.en --target a.fr --extract best --layer -1 --head -1 >got
 same got first "the last layer's mean"
 
 # ---- view

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "heed/base/parallel.h"
@@ -13,7 +14,9 @@
 #include "heed/metrics/metrics.h"
 #include "heed/models/tensor_file.h"
 #include "heed/training/choose_head.h"
+#include "heed/training/link_threshold.h"
 #include "heed/training/run_folder.h"
+#include "heed/translation/config_file.h"
 #include "tests/toy.h"
 
 namespace heed {
@@ -566,6 +569,84 @@ TEST(ChooseHead, FindsTheHeadThatTheLinksCameFrom) {
   o.search.layer = -1;
   EXPECT_EQ(links_of(after, after.score(sources, targets, o)), before);
   EXPECT_EQ(to_json(after.model().config), to_json(config));
+}
+
+// Links of weights are wrong in as many ways as make_aer() counts, by whatever threshold.
+TEST(LinkErrors, ChoosesTheThresholdOfTheFewestErrors) {
+  const Folder folder;
+  put_model(folder, tiny("transformer"));
+  const Translator translator(folder.path());
+  const std::vector<std::string> lines = lines_of(30);
+  const std::vector<Translation> pairs =
+      translator.score(lines, lines, {.search = {.want_weights = true}});
+  const auto weighed = [&](const Translation& t) {
+    return WeighedPair{translator.model().tokenizers, t.source, t.best().target, t.best().weights};
+  };
+  const auto links = [&](double threshold) {
+    std::vector<std::string> out;
+    for (const Translation& t : pairs)
+      out.push_back(to_pharaoh(word_alignment(weighed(t), {.threshold = threshold})));
+    return out;
+  };
+  const auto aer = make_aer();
+  for (const double wanted : {0.2, 0.25, 0.3}) {
+    const std::vector<std::string> gold = links(wanted);
+    LinkErrors all{ExtractOptions()}, given({.threshold = 0.35}), best({.how = Extract::best});
+    for (size_t i = 0; i < pairs.size(); ++i)
+      for (LinkErrors* errors : {&all, &given, &best})
+        errors->add(weighed(pairs[i]), parse_gold_alignment(gold[i]));
+    EXPECT_EQ(all.best().aer, 0);
+    EXPECT_EQ(links(*all.best().threshold), gold);
+    EXPECT_EQ(given.best().threshold, 0.35);
+    EXPECT_EQ(given.best().aer, aer->score(sum_statistics(statistics(*aer, links(0.35), {gold}))));
+    EXPECT_EQ(best.best().threshold, std::nullopt);
+    EXPECT_GT(best.best().aer, 0);
+    // One that is farther from the usual must be better than by chance.
+    const LinkErrors::Best sure = all.best_by_chance();
+    EXPECT_LE(std::abs(*sure.threshold - kLinkThreshold),
+              std::abs(*all.best().threshold - kLinkThreshold));
+  }
+}
+
+// A model that was kept with a threshold makes its links by it, unless another is given.
+TEST(Translation, AModelKnowsHowLikelyItsLinksMustBe) {
+  const Folder folder;
+  put_model(folder, tiny("transformer"));
+  const std::vector<std::string> lines = lines_of(30);
+  const auto links = [&](const ExtractOptions& how) {
+    const Translator translator(folder.path());
+    std::vector<Links> out;
+    for (const Translation& t : translator.score(lines, lines, {.search = {.want_weights = true}}))
+      out.push_back(
+          word_alignment(translator.model(), t.source, t.best().target, t.best().weights, how));
+    return out;
+  };
+  const std::vector<Links> usual = links({}), fewer = links({.threshold = 0.3}),
+                           more = links({.threshold = 0.2});
+  EXPECT_EQ(usual, links({.threshold = kLinkThreshold}));
+  EXPECT_NE(fewer, more);
+  AlignmentHead head;
+  head.threshold = 0.2;
+  keep_alignment(folder.path(), head);
+  EXPECT_EQ(Translator(folder.path()).model().alignment, head);
+  EXPECT_EQ(links({}), more);
+  EXPECT_EQ(links({.threshold = 0.3}), fewer);
+
+  // What other links it agrees with best, it learns.
+  AlignedLines given;
+  for (size_t i = 0; i < lines.size(); ++i) given.add(lines[i], lines[i], fewer[i]);
+  const auto learnt = learn_threshold(Translator(folder.path()), given);
+  ASSERT_TRUE(learnt);
+  EXPECT_EQ(links({.threshold = learnt->threshold}), fewer);
+  EXPECT_FALSE(
+      learn_threshold(Translator(folder.path()), {lines, lines, std::vector<Links>(lines.size())}));
+
+  auto config = read_config(folder.path());
+  for (const char* wrong : {"2", "-0.1", "\"0.5\""}) {
+    config["alignment"]["threshold"] = nlohmann::json::parse(wrong);
+    write_config(folder.path(), config);
+    EXPECT_TRUE(has(message([&] { Translator(folder.path()); }), "\"threshold\" is 0 to 1"));
+  }
 }
 
 TEST(ChooseHead, SaysWhatDoesNotFit) {

@@ -93,6 +93,32 @@ TEST(WordAlignment, AMatrixIsReadBothWays) {
             "0-0");
 }
 
+// What a threshold is compared with comes along, if it is wanted: links of a higher threshold are
+// those that are likelier.
+TEST(WordAlignment, LinksAreAsLikelyAsTheyWereFound) {
+  const PieceWeights weights{{1.0f, 0.0f, 0.0f}, {0.7f, 0.3f, 0.0f}, {0, 0, 1}};
+  const auto tokenizer = std::make_shared<CutByHand>();
+  const TokenizerPair both{tokenizer, tokenizer};
+  const Sentence read = tokenizer->encode("▁a ▁b"), written = tokenizer->encode("▁x ▁y");
+  for (const Extract how : {Extract::threshold, Extract::path}) {
+    const WeighedPair pair{both, read, written, weights};
+    const Links all =
+        word_alignment(pair, {.how = how, .threshold = 0.1, .want_probabilities = true});
+    ASSERT_EQ(all.size(), 3u);
+    for (const double threshold : {0.2, 0.35, 0.5, 0.6, 0.7}) {
+      Links likelier;
+      for (Link link : all)
+        if (link.weight > static_cast<float>(threshold)) link.weight = 1, likelier.push_back(link);
+      EXPECT_EQ(likelier, word_alignment(pair, {.how = how, .threshold = threshold}));
+    }
+  }
+  const Links found = word_alignment({both, read, written, weights},
+                                     {.how = Extract::threshold, .want_probabilities = true});
+  EXPECT_FLOAT_EQ(found[0].weight, joint_posterior(1.0f, 1.0f / 1.7f));
+  EXPECT_FLOAT_EQ(found[1].weight, joint_posterior(0.7f, 0.7f / 1.7f));
+  EXPECT_FLOAT_EQ(found[2].weight, joint_posterior(0.3f, 1.0f));
+}
+
 TEST(WordAlignment, PunctuationAndWordsHaveNoLink) {
   // x looks at the full stop, and a little at a.
   const PieceWeights weights{{0.3f, 0.7f, 0.0f}, {0.0f, 1.0f, 0.0f}, {0, 0, 1}};

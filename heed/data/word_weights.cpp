@@ -38,7 +38,8 @@ Links best_of_rows(const WordWeights& w) {
   return sorted_links(std::move(links));
 }
 
-Links likely_both_ways(const WordWeights& w, float threshold) {
+Links likely_both_ways(const WordWeights& w, const ExtractOptions& options) {
+  const auto threshold = static_cast<float>(options.threshold.value_or(kLinkThreshold));
   const size_t sources = w.sources - 1;
   if (sources == 0) return {};
   std::vector<float> on(sources);  // by source word, all that is on it
@@ -49,8 +50,9 @@ Links likely_both_ways(const WordWeights& w, float threshold) {
     const float* const row = w.values.data() + t * w.sources;
     if (row[sources] > *std::max_element(row, row + sources)) continue;
     for (size_t s = 0; s < sources; ++s)
-      if (row[s] > 0 && joint_posterior(row[s], row[s] / on[s]) > threshold)
-        links.push_back({static_cast<int32_t>(s), static_cast<int32_t>(t)});
+      if (const float p = row[s] > 0 ? joint_posterior(row[s], row[s] / on[s]) : 0; p > threshold)
+        links.push_back({static_cast<int32_t>(s), static_cast<int32_t>(t),
+                         options.want_probabilities ? std::min(p, 1.0f) : 1.0f});
   }
   return sorted_links(std::move(links));
 }
@@ -218,7 +220,7 @@ Links word_alignment(const WeighedPair& pair, const ExtractOptions& options) {
     for (size_t s = 0; s + 1 < joined.sources; ++s)
       if (targets.mark[t] != sources.mark[s]) joined.values[t * joined.sources + s] = 0;
   if (options.how == Extract::path) joined = path_posteriors(std::move(joined));
-  return likely_both_ways(joined, options.threshold);
+  return likely_both_ways(joined, options);
 }
 
 }  // namespace heed

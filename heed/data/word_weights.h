@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -67,8 +68,13 @@ Extract extract_named(std::string_view name);
 // In all of them a target word that weighs the source's end more than any word has no link.
 struct ExtractOptions {
   Extract how = Extract::path;
-  float threshold = 0.35f;
+  // Not given: the model's, where one was learnt (AlignmentHead::threshold), else kLinkThreshold.
+  std::optional<double> threshold = {};
+  // Links have what was compared with the threshold for a weight, instead of all being sure; those
+  // of `best` have no such thing.
+  bool want_probabilities = false;
 };
+inline constexpr double kLinkThreshold = 0.35;
 
 // A pair of sentences, and the weights that produced the target or would have. Borrows them all.
 struct WeighedPair {

@@ -85,9 +85,12 @@ struct AttentionTerms {
 // the word and so knows what it is to find (Chen et al., 2020, "Accurate Word Alignment
 // Induction"). `whole`: where all of the target is known, as of a given translation, the weights
 // are of a pass that sees all of it (Garg et al., 2019, "Jointly Learning to Align and Translate").
+// `threshold`: how likely a link must be that is made of them, where that was learnt
+// (data/word_weights.h).
 struct AlignmentHead {
   int64_t layer = -1, head = -1, shift = 0, mean_of = 0;
   bool whole = false;
+  std::optional<double> threshold = {};
   bool operator==(const AlignmentHead&) const = default;
 };
 

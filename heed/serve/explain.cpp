@@ -305,7 +305,7 @@ json sentence_json(const Translator& translator, const Translation& t, const Pla
            {"log_probability", number(best.log_probability)}};
   if (t.cut) out["cut"] = true;
   if (!best.weights.empty()) {
-    const Links links = word_alignment({tokenizers, t.source, best.target, best.weights});
+    const Links links = word_alignment(translator.model(), t.source, best.target, best.weights);
     out["alignment"] = to_pharaoh(links);
     json characters = json::array();
     for (const Link& l : links) {

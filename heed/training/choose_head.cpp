@@ -1,9 +1,11 @@
 #include "heed/training/choose_head.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "heed/base/check.h"
-#include "heed/metrics/metrics.h"
+#include "heed/training/link_threshold.h"
+#include "heed/training/run_folder.h"
 
 namespace heed {
 namespace {
@@ -24,6 +26,24 @@ std::vector<PieceWeights> rows_by_head(const Tensor& weights) {
   return out;
 }
 
+// The head that sees the whole target: the one that aligns or, where another was chosen since, the
+// one that was taught.
+std::optional<AlignmentHead> whole_head(const ModelFolder& model) {
+  if (model.alignment.whole) return model.alignment;
+  const AlignmentHead taught = model.model->guided_head();
+  return taught.whole && training_of(model.path).guided > 0 ? std::optional(taught) : std::nullopt;
+}
+
+std::vector<std::vector<GoldLink>> parsed(const std::vector<std::string>& gold) {
+  std::vector<std::vector<GoldLink>> out;
+  for (const std::string& line : gold) try {
+      out.push_back(parse_gold_alignment(line));
+    } catch (const Error& error) {
+      fail("line ", out.size() + 1, ": ", error.what());
+    }
+  return out;
+}
+
 }  // namespace
 
 std::vector<HeadError> head_errors(const Translator& translator,
@@ -35,14 +55,28 @@ std::vector<HeadError> head_errors(const Translator& translator,
           " lines of gold");
   require(has_attention(translator.model().config),
           "alignment: a model without attention; it has no head to choose");
+  const std::vector<std::vector<GoldLink>> true_links = parsed(gold);
+  const std::optional<AlignmentHead> whole = whole_head(translator.model());
+  TranslateOptions scoring = options;
+  if (whole) {
+    scoring.search.layer = whole->layer, scoring.search.head = whole->head;
+    scoring.search.shift = whole->shift, scoring.search.mean_of = whole->mean_of;
+    scoring.search.whole = scoring.search.want_weights = true;
+  }
   // Scoring the pairs first cuts and checks them.
-  const std::vector<Translation> pairs = translator.score(sources, targets, options);
+  const std::vector<Translation> pairs = translator.score(sources, targets, scoring);
   const TokenizerPair& tokenizers = translator.model().tokenizers;
   std::vector<AlignmentHead> heads;
-  std::vector<std::vector<std::string>> found;  // by head: a line of links for each pair
+  std::vector<LinkErrors> errors;  // by head
+  LinkErrors of_whole(options.extract);
   for (size_t i = 0; i < pairs.size(); ++i) {
     const Translation& pair = pairs[i];
     if (pair.source.ids.empty()) continue;  // no links
+    const std::vector<GoldLink>& links = true_links[i];
+    const auto weighed = [&](const PieceWeights& rows) {
+      return WeighedPair{tokenizers, pair.source, pair.best().target, rows};
+    };
+    of_whole.add(weighed(pair.best().weights), links);
     const std::vector<Weights> layers = translator.all_weights(pair);
     size_t at = 0;
     for (size_t layer = 0; layer < layers.size(); ++layer) {
@@ -52,28 +86,22 @@ std::vector<HeadError> head_errors(const Translator& translator,
         for (const int64_t shift : {0, 1}) {
           if (at == heads.size()) {
             heads.push_back({static_cast<int64_t>(layer), h == H ? -1 : h, shift});
-            found.emplace_back(pairs.size());
+            errors.emplace_back(options.extract);
           }
           PieceWeights rows = by_head[static_cast<size_t>(h)];
           shift_weights(rows, shift);
-          found[at++][i] = to_pharaoh(
-              word_alignment({tokenizers, pair.source, pair.best().target, rows}, options.extract));
+          errors[at++].add(weighed(rows), links);
         }
     }
   }
   require(!heads.empty(), "alignment: no pair to choose a head on");
-  if (const AlignmentHead& own = translator.model().alignment; own.whole) {
-    heads.push_back(own);  // the weights that came with the scores
-    for (std::vector<std::string>& lines = found.emplace_back(); const Translation& pair : pairs) {
-      const Translation::Candidate& c = pair.best();
-      lines.push_back(to_pharaoh(
-          word_alignment({tokenizers, pair.source, c.target, c.weights}, options.extract)));
-    }
-  }
-  const auto aer = make_aer();
+  if (whole) heads.push_back(*whole), errors.push_back(of_whole);
   std::vector<HeadError> out;
-  for (size_t i = 0; i < heads.size(); ++i)
-    out.push_back({heads[i], aer->score(sum_statistics(statistics(*aer, found[i], {gold})))});
+  for (size_t i = 0; i < heads.size(); ++i) {
+    const LinkErrors::Best best = errors[i].best();
+    heads[i].threshold = best.threshold;
+    out.push_back({heads[i], best.aer});
+  }
   return out;
 }
 

@@ -110,11 +110,17 @@ AlignmentHead alignment_head(const nlohmann::ordered_json& json, const std::stri
   const auto whole = json.find("whole");
   require(whole == json.end() || whole->is_boolean(), where, ": 'alignment' cannot be ",
           json.dump(), "; \"whole\" is true or false");
+  const auto threshold = json.find("threshold");
+  require(
+      threshold == json.end() || (threshold->is_number() && *threshold >= 0.0 && *threshold <= 1.0),
+      where, ": 'alignment' cannot be ", json.dump(), "; \"threshold\" is 0 to 1");
   return {.layer = number("layer"),
           .head = number("head"),
           .shift = or_zero("shift"),
           .mean_of = or_zero("mean_of"),
-          .whole = whole != json.end() && whole->get<bool>()};
+          .whole = whole != json.end() && whole->get<bool>(),
+          .threshold =
+              threshold != json.end() ? std::optional(threshold->get<double>()) : std::nullopt};
 }
 
 // All but the parameters.
@@ -295,6 +301,7 @@ nlohmann::ordered_json to_json(const AlignmentHead& alignment) {
       {"layer", alignment.layer}, {"head", alignment.head}, {"shift", alignment.shift}};
   if (alignment.mean_of > 0) out["mean_of"] = alignment.mean_of;
   if (alignment.whole) out["whole"] = true;
+  if (alignment.threshold) out["threshold"] = *alignment.threshold;
   return out;
 }
 

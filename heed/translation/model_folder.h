@@ -76,8 +76,8 @@ ModelFolder load_model(const std::filesystem::path& path, Compute compute = Comp
 // size, mapped when it is loaded. Throws Error, and leaves nothing, if `to` is there and not empty.
 void quantize(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// From now on these weights of the model in `path` align, unless others are named: config.json
-// keeps it.
+// From now on these weights of the model in `path` align, unless others are named, and links of
+// them are as likely: config.json keeps it.
 void keep_alignment(const std::filesystem::path& path, const AlignmentHead& alignment);
 
 }  // namespace heed

@@ -133,9 +133,8 @@ std::vector<TranslatedText> TextTranslator::translate(const std::vector<std::str
       }
       line = documents[a.text].choose(a.part, {own.begin(), own.end()});
       const Translation::Candidate& c = *candidates[line];
-      const Links links = word_alignment(
-          {translator_.model().tokenizers, found[a.first + line].source, c.target, c.weights},
-          o.extract);
+      const Links links = word_alignment(translator_.model(), found[a.first + line].source,
+                                         c.target, c.weights, o.extract);
       out = documents[a.text].write(a.part, line, own[line], links);
     }
     std::vector<Document::Joined> joined;

@@ -211,6 +211,12 @@ Translator::Attentions Translator::read_again(const Translation& t,
   return found;
 }
 
+Links word_alignment(const ModelFolder& model, const Sentence& source, const Sentence& target,
+                     const PieceWeights& weights, ExtractOptions options) {
+  if (!options.threshold) options.threshold = model.alignment.threshold;
+  return word_alignment({model.tokenizers, source, target, weights}, options);
+}
+
 void take_search_defaults(TranslateOptions& options, const ModelFolder& model,
                           std::set<std::string> given) {
   if (given.contains("max_ratio")) given.insert("max_extra");

@@ -69,6 +69,11 @@ struct Translation {
   const Candidate& best() const { return candidates.front(); }
 };
 
+// The links between the words of a source and a target that had these weights, by the model's
+// threshold where none is given.
+Links word_alignment(const ModelFolder& model, const Sentence& source, const Sentence& target,
+                     const PieceWeights& weights, ExtractOptions options = {});
+
 class Translator {
  public:
   explicit Translator(const std::filesystem::path& folder);

@@ -6,6 +6,7 @@
 #include "bindings.h"
 #include "heed/base/check.h"
 #include "heed/metrics/metrics.h"
+#include "heed/training/link_threshold.h"
 #include "heed/training/recipe.h"
 #include "heed/training/run_corpora.h"
 #include "heed/training/run_folder.h"
@@ -319,6 +320,8 @@ Ended run(Call c, const Callbacks& python) {
   };
   hooks.spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   const Trainer::End end = trainer.run(hooks);
+  if (training.guided > 0)
+    python.tell(keep_threshold(c.folder, given_links(*index, cleaning.held_out.get())));
   return {end, trainer.steps()};
 }
 

@@ -51,7 +51,7 @@ TranslateOptions options_of(const ModelFolder& model, const py::dict& from) {
   take<int64_t>(from, "batch_tokens", o.batch_tokens);
   take<int64_t>(from, "max_length", o.max_length);
   take<int64_t>(from, "first_line", o.first_line);
-  take<float>(from, "threshold", o.extract.threshold);
+  take<double>(from, "threshold", o.extract.threshold);
   if (from.contains("extract")) o.extract.how = extract_named(from["extract"].cast<std::string>());
   std::set<std::string> given;
   fields(model.search, [&](const char* name, const auto&) {
@@ -135,7 +135,7 @@ class Result {
     if (translation_.source.ids.empty()) return {};
     std::vector<std::pair<int, int>> out;
     for (const Link& link :
-         word_alignment({model().tokenizers, translation_.source, c.target, rows(i)}, extract_))
+         word_alignment(model(), translation_.source, c.target, rows(i), extract_))
       out.emplace_back(link.source, link.target);
     return out;
   }

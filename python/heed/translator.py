@@ -294,7 +294,7 @@ class Translator(Opened[_core.Translator]):
         coverage: float = ..., min_length: int | None = ..., max_ratio: float | None = ..., no_repeat: int | None = ...,
         replace_unk: bool = ..., sample: bool = ..., temperature: float = ..., top_k: int = ...,
         top_p: float = ..., seed: int = ..., layer: int | None = ..., head: int | None = ...,
-        shift: int = ..., extract: Extract = ..., threshold: float = ..., max_length: int = ...,
+        shift: int = ..., extract: Extract = ..., threshold: float | None = ..., max_length: int = ...,
         batch: int | None = ..., batch_tokens: int = ..., chunk: int | None = ...,
     ) -> Result: ...
     @overload
@@ -305,7 +305,7 @@ class Translator(Opened[_core.Translator]):
         max_ratio: float | None = ..., no_repeat: int | None = ..., replace_unk: bool = ..., sample: bool = ...,
         temperature: float = ..., top_k: int = ..., top_p: float = ..., seed: int = ...,
         layer: int | None = ..., head: int | None = ..., shift: int = ..., extract: Extract = ...,
-        threshold: float = ..., max_length: int = ..., batch: int | None = ...,
+        threshold: float | None = ..., max_length: int = ..., batch: int | None = ...,
         batch_tokens: int = ..., chunk: int | None = ...,
     ) -> list[Result]: ...
     @overload
@@ -316,7 +316,7 @@ class Translator(Opened[_core.Translator]):
         max_ratio: float | None = ..., no_repeat: int | None = ..., replace_unk: bool = ..., sample: bool = ...,
         temperature: float = ..., top_k: int = ..., top_p: float = ..., seed: int = ...,
         layer: int | None = ..., head: int | None = ..., shift: int = ..., extract: Extract = ...,
-        threshold: float = ..., max_length: int = ..., batch: int | None = ...,
+        threshold: float | None = ..., max_length: int = ..., batch: int | None = ...,
         batch_tokens: int = ..., chunk: int | None = ...,
     ) -> Iterator[Result]: ...
     def translate(
@@ -344,7 +344,7 @@ class Translator(Opened[_core.Translator]):
         head: int | None = None,
         shift: int = 0,
         extract: Extract = "path",
-        threshold: float = 0.35,
+        threshold: float | None = None,
         max_length: int = 1000,
         batch: int | None = None,
         batch_tokens: int = 32768,
@@ -440,7 +440,7 @@ class Translator(Opened[_core.Translator]):
         head: int | None = None,
         shift: int = 0,
         extract: Extract = "path",
-        threshold: float = 0.35,
+        threshold: float | None = None,
         max_length: int = 1000,
         batch: int | None = None,
         batch_tokens: int = 32768,
