@@ -131,10 +131,12 @@ ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainCo
 }
 
 // Links between the words of a corpus, learnt from it (alignment/aligner.h), in a file of the
-// model's folder that is gone with this. They are the same whenever they are learnt.
+// model's folder that is gone with this. They are the same whenever they are learnt. Some of the
+// pairs that are validated on, if there are any, are learnt from as well, to have links of pairs
+// that are not trained on.
 class LearntLinks {
  public:
-  LearntLinks(const CorpusFiles& files, const std::string& folder)
+  LearntLinks(const CorpusFiles& files, const CorpusIndex* valid, const std::string& folder)
       : path_((std::filesystem::path(folder) / kLearntLinks).string() + ".tmp-" +
               std::to_string(::getpid()) + "-0") {
     StatusLine status;
@@ -145,14 +147,20 @@ class LearntLinks {
       sources.push_back(whole ? std::move(pair->source) : "");
       targets.push_back(whole ? std::move(pair->target) : "");
     }
+    const size_t pairs = sources.size();
+    if (valid) held_out_ = given_links(*valid, nullptr);
+    sources.insert(sources.end(), held_out_.sources.begin(), held_out_.sources.end());
+    targets.insert(targets.end(), held_out_.targets.begin(), held_out_.targets.end());
     AlignerOptions options{.threshold = 0.1f, .want_probabilities = true};
     options.progress = [&](const AlignerProgress& p) {
       status.show("aligning words: " + std::string(p.stage) + ", pass " + std::to_string(p.pass) +
                   " of " + std::to_string(p.passes));
     };
     LearntAlignment learnt = WordAligner::learn(sources, targets, options);
-    aligner_ = std::move(learnt.aligner);
     status.clear();
+    for (size_t i = pairs; i < learnt.links.size(); ++i)
+      held_out_.links[i - pairs] = likely_links(std::move(learnt.links[i]));
+    learnt.links.resize(pairs);
     AtomicFile file(path_);
     std::string text;
     double links = 0;
@@ -163,8 +171,8 @@ class LearntLinks {
     }
     file.write(text);
     file.commit();
-    std::fprintf(stderr, "aligned %zu pairs: %.1f links each\n", sources.size(),
-                 links / double(std::max<size_t>(1, sources.size())));
+    std::fprintf(stderr, "aligned %zu pairs: %.1f links each\n", pairs,
+                 links / double(std::max<size_t>(1, pairs)));
     if (learnt.too_long > 0)
       std::fprintf(stderr, "%lld lines are too long to be aligned; they teach nothing\n",
                    static_cast<long long>(learnt.too_long));
@@ -177,23 +185,13 @@ class LearntLinks {
   LearntLinks& operator=(const LearntLinks&) = delete;
   const std::string& path() const { return path_; }
 
-  // Once: its tables are large.
-  WordAligner take_aligner() { return *std::exchange(aligner_, {}); }
+  // Of pairs that are validated on.
+  const AlignedLines& held_out() const { return held_out_; }
 
  private:
   std::string path_;
-  std::optional<WordAligner> aligner_;
+  AlignedLines held_out_;
 };
-
-// Some pairs with the aligner's links.
-AlignedLines links_of(const ValidSet& valid, const WordAligner& aligner) {
-  AlignedLines out;
-  const size_t step = std::max<size_t>(1, valid.sources.size() / kPairsToMeasure);
-  for (size_t i = 0; i < valid.sources.size(); i += step)
-    out.add(valid.sources[i], valid.targets[i], {});
-  out.links = aligner.align(out.sources, out.targets).links;
-  return out;
-}
 
 // What can be said of the arguments before anything is read.
 void check_usage(const Options& o, const ModelConfig& config, const TrainConfig& training,
@@ -388,7 +386,7 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     o.cleaning.max_length = std::min(o.cleaning.max_length, *most);
   std::optional<LearntLinks> learnt_links;
   if (training.guided_auto) {
-    if (first) learnt_links.emplace(o.corpus, o.folder);
+    if (first) learnt_links.emplace(o.corpus, valid_index.get(), o.folder);
     o.corpus.alignment = ranks()->gather("the alignment", first ? learnt_links->path() : "")[0];
     index = look_through(o.corpus, kept);
   }
@@ -400,12 +398,9 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   if (validates) std::fprintf(stderr, "%s", corpora.valid_corpus->report().text().c_str());
   tell_doubts(o, corpora.doubts);
   AlignedLines by_teacher;
-  if (training.guided > 0 && first) {
-    std::optional<WordAligner> aligner;
-    if (learnt_links) aligner.emplace(learnt_links->take_aligner());
-    by_teacher = aligner && validates ? links_of(corpora.valid, *aligner)
-                                      : given_links(*index, held_out.get());
-  }
+  if (training.guided > 0 && first)
+    by_teacher = learnt_links && valid_index ? learnt_links->held_out()
+                                             : given_links(*index, held_out.get());
   std::fprintf(stderr, "%s with %s attention: %.1f million parameters; vocabularies of %d and %d\n",
                model.config.family.c_str(), model.config.score.c_str(),
                double(model.params.count()) / 1e6, model.tokenizers.source->size(),

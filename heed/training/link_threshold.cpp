@@ -63,6 +63,12 @@ void AlignedLines::add(std::string source, std::string target, Links of_pair) {
   links.push_back(std::move(of_pair));
 }
 
+Links likely_links(Links links) {
+  std::erase_if(links, [](const Link& l) { return !(l.weight > float(kLinkThreshold)); });
+  for (Link& link : links) link.weight = 1;
+  return links;
+}
+
 AlignedLines given_links(const CorpusIndex& index, const HeldOut* held_out) {
   AlignedLines out;
   const int64_t each = held_out ? held_out->each() : 1;
@@ -75,8 +81,7 @@ AlignedLines given_links(const CorpusIndex& index, const HeldOut* held_out) {
     if (pair->torn || !is_utf8(pair->source) || !is_utf8(pair->target)) continue;
     std::optional<Links> links = parse_pharaoh(pair->alignment);
     if (!links) continue;
-    std::erase_if(*links, [](const Link& l) { return !(double(l.weight) > kLinkThreshold); });
-    out.add(std::move(pair->source), std::move(pair->target), std::move(*links));
+    out.add(std::move(pair->source), std::move(pair->target), likely_links(std::move(*links)));
   }
   return out;
 }

@@ -55,9 +55,11 @@ struct AlignedLines {
 // as many.
 inline constexpr int64_t kPairsToMeasure = 500;
 
-// Some pairs of a corpus with the links that it has for them: of what is held out, if anything is
-// (else null). A link that is not sure must be likelier than kLinkThreshold, as for an aligner.
+// Some pairs of a corpus with the likely links of those that it has for them: of what is held out,
+// if anything is (else null).
 AlignedLines given_links(const CorpusIndex& index, const HeldOut* held_out);
+// Those that are likelier than kLinkThreshold, as an aligner wants them; all are sure then.
+Links likely_links(Links links);
 
 // How likely links of the model's own attention must be to agree best with these, as far as so many
 // pairs can tell; pairs that have none do not count. Nothing if no pair counts, or no link is
