@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -121,6 +122,24 @@ except KeyboardInterrupt:
                 "on_message=lambda text: 'vocabulary' in text and begin())")
         self.assertLess(interrupted(code, after=0.3), 0.5)
         self.assertFalse(os.path.exists(self.model))
+
+    def test_a_guided_model_learns_how_likely_its_links_must_be(self):
+        links = os.path.join(toy.folder(), "links")
+        with open(links, "w") as file:
+            for english, french in zip(self.english, self.french):
+                short = min(len(english.split()), len(french.split()))
+                file.write(" ".join(f"{i}-{i}" for i in range(short)) + "\n")
+        heed.train(self.english, self.french, self.model, alignment=links, guided=0.3,
+                   **{**SMALL, "steps": 60})
+        with open(os.path.join(self.model, "config.json")) as file:
+            learnt = json.load(file)["alignment"]["threshold"]
+        translator = heed.Translator(self.model)
+
+        def found(**how):
+            return [list(r.alignment) for r in translator.score(self.english, self.french, **how)]
+
+        self.assertEqual(found(), found(threshold=learnt))
+        self.assertNotEqual(found(), found(threshold=1.0))
 
     def test_what_a_callback_raises_ends_it(self):
         class Enough(Exception):
