@@ -192,6 +192,13 @@ int64_t number(PyObject* x) {
 int gpu_of(const py::handle& tensor) {
   return static_cast<int>(number(called(tensor, names().get_device).ptr()));
 }
+int gpu_number(const ChosenDevice& where) {
+  return where.device == Device::cuda ? where.index : -1;
+}
+void* address_of(const py::handle& tensor) {
+  return reinterpret_cast<void*>(
+      static_cast<uintptr_t>(number(called(tensor, names().data_ptr).ptr())));
+}
 
 Type torch_type(const py::object& dtype, const char* name) {
   struct Known {
@@ -217,12 +224,13 @@ Tensor operand(const py::handle& array, const char* name, const ChosenDevice& wh
                uintptr_t stream) {
   if (!of_torch(array)) return seen(array, name, stream);
   auto tensor = py::reinterpret_borrow<py::object>(array);
-  const int gpu = gpu_of(tensor), wanted = where.device == Device::cuda ? where.index : -1;
-  const auto said = [](int index) {
-    return index < 0 ? std::string("cpu") : "cuda:" + std::to_string(index);
-  };
-  require(gpu == wanted, "attend: q is on ", said(wanted), ", ", name, " on ", said(gpu),
-          "; all must be on one device");
+  if (const int gpu = gpu_of(tensor), wanted = gpu_number(where); gpu != wanted) {
+    const auto said = [](int index) {
+      return index < 0 ? std::string("cpu") : "cuda:" + std::to_string(index);
+    };
+    fail("attend: q is on ", said(wanted), ", ", name, " on ", said(gpu),
+         "; all must be on one device");
+  }
   const Type type = torch_type(got(tensor, names().dtype), name);
   int64_t shape[kernels::kMaxRank], strides[kernels::kMaxRank];
   size_t rank = 0;
@@ -240,10 +248,15 @@ Tensor operand(const py::handle& array, const char* name, const ChosenDevice& wh
     tensor = called(tensor, names().contiguous);
     take();
   }
-  const auto data = static_cast<uintptr_t>(number(called(tensor, names().data_ptr).ptr()));
-  return look_at(
-      {.data = reinterpret_cast<void*>(data), .device = where.device, .owner = kept(tensor)},
-      Shape(std::span(shape, rank)), Shape(std::span(strides, rank)), type);
+  return look_at({.data = address_of(tensor), .device = where.device, .owner = kept(tensor)},
+                 Shape(std::span(shape, rank)), Shape(std::span(strides, rank)), type);
+}
+
+Tensor lent(const py::handle& array, const char* name, const Shape& shape, Type type,
+            const ChosenDevice& where) {
+  if (!of_torch(array)) return seen(array, name);
+  return look_at({.data = address_of(array), .device = where.device, .owner = kept(array)}, shape,
+                 type);
 }
 
 void no_such_type(const char* name, const std::string& given) {

@@ -242,6 +242,16 @@ FusedAttention fused_of(const std::string& form, double scale, const py::tuple& 
           .range = of.if_any(inputs[5], "ranges")};
 }
 
+// Memory for the context and the log-sum-exp of each row.
+FusedSaved saved_of(const FusedAttention& a, const py::handle& context, const py::handle& lse,
+                    const ChosenDevice& where) {
+  require(a.q.rank() == 4 && a.value.rank() == 4, "attend: wants q, k and v of 4 axes, given ",
+          a.q.shape(), " and ", a.value.shape());
+  const Shape rows{a.q.size(0), a.q.size(1), a.q.size(2)};
+  return {lent(context, "context", {rows[0], rows[1], rows[2], a.value.size(3)}, a.q.type(), where),
+          lent(lse, "lse", rows, wide(a.q.type()), where)};
+}
+
 // On a GPU what is launched comes back at once: the interpreter's lock is kept, and `allocate` is
 // asked for scratch memory, which is let go at the end: what follows on the stream may have it.
 void compute_for(const FusedAttention& a, const py::object& allocate, std::function<void()> work) {
@@ -260,7 +270,7 @@ void fused_forward(const std::string& form, double scale, const py::tuple& input
   const Operands of{device_of(inputs[0], "q"), stream};
   const Where where(of.where, stream);
   const FusedAttention a = fused_of(form, scale, inputs, of);
-  const FusedSaved made{of(into[0], "context"), of(into[1], "lse")};
+  const FusedSaved made = saved_of(a, into[0], into[1], of.where);
   compute_for(a, allocate, [=] { fused_attention_into(a, made); });
 }
 
@@ -272,13 +282,20 @@ void fused_backward(const std::string& form, double scale, const py::tuple& inpu
   const Operands of{device_of(inputs[0], "q"), stream};
   const Where where(of.where, stream);
   const FusedAttention a = fused_of(form, scale, inputs, of);
-  const FusedSaved made{of(saved[0], "context"), of(saved[1], "lse")};
+  const FusedSaved made = saved_of(a, saved[0], saved[1], of.where);
   const Tensor dcontext = of(saved[2], "dcontext");
-  const FusedGradients gradients{.dq = of(into[0], "dq"),
-                                 .dk = of(into[1], "dk"),
-                                 .dvalue = of(into[2], "dvalue"),
-                                 .dv = of.if_any(into[3], "dv"),
-                                 .dbias = of.if_any(into[4], "dbias")};
+  const auto like = [&](const py::handle& array, const char* name, const Tensor& x) {
+    return lent(array, name, x.shape(), x.type(), of.where);
+  };
+  const auto like_if_any = [&](const py::handle& array, const char* name,
+                               const std::optional<Tensor>& x) {
+    return array.is_none() ? std::nullopt : std::optional(like(array, name, x.value()));
+  };
+  const FusedGradients gradients{.dq = like(into[0], "dq", a.q),
+                                 .dk = like(into[1], "dk", a.k),
+                                 .dvalue = like(into[2], "dvalue", a.value),
+                                 .dv = like_if_any(into[3], "dv", a.v),
+                                 .dbias = like_if_any(into[4], "dbias", a.bias)};
   compute_for(a, allocate, [=] { fused_attention_gradients_into(a, made, dcontext, gradients); });
 }
 

