@@ -139,6 +139,41 @@ def _wants_gradients(given: Tuple[Any, ...]) -> bool:
     return False
 
 
+_internals: Any = torch._C
+
+
+def _key_set(*names: str) -> Any:
+    keys = [getattr(_internals.DispatchKey, name) for name in names]
+    made = _internals.DispatchKeySet(keys[0])
+    for key in keys[1:]:
+        made = made.add(key)
+    return made
+
+
+_AT_REST = _key_set("BackendSelect", "ADInplaceOrView")
+_PLAIN = tuple(
+    _key_set(d, "ADInplaceOrView", "Autograd" + d, "Autocast" + d) for d in ("CPU", "CUDA")
+)
+
+
+def _is_seen(given: Tuple[Any, ...]) -> bool:
+    """Whether anybody would see the op: autograd, a compiler, a tracer, a profiler, a mode, a
+    transform, a kind of tensor of its own. Where nobody does, the way through PyTorch's dispatcher
+    would take longer than all else of a small call."""
+    if (
+        torch.compiler.is_compiling()
+        or _internals._dispatch_tls_local_include_set() != _AT_REST
+        or _internals._len_torch_function_stack() > 0
+        or _internals._autograd._profiler_enabled()
+    ):
+        return True
+    plain, keys_of, learns = _PLAIN[given[0].is_cuda], _internals._dispatch_keys, torch.is_grad_enabled()
+    for x in given[:6]:
+        if x is not None and ((learns and x.requires_grad) or keys_of(x) != plain):
+            return True
+    return False
+
+
 class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, keys: Any, *given: Any) -> Any:
@@ -505,7 +540,8 @@ def _fused(t: Terms, value: Tensor, ranges: Optional[Tensor]) -> Tensor:
     wide = _wide(t.q.dtype)
     v = t.v if t.v is None or t.v.dtype == wide else t.v.to(wide)
     bias = t.bias if t.bias is None or t.bias.dtype == wide else t.bias.to(wide)
-    context: Tensor = _op(t.q, t.k, value, v, bias, ranges, t.form, float(t.scale))[0]
+    given = (t.q, t.k, value, v, bias, ranges, t.form, float(t.scale))
+    context: Tensor = (_op if _is_seen(given) else _attention)(*given)[0]
     return context
 
 

@@ -16,6 +16,7 @@ namespace {
 // The most d scores that are held at once: enough for `spread` to fill a GPU twice.
 constexpr int64_t kDScores = 8 << 20;
 constexpr int kBatch = 16;  // keys at a time in `spread`
+constexpr int kHeld = 8;    // such batches whose sums it has in registers
 
 // Some batch items and some keys of them, which a launch has; with key0 a multiple of kOwn.
 template <class T>
@@ -212,7 +213,8 @@ __device__ __noinline__ float far_tanh(const T* q, const T* k) {
 
 // dq, dk and dv of 32 features. A thread has one feature of 32 queries, whose exponentials and sums
 // stay in registers while the keys pass; a block has up to 8 times 32 queries, whose shares of dk
-// it adds up.
+// it adds up. Sums over keys go to shared memory after every 128 of them: one chain of thousands
+// would be rounded more than all else is.
 template <class T>
 __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Back<T> p) {
   extern __shared__ __align__(16) float memory[];
@@ -222,6 +224,7 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
   const int mine = warps * kWarp;                             // queries of the block
   const int stage_size = kBatch * (kWarp + mine);             // keys, and after them dscores
   float *stages = memory, *shares = stages + 2 * stage_size;  // [warps, kBatch, 32]
+  float* held = shares + warps * kBatch * kWarp + threadIdx.x;  // [32, threads]
   __shared__ int lows[kThreads / kWarp], highs[kThreads / kWarp];
 
   const int64_t head_here = blockIdx.x / p.chunks;  // of this launch
@@ -243,7 +246,7 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
 #pragma unroll
   for (int u = 0; u < kWarp; ++u) {
     e[u] = some >> u & 1 ? given.e[(number0 + u) * given.width + f] : 0.0f;
-    dq[u] = 0;
+    dq[u] = held[u * mine] = 0;
   }
   const int end_of_keys = p.key0 + p.keys;
   const int low = __reduce_min_sync(~0u, seen.none() ? end_of_keys : seen.begin);
@@ -349,6 +352,10 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
           }
           dv += dv_batch;
         }
+        if (c % kHeld == kHeld - 1) {
+#pragma unroll
+          for (int u = 0; u < kWarp; ++u) held[u * mine] += dq[u], dq[u] = 0;
+        }
         __syncthreads();
         for (int j = warp; j < kBatch; j += warps) {
           float sum = 0;
@@ -360,7 +367,7 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
 #pragma unroll
   for (int u = 0; u < kWarp; ++u) {
     if (i0 + u >= queries) break;
-    float x = v * dq[u];
+    float x = v * (held[u * mine] + dq[u]);
     if (p.query_sums) {
       float* sum = p.query_sums + (number0 + u) * given.width + f;
       if (!p.first) x += *sum;
@@ -535,7 +542,8 @@ void additive_attention_grad(Cuda device, const AttentionGrad<T>& k) {
   p.mean = prepared.mean;
 
   const size_t spread_shared =
-      static_cast<size_t>(kBatch * kWarp * (2 * (1 + warps) + warps)) * sizeof(float);
+      static_cast<size_t>(kBatch * kWarp * (2 * (1 + warps) + warps) + warps * kWarp * kWarp) *
+      sizeof(float);
   allow_shared(spread<T>, spread_shared);
   const size_t dscores_shared = tile_shared(p.given.width, p.given.parts);
   allow_shared(dscores<T>, dscores_shared);

@@ -212,14 +212,14 @@ __device__ inline void add_scores(const float* own, const float* pass, const flo
     if (kLimited) x = fminf(x, kLimit), y = fminf(y, kLimit);
     return fmaf(fmaf(v0, y, v1 * x), reciprocal(x * y), before);
   };
-  // Two chains of sums, each from minus half of what it comes to where r is 1/2: so they stay small
-  // on their way, where rounding sums of one chain from 0 would be most of the error.
-  const float quarter = half / 4;
-  float part[2][4][4];
+  // Each sum begins at minus half of what it comes to where r is 1/2: so it stays small on its way,
+  // and is rounded less.
+  half /= 2;
+  float part[4][4];
 #pragma unroll
   for (int a = 0; a < 4; ++a)
 #pragma unroll
-    for (int b = 0; b < 4; ++b) part[0][a][b] = part[1][a][b] = -quarter;
+    for (int b = 0; b < 4; ++b) part[a][b] = -half;
 #pragma unroll 2
   for (int x = 0; x < kChunk; x += 4) {
     float4 e[4], f[4];
@@ -233,17 +233,17 @@ __device__ inline void add_scores(const float* own, const float* pass, const flo
     for (int a = 0; a < 4; ++a)
 #pragma unroll
       for (int b = 0; b < 4; ++b)
-        part[0][a][b] = pair(e[a].x, f[b].x, e[a].y, f[b].y, w.x, w.y, part[0][a][b]);
+        part[a][b] = pair(e[a].x, f[b].x, e[a].y, f[b].y, w.x, w.y, part[a][b]);
 #pragma unroll
     for (int a = 0; a < 4; ++a)
 #pragma unroll
       for (int b = 0; b < 4; ++b)
-        part[1][a][b] = pair(e[a].z, f[b].z, e[a].w, f[b].w, w.z, w.w, part[1][a][b]);
+        part[a][b] = pair(e[a].z, f[b].z, e[a].w, f[b].w, w.z, w.w, part[a][b]);
   }
 #pragma unroll
   for (int a = 0; a < 4; ++a)
 #pragma unroll
-    for (int b = 0; b < 4; ++b) sum[a][b] += part[0][a][b] + part[1][a][b] - 2 * quarter;
+    for (int b = 0; b < 4; ++b) sum[a][b] += part[a][b] - half;
 }
 
 // sum_x v_x (r_x - 1/2) for the pairs of a thread: -1/2 of the score. Says whether all pairs of the
