@@ -16,6 +16,7 @@
 #include "heed/files/atomic_file.h"
 #include "heed/files/lines.h"
 #include "heed/metrics/metrics.h"
+#include "heed/ops/bf16.h"
 #include "heed/training/link_threshold.h"
 #include "heed/training/recipe.h"
 #include "heed/training/run_corpora.h"
@@ -264,7 +265,8 @@ Recipe ground_of(Options& o, const CorpusFacts& facts, const std::string& family
                  {.device = current_arena().device(),
                   .threads = threads(),
                   .minutes = given.minutes,
-                  .steps = given.steps},
+                  .steps = given.steps,
+                  .bf16 = given.precision != "f32" && bf16_products_are_fast()},
                  family, vocabulary);
   o.tokenizer.kind = r.tokenizer.kind, o.tokenizer.size = r.tokenizer.size, o.joint = r.joint;
   return r;

@@ -35,6 +35,25 @@ TEST(Untuned, ALargerCorpusWithEnoughTimeGetsALargerModel) {
             recipe_for(facts_of(1'000'000, 20), gpu).tokenizer.size);
 }
 
+TEST(Untuned, ACpuWithFastProductsOfBf16GetsALargerModelInTheSameTime) {
+  const Budget f32{.threads = 2, .minutes = 20}, bf16{.threads = 2, .minutes = 20, .bf16 = true};
+  const auto chosen = [](const Budget& budget, int64_t pairs, const std::string& family = "") {
+    return recipe_for(facts_of(pairs, 12), budget, family);
+  };
+  EXPECT_EQ(chosen(f32, 29'000).preset, "transformer-tiny");
+  EXPECT_EQ(chosen(f32, 29'000).training.precision, "auto");
+  EXPECT_EQ(chosen(bf16, 29'000).preset, "transformer-small");
+  EXPECT_EQ(chosen(bf16, 29'000).training.precision, "bf16");
+  EXPECT_TRUE(has(chosen(bf16, 29'000).why, ", in bf16")) << chosen(bf16, 29'000).why;
+  EXPECT_EQ(chosen(bf16, 29'000, "rnn").training.precision, "bf16");
+  // The small one gains nothing; a GPU has its own rule.
+  EXPECT_EQ(chosen(bf16, 5'000).preset, "transformer-tiny");
+  EXPECT_EQ(chosen(bf16, 5'000).training.precision, "auto");
+  EXPECT_EQ(
+      chosen({.device = Device::cuda, .minutes = 20, .bf16 = true}, 29'000).training.precision,
+      "auto");
+}
+
 TEST(Untuned, WhatItChoosesCanBeTrained) {
   for (const int64_t pairs : {0, 1, 500, 30'000, 5'000'000})
     for (const double minutes : {0.0, 0.1, 20.0, 1e5})

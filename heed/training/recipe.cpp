@@ -12,23 +12,25 @@ namespace heed {
 namespace {
 
 // Tokens a second of transformer-tiny in training: what a device is expected to do. Only orders of
-// magnitude matter: which model is worth its time.
-constexpr double kTokensAThread = 5e3, kTokensAGpu = 2e6;
+// magnitude matter: which model is worth its time. CPUs with fast products of bf16 are newer ones.
+constexpr double kTokensAThread = 5e3, kTokensAThreadWithBf16 = 1e4, kTokensAGpu = 2e6;
 // How long a run may take where nobody says.
 constexpr double kMinutes = 60;
 // Target tokens of subwords for a word.
 constexpr double kTokensAWord = 1.25;
 
 // From small to large: the tokens that a corpus must have for a model to be worth it, and what a
-// token costs beside one of transformer-tiny. A GPU is hardly busy with a small model.
+// token costs beside one of transformer-tiny, in f32 and bf16 on a CPU and on a GPU, which is
+// hardly busy with a small model. transformer-tiny gains nothing from bf16: little of it is
+// products.
 struct Rung {
   const char* preset;
-  double tokens, cost, cost_on_gpu, rate;
+  double tokens, cost, cost_in_bf16, cost_on_gpu, rate;
 };
-constexpr Rung kLadder[] = {{"transformer-tiny", 0, 1, 1, 3e-3},
-                            {"transformer-small", 2e5, 3.3, 1.5, 2e-3},
-                            {"transformer-base", 2e7, 20, 8, 1e-3}};
-constexpr Rung kRecurrent = {"rnn", 0, 2, 2, 2e-3};
+constexpr Rung kLadder[] = {{"transformer-tiny", 0, 1, 1, 1, 3e-3},
+                            {"transformer-small", 2e5, 2.5, 1.2, 1.5, 2e-3},
+                            {"transformer-base", 2e7, 20, 8, 8, 1e-3}};
+constexpr Rung kRecurrent = {"rnn", 0, 2, 1.3, 2, 2e-3};
 // Passes through the corpus that a larger model needs to be better than a smaller one, and those
 // from which on two draws of dropout (R-Drop) are worth twice the time.
 constexpr double kPasses = 15, kPassesOfTwo = 100;
@@ -171,9 +173,12 @@ Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::str
   const bool gpu = budget.device == Device::cuda;
   const double minutes = budget.minutes > 0 ? budget.minutes : kMinutes;
   const double tokens = std::max(1.0, kTokensAWord * double(facts.target_words));  // a pass
-  const double speed = gpu ? kTokensAGpu : kTokensAThread * budget.threads;
+  const bool bf16 = !gpu && budget.bf16;
+  const double speed =
+      gpu ? kTokensAGpu : (bf16 ? kTokensAThreadWithBf16 : kTokensAThread) * budget.threads;
   const auto passes = [&](const Rung& rung) {
-    return 60 * minutes * speed / (gpu ? rung.cost_on_gpu : rung.cost) / tokens;
+    const double cost = gpu ? rung.cost_on_gpu : bf16 ? rung.cost_in_bf16 : rung.cost;
+    return 60 * minutes * speed / cost / tokens;
   };
   const Rung* rung = family == "rnn" ? &kRecurrent : &kLadder[0];
   for (const Rung& larger : kLadder)
@@ -207,6 +212,7 @@ Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::str
   if (budget.steps > 0) t.warmup = std::min(t.warmup, budget.steps / 12);
   t.minutes = budget.minutes;
   t.schedule = budget.minutes > 0 ? "cosine" : "inverse_sqrt";
+  if (bf16 && rung->cost_in_bf16 < rung->cost) t.precision = "bf16";
   t.average = steps >= 2e4 ? 0.9998 : steps >= 2e3 ? 0.999 : 0.99;
   if (twice) t.rdrop = recurrent ? 3 : 5;
   // A Transformer was better without; and what is drawn is this kind, learnt here.
@@ -222,6 +228,7 @@ Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::str
   r.why += " on " + (gpu ? "a GPU" : counted(budget.threads, "thread", "threads")) + ": " +
            r.preset + printed(" with dropout %g, ", r.model.dropout) + vocabulary_text(r, given) +
            printed(", rate %g", t.rate);
+  if (t.precision == "bf16") r.why += ", in bf16";
   if (t.rdrop > 0) r.why += ", R-Drop";
   if (t.sampling > 0) r.why += ", sampled subwords";
   return r;
@@ -241,6 +248,9 @@ std::vector<Rule> recipe_rules() {
        "characters of Chinese or Japanese are a word, 4 of Thai); one for both sides where half of "
        "the characters are shared"},
       {"batch", "2,048 tokens on a CPU, 4,096 on a GPU"},
+      {"precision",
+       "bf16 on a GPU, and on a CPU with AVX-512 BF16 for all models but transformer-tiny, which "
+       "gains nothing from it; else f32"},
       {"rate",
        "3e-3, 2e-3, 1e-3 by model, warm-up a twelfth of the steps; with --minutes a cosine "
        "down to 0 at their end"},

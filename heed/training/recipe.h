@@ -36,6 +36,7 @@ struct Budget {
   int threads = 1;
   double minutes = 0;  // 0: as long as it gets better
   int64_t steps = 0;   // 0: as many as fit
+  bool bf16 = false;   // a CPU with fast products of bf16, which may be used
 };
 
 // What is said of the vocabulary; the rest is chosen.
