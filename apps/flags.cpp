@@ -52,8 +52,11 @@ Settings settings_of_model(const Json& json) {
   });
   // One of the two means takes the place of the other.
   const bool plain_mean = json["training"].value("average_last", int64_t{0}) > 0;
-  for (const auto& [key, value] : json["training"].items())
-    if (key != (plain_mean ? "average" : "average_last")) out.emplace_back(key, value);
+  const bool aligns = json["training"].value("guided_auto", false);
+  for (const auto& [key, value] : json["training"].items()) {
+    if (key == (plain_mean ? "average" : "average_last") || key == "guided_auto") continue;
+    out.emplace_back(key, key == "guided" && aligns ? Json("auto") : value);
+  }
   return out;
 }
 

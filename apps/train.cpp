@@ -17,7 +17,7 @@
 #include "heed/files/lines.h"
 #include "heed/metrics/metrics.h"
 #include "heed/ops/bf16.h"
-#include "heed/training/link_threshold.h"
+#include "heed/training/learnt_links.h"
 #include "heed/training/recipe.h"
 #include "heed/training/run_corpora.h"
 #include "heed/translation/translator.h"
@@ -131,69 +131,6 @@ ModelFolder model_for(const Options& o, const ModelConfig& config, const TrainCo
   return model;
 }
 
-// Links between the words of a corpus, learnt from it (alignment/aligner.h), in a file of the
-// model's folder that is gone with this. They are the same whenever they are learnt. Some of the
-// pairs that are validated on, if there are any, are learnt from as well, to have links of pairs
-// that are not trained on.
-class LearntLinks {
- public:
-  LearntLinks(const CorpusFiles& files, const CorpusIndex* valid, const std::string& folder)
-      : path_((std::filesystem::path(folder) / kLearntLinks).string() + ".tmp-" +
-              std::to_string(::getpid()) + "-0") {
-    StatusLine status;
-    std::vector<std::string> sources, targets;
-    PairReader reader({.source = files.source, .target = files.target, .alignment = {}});
-    while (std::optional<TextPair> pair = reader.next()) {
-      const bool whole = !pair->torn && is_utf8(pair->source) && is_utf8(pair->target);
-      sources.push_back(whole ? std::move(pair->source) : "");
-      targets.push_back(whole ? std::move(pair->target) : "");
-    }
-    const size_t pairs = sources.size();
-    if (valid) held_out_ = given_links(*valid, nullptr);
-    sources.insert(sources.end(), held_out_.sources.begin(), held_out_.sources.end());
-    targets.insert(targets.end(), held_out_.targets.begin(), held_out_.targets.end());
-    AlignerOptions options{.threshold = 0.1f, .want_probabilities = true};
-    options.progress = [&](const AlignerProgress& p) {
-      status.show("aligning words: " + std::string(p.stage) + ", pass " + std::to_string(p.pass) +
-                  " of " + std::to_string(p.passes));
-    };
-    LearntAlignment learnt = WordAligner::learn(sources, targets, options);
-    status.clear();
-    for (size_t i = pairs; i < learnt.links.size(); ++i)
-      held_out_.links[i - pairs] = likely_links(std::move(learnt.links[i]));
-    learnt.links.resize(pairs);
-    AtomicFile file(path_);
-    std::string text;
-    double links = 0;
-    for (const Links& of_pair : learnt.links) {
-      for (const Link& link : of_pair) links += double(link.weight);
-      text += to_pharaoh(of_pair) + '\n';
-      if (text.size() > (1 << 20)) file.write(text), text.clear();
-    }
-    file.write(text);
-    file.commit();
-    std::fprintf(stderr, "aligned %zu pairs: %.1f links each\n", pairs,
-                 links / double(std::max<size_t>(1, pairs)));
-    if (learnt.too_long > 0)
-      std::fprintf(stderr, "%lld lines are too long to be aligned; they teach nothing\n",
-                   static_cast<long long>(learnt.too_long));
-  }
-  ~LearntLinks() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  LearntLinks(const LearntLinks&) = delete;
-  LearntLinks& operator=(const LearntLinks&) = delete;
-  const std::string& path() const { return path_; }
-
-  // Of pairs that are validated on.
-  const AlignedLines& held_out() const { return held_out_; }
-
- private:
-  std::string path_;
-  AlignedLines held_out_;
-};
-
 // What can be said of the arguments before anything is read.
 void check_usage(const Options& o, const ModelConfig& config, const TrainConfig& training,
                  const std::set<std::string>& model_given,
@@ -305,9 +242,13 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     if (continued) training.sampling = 0;  // what its tokenizer can draw is not looked at
     model_flags.apply(config);
     if (!has_dropout(config)) training.rdrop = 0;  // is chosen for one that drops
+    if (!o.corpus.alignment.empty() && o.preset == kAuto) training.guided = kGuidance;
+    if (continued || !can_be_guided(config)) training.guided = 0;
     train_flags.apply(training);
     if (!continued) config.aligner = wants_aligner(config, training), model_flags.apply(config);
-    training.guided_auto = training.guided_auto || o.guided_auto;
+    const bool chosen = training.guided_auto && training.guided > 0 &&
+                        !train_flags.given().contains("guided") && o.corpus.alignment.empty();
+    training.guided_auto = chosen || o.guided_auto;
     if (!o.resume) share_updates(training, train_flags.given().contains("accumulate"));
     end_by_itself(training, !o.valid.source.empty() || training.hold_out > 0);
     check_usage(o, config, training, model_flags.given(), train_flags.given());
@@ -388,7 +329,15 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     o.cleaning.max_length = std::min(o.cleaning.max_length, *most);
   std::optional<LearntLinks> learnt_links;
   if (training.guided_auto) {
-    if (first) learnt_links.emplace(o.corpus, valid_index.get(), o.folder);
+    if (first) {
+      StatusLine status;
+      learnt_links.emplace(o.corpus, valid_index.get(), o.folder, [&](const AlignerProgress& p) {
+        status.show("aligning words: " + std::string(p.stage) + ", pass " + std::to_string(p.pass) +
+                    " of " + std::to_string(p.passes));
+      });
+      status.clear();
+      std::fprintf(stderr, "%s\n", learnt_links->told().c_str());
+    }
     o.corpus.alignment = ranks()->gather("the alignment", first ? learnt_links->path() : "")[0];
     index = look_through(o.corpus, kept);
   }
@@ -518,7 +467,7 @@ void add_train(CLI::App& app) {
   train->get_option("--guided")
       ->transform(CLI::Validator(
           [o](std::string& given) {
-            if (given == "auto") o->guided_auto = true, given = "0.3";
+            if (given == "auto") o->guided_auto = true, given = std::to_string(kGuidance);
             return std::string();
           },
           "FLOAT or auto", "auto"));

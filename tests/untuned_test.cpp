@@ -54,6 +54,32 @@ TEST(Untuned, ACpuWithFastProductsOfBf16GetsALargerModelInTheSameTime) {
       "auto");
 }
 
+TEST(Untuned, AnAlignmentTeachesWhereItIsLearntInLittleTime) {
+  const Budget budget{.threads = 2, .minutes = 20};
+  const auto taught = [](const CorpusFacts& facts, const Budget& b,
+                         const std::string& family = "") {
+    const TrainConfig t = recipe_for(facts, b, family).training;
+    EXPECT_EQ(t.guided > 0, t.guided_auto);
+    return t.guided_auto;
+  };
+  EXPECT_TRUE(taught(facts_of(29'000, 12), budget));
+  EXPECT_TRUE(taught(facts_of(29'000, 12), budget, "rnn"));
+  EXPECT_TRUE(has(recipe_for(facts_of(29'000, 12), budget).why, ", guided by an alignment"));
+  EXPECT_FALSE(taught(facts_of(1'999, 12), budget));
+  EXPECT_FALSE(taught(facts_of(1'000'000, 20), budget));
+  EXPECT_FALSE(taught(facts_of(29'000, 12), {.threads = 2, .minutes = 1}));  // 3.5 of 60 s
+  EXPECT_TRUE(taught(facts_of(29'000, 12), {.threads = 4, .minutes = 1}));
+  CorpusFacts unspaced = facts_of(29'000, 12);
+  unspaced.unspaced_characters = 0.5;  // a line may be one word
+  EXPECT_FALSE(taught(unspaced, budget));
+  ModelConfig model;
+  EXPECT_TRUE(can_be_guided(model));
+  model.weigh = "hard";
+  EXPECT_FALSE(can_be_guided(model));
+  model.weigh = "soft", model.score = "none";
+  EXPECT_FALSE(can_be_guided(model));
+}
+
 TEST(Untuned, WhatItChoosesCanBeTrained) {
   for (const int64_t pairs : {0, 1, 500, 30'000, 5'000'000})
     for (const double minutes : {0.0, 0.1, 20.0, 1e5})
@@ -127,6 +153,11 @@ TEST(Untuned, WhereWordsHaveNoSpacesCharactersAreCounted) {
   EXPECT_EQ(words("私は昨日カフェで友達と会いました。"), 10);  // 16, and a stop
   EXPECT_EQ(words("我们用 heed train 学习"), 5);
   EXPECT_EQ(words("วันนี้อากาศดีมากนะ"), 5);
+  const std::string han = folder.put("han", "小黑狗 heed\n"),
+                    latin = folder.put("latin", "a small black dog\n");
+  EXPECT_EQ(corpus_facts(CorpusIndex({.source = latin, .target = han})).unspaced_characters,
+            3.0 / 7);
+  EXPECT_EQ(corpus_facts(CorpusIndex({.source = latin, .target = latin})).unspaced_characters, 0);
   EXPECT_EQ(words("서울에서 친구를 만났다"), 3);
   // The same text: a vocabulary as for its translation, not as for a word a line.
   std::string chinese, english;

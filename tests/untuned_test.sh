@@ -48,6 +48,20 @@ END
 # A model's own file: another like it.
 "$heed" train $files --config c/config.json --preset rnn-small --tokens words --model d 2>err || wrong "--config config.json: $(cat err)"
 cmp -s c/model.safetensors d/model.safetensors || wrong "--config config.json: another model"
+
+# ---- an alignment teaches: learnt where that takes little of the time, a given one always
+aligned() { "$heed" train $files --samples 0 "$@" 2>err || wrong "$*: $(cat err)"; }
+aligned --model g --steps 2
+grep -q 'guided by an alignment' err && grep -q '^aligned 2500 pairs' err || wrong "not guided: $(cat err)"
+aligned --config g/config.json --preset transformer-tiny --tokens bpe --model h
+grep -q '^aligned 2500 pairs' err || wrong "--config of a guided model: not guided: $(cat err)"
+aligned --model n --steps 2 --guided 0
+grep -q '^aligned' err && wrong "--guided 0 is guided: $(cat err)"
+aligned --model f --steps 2 --alignment corpus/train.align
+grep -q '^aligned' err && wrong "--alignment: learnt another: $(cat err)"
+grep -q '"guided": 0.3' f/config.json || wrong "--alignment does not teach: $(cat f/config.json)"
+aligned --model z --steps 2 --score none
+grep -q '"guided": 0.0' z/config.json || wrong "--score none: $(cat z/config.json)"
 refuse() {
   code=$1 words=$2
   shift 2

@@ -34,6 +34,10 @@ constexpr Rung kRecurrent = {"rnn", 0, 2, 1.3, 2, 2e-3};
 // Passes through the corpus that a larger model needs to be better than a smaller one, and those
 // from which on two draws of dropout (R-Drop) are worth twice the time.
 constexpr double kPasses = 15, kPassesOfTwo = 100;
+// An alignment that is learnt first and teaches attention: corpora of so many pairs and at most so
+// many words are known to be better for it, and it may take so much of the time. A pair's two words
+// take the aligner so many seconds of a thread (docs/align.md).
+constexpr double kPairsToAlign = 2000, kWordsToAlign = 5e6, kTimeToAlign = 0.05, kAWord = 2e-5;
 
 std::string printed(const char* form, double x) {
   char text[64];
@@ -113,7 +117,7 @@ double words_in(std::u32string_view text) {
 CorpusFacts corpus_facts(const CorpusIndex& index) {
   constexpr int64_t kMost = 1'000'000;
   std::map<char32_t, double> counts[2];
-  double all[2] = {}, words[2] = {}, pairs = 0;
+  double all[2] = {}, words[2] = {}, unspaced[2] = {}, pairs = 0;
   const auto add = [&](const TextPair& pair) {
     const std::string* const sides[] = {&pair.source, &pair.target};
     if (!is_utf8(pair.source) || !is_utf8(pair.target)) return;
@@ -123,7 +127,7 @@ CorpusFacts corpus_facts(const CorpusIndex& index) {
       words[side] += words_in(text);
       for (const char32_t c : text)
         if (!is_white_space(c) && !is_punctuation(c) && !is_number(c))
-          ++counts[side][c], ++all[side];
+          ++counts[side][c], ++all[side], unspaced[side] += characters_of_word(c) > 0 ? 1 : 0;
     }
   };
   const int64_t looked = index.look(kMost, add);
@@ -131,6 +135,9 @@ CorpusFacts corpus_facts(const CorpusIndex& index) {
   CorpusFacts facts{.pairs = std::llround(pairs / share),
                     .source_words = std::llround(words[0] / share),
                     .target_words = std::llround(words[1] / share)};
+  for (const int side : {0, 1})
+    facts.unspaced_characters =
+        std::max(facts.unspaced_characters, unspaced[side] / std::max(1.0, all[side]));
   for (const auto& [c, count] : counts[0])
     if (const auto other = counts[1].find(c); other != counts[1].end())
       facts.shared_characters += std::min(count / all[0], other->second / all[1]);
@@ -148,6 +155,10 @@ std::string family_asked(const ModelConfig& config, const std::set<std::string>&
 
 bool has_dropout(const ModelConfig& config) {
   return config.dropout > 0 || config.attention_dropout > 0 || config.inner_dropout > 0;
+}
+
+bool can_be_guided(const ModelConfig& config) {
+  return has_attention(config) && config.weigh == "soft";
 }
 
 bool wants_aligner(const ModelConfig& config, const TrainConfig& training) {
@@ -220,6 +231,10 @@ Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::str
     t.sampling = 0.05;
 
   const double pairs = double(facts.pairs);
+  t.guided_auto = pairs >= kPairsToAlign && words <= kWordsToAlign &&
+                  facts.unspaced_characters < 0.1 &&
+                  kAWord * words / budget.threads <= kTimeToAlign * 60 * minutes;
+  if (t.guided_auto) t.guided = kGuidance;
   r.why = "chosen for " + counted(pairs, "pair", "pairs") + " of about " +
           counted(double(facts.target_words) / std::max(1.0, pairs), "word", "words");
   if (budget.minutes > 0)
@@ -230,6 +245,7 @@ Recipe recipe_for(const CorpusFacts& facts, const Budget& budget, const std::str
            printed(", rate %g", t.rate);
   if (t.precision == "bf16") r.why += ", in bf16";
   if (t.rdrop > 0) r.why += ", R-Drop";
+  if (t.guided_auto) r.why += ", guided by an alignment";
   if (t.sampling > 0) r.why += ", sampled subwords";
   return r;
 }
@@ -254,6 +270,10 @@ std::vector<Rule> recipe_rules() {
       {"rate",
        "3e-3, 2e-3, 1e-3 by model, warm-up a twelfth of the steps; with --minutes a cosine "
        "down to 0 at their end"},
+      {"guided",
+       "by an alignment that is learnt first, from 2,000 pairs up to 5 million words of scripts "
+       "with "
+       "spaces, where it takes at most a twentieth of the time"},
       {"regularization", "from 100 passes on R-Drop; rnn: from 60 on also sampled subwords"},
       {"validation",
        "without files, one of 40 lines of at least 2,000 is held out, about 1,000 at most"},

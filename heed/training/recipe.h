@@ -26,6 +26,8 @@ struct CorpusFacts {
   // Of the characters of both sides, the share that the two have in common: the sum over characters
   // of the lesser of their frequencies. About 0.9 for two languages of one alphabet, 0.2 for two.
   double shared_characters = 0;
+  // Of the side that has more of them, the share of characters of scripts without spaces.
+  double unspaced_characters = 0;
 };
 // Lines that are not UTF-8 are passed over; of more than a million, so many here and there are
 // read.
@@ -66,6 +68,10 @@ bool has_dropout(const ModelConfig& config);
 // Whether an attention of its own is to learn the alignment: a Transformer has heads to spare, a
 // recurrent model's one attention looks for words that are not known yet.
 bool wants_aligner(const ModelConfig& config, const TrainConfig& training);
+// Has the model weights that an alignment can teach?
+bool can_be_guided(const ModelConfig& config);
+// The weight of an alignment's loss, where none is named.
+inline constexpr double kGuidance = 0.3;
 // Where nothing says when a run ends, it ends by itself.
 void end_by_itself(TrainConfig& training, bool validates);
 

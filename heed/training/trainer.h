@@ -89,7 +89,7 @@ void fields(Config& c, F&& f) {
     "one");
   f("guided", c.guided,
     "weight of the alignment's loss, where an alignment is given; auto: the corpus is aligned "
-    "first, and teaches with a weight of 0.2");
+    "first, and teaches with a weight of 0.3");
   f("guided_auto", c.guided_auto, "that alignment is learnt from the corpus");
   f("rdrop", c.rdrop,
     "R-Drop: every sentence is read with two draws of dropout, and their distributions are pulled "

@@ -6,7 +6,8 @@
 #include "bindings.h"
 #include "heed/base/check.h"
 #include "heed/metrics/metrics.h"
-#include "heed/training/link_threshold.h"
+#include "heed/ops/bf16.h"
+#include "heed/training/learnt_links.h"
 #include "heed/training/recipe.h"
 #include "heed/training/run_corpora.h"
 #include "heed/training/run_folder.h"
@@ -60,14 +61,22 @@ struct Call {
   GivenVocabulary vocabulary;
   CorpusOptions cleaning;
   bool joint = false, resume = false, anyway = false;
+  bool guided_given = false, guided_auto = false;
   ChosenDevice device;
   int threads = 0;
   std::function<void(ModelConfig&)> set_model;
   std::function<void(TrainConfig&)> set_training;
 };
 
-Call call_of(const Settings& s) {
+Call call_of(const py::dict& given) {
+  Settings s{py::dict(given.attr("copy")())};
   Call c;
+  c.guided_given = s.has("guided");
+  if (c.guided_given && py::isinstance<py::str>(s.given["guided"]) &&
+      s.text("guided") == kAuto) {  // as 'heed train --guided auto'
+    c.guided_auto = true;
+    s.given["guided"] = kGuidance;
+  }
   c.corpus = {s.text("source"), s.text("target"), s.text("alignment")};
   c.valid = {s.text("valid_source"), s.text("valid_target")};
   c.folder = s.text("model"), c.preset = s.text("preset", kAuto);
@@ -199,7 +208,8 @@ Configured configured(Call& c, const Index& index, const Callbacks& python) {
                    {.device = c.device.device,
                     .threads = threads(),
                     .minutes = given.minutes,
-                    .steps = given.steps},
+                    .steps = given.steps,
+                    .bf16 = given.precision != "f32" && bf16_products_are_fast()},
                    c.family, c.vocabulary);
     c.tokenizer.kind = r.tokenizer.kind, c.tokenizer.size = r.tokenizer.size, c.joint = r.joint;
     python.tell(r.why);
@@ -208,7 +218,11 @@ Configured configured(Call& c, const Index& index, const Callbacks& python) {
   Configured out{r.model, r.training};
   c.set_model(out.model);
   if (!has_dropout(out.model)) out.training.rdrop = 0;
+  if (!can_be_guided(out.model)) out.training.guided = 0;
   c.set_training(out.training);
+  out.training.guided_auto =
+      c.guided_auto || (out.training.guided_auto && out.training.guided > 0 && !c.guided_given &&
+                        c.corpus.alignment.empty());
   out.model.aligner = wants_aligner(out.model, out.training), c.set_model(out.model);
   if (!c.valid.source.empty()) out.training.hold_out = 0;
   TrainConfig& t = out.training;
@@ -219,8 +233,8 @@ Configured configured(Call& c, const Index& index, const Callbacks& python) {
       !is_language_model(out.model),
       "train: a translator wants at least one of encoder_layers; 'heed lm train' trains language "
       "models");
-  require(!t.guided_auto && (t.guided == 0 || !c.corpus.alignment.empty()),
-          "train: guided wants alignment, a file with links; 'heed align' makes one");
+  require(t.guided_auto ? c.corpus.alignment.empty() : t.guided == 0 || !c.corpus.alignment.empty(),
+          "train: guided wants alignment, a file with links, or is \"auto\", without one");
   return out;
 }
 
@@ -267,6 +281,7 @@ Ended run(Call c, const Callbacks& python) {
           ": what is resumed stays as it was; leave the model's settings out, or train another");
       training = training_of(c.folder);
       c.set_training(training);
+      training.guided_auto = training.guided > 0 && (training.guided_auto || c.guided_auto);
       check(training);
       index = index_of(c.corpus, cleaning.surplus, kept);
       valid_index = index_of(c.valid, cleaning.surplus);
@@ -285,6 +300,16 @@ Ended run(Call c, const Callbacks& python) {
   lock.clean();
   if (const std::optional<int64_t> most = longest_sentence(model.config))
     cleaning.max_length = std::min(cleaning.max_length, *most);
+  std::shared_ptr<const LearntLinks> links;
+  if (training.guided_auto) {
+    python.tell("aligning words ...");
+    links = prepared([files = c.corpus, valid_index, folder = c.folder] {
+      return std::make_shared<const LearntLinks>(files, valid_index.get(), folder);
+    });
+    python.tell(links->told());
+    c.corpus.alignment = links->path();
+    index = index_of(c.corpus, cleaning.surplus, kept);
+  }
   const RunCorpora corpora =
       prepared([index, valid_index, tokenizers = model.tokenizers, cleaning, training] {
         return read_corpora(index, valid_index, tokenizers, cleaning, training);
@@ -321,12 +346,14 @@ Ended run(Call c, const Callbacks& python) {
   hooks.spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   const Trainer::End end = trainer.run(hooks);
   if (training.guided > 0)
-    python.tell(keep_threshold(c.folder, given_links(*index, cleaning.held_out.get())));
+    python.tell(keep_threshold(c.folder, links && valid_index
+                                             ? links->held_out()
+                                             : given_links(*index, cleaning.held_out.get())));
   return {end, trainer.steps()};
 }
 
 py::tuple train(const py::dict& given, const py::function& log, const py::function& told) {
-  Call call = call_of({given});
+  Call call = call_of(given);
   Signals signals;
   const Callbacks python{log, told, signals};
   Ended ended;
