@@ -195,10 +195,6 @@ int gpu_of(const py::handle& tensor) {
 int gpu_number(const ChosenDevice& where) {
   return where.device == Device::cuda ? where.index : -1;
 }
-void* address_of(const py::handle& tensor) {
-  return reinterpret_cast<void*>(
-      static_cast<uintptr_t>(number(called(tensor, names().data_ptr).ptr())));
-}
 
 Type torch_type(const py::object& dtype, const char* name) {
   struct Known {
@@ -219,6 +215,11 @@ Type torch_type(const py::object& dtype, const char* name) {
 }
 
 }  // namespace
+
+void* address_of(const py::handle& tensor) {
+  return reinterpret_cast<void*>(
+      static_cast<uintptr_t>(number(called(tensor, names().data_ptr).ptr())));
+}
 
 Tensor operand(const py::handle& array, const char* name, const ChosenDevice& where,
                uintptr_t stream) {

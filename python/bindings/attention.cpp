@@ -259,7 +259,7 @@ void compute_for(const FusedAttention& a, const py::object& allocate, std::funct
   std::vector<py::object> lent;
   const LentScratch lending([&](size_t bytes) {
     lent.push_back(allocate(bytes));
-    return reinterpret_cast<void*>(lent.back().attr("data_ptr")().cast<uintptr_t>());
+    return address_of(lent.back());
   });
   work();
 }

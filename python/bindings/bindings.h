@@ -79,6 +79,8 @@ Tensor seen(const py::handle& array, const char* name, uintptr_t stream = 0);
 // of PyTorch is read by its own names. `where` is what q is on.
 Tensor operand(const py::handle& array, const char* name, const ChosenDevice& where,
                uintptr_t stream);
+// Where a tensor of PyTorch begins.
+void* address_of(const py::handle& tensor);
 // Memory for a result. PyTorch's is what heed/torch.py has just made, row-major: nothing but its
 // address is asked for, which spares four calls of five.
 Tensor lent(const py::handle& array, const char* name, const Shape& shape, Type type,

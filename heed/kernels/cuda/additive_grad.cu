@@ -123,6 +123,7 @@ __global__ void __launch_bounds__(kThreads, 2) dscores(const __grid_constant__ B
         [&](int, const float* stage) {
           if (!busy) return;
           const float *from = stage + at.own * kRow, *to = stage + (kOwn + at.pass) * kRow;
+          float part[4][4] = {};  // short sums: what is left of g . (value - context) is small
 #pragma unroll 1
           for (int x = 0; x < kChunk; x += 4) {
             float4 e[4], f[4];
@@ -135,12 +136,16 @@ __global__ void __launch_bounds__(kThreads, 2) dscores(const __grid_constant__ B
             for (int y = 0; y < 4; ++y)
 #pragma unroll
               for (int z = 0; z < 4; ++z) {
-                float s = dot[y][z];
+                float s = part[y][z];
                 s = fmaf(e[y].x, f[z].x, s), s = fmaf(e[y].y, f[z].y, s);
                 s = fmaf(e[y].z, f[z].z, s), s = fmaf(e[y].w, f[z].w, s);
-                dot[y][z] = s;
+                part[y][z] = s;
               }
           }
+#pragma unroll
+          for (int y = 0; y < 4; ++y)
+#pragma unroll
+            for (int z = 0; z < 4; ++z) dot[y][z] += part[y][z];
         });
 #pragma unroll
     for (int z = 0; z < 4; ++z) {
@@ -221,9 +226,9 @@ __global__ void __launch_bounds__(kThreads, 2) spread(const __grid_constant__ Ba
   const Given<T>& given = p.given;
   const Attention<T>& a = given.a;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-  const int mine = warps * kWarp;                             // queries of the block
-  const int stage_size = kBatch * (kWarp + mine);             // keys, and after them dscores
-  float *stages = memory, *shares = stages + 2 * stage_size;  // [warps, kBatch, 32]
+  const int mine = warps * kWarp;                               // queries of the block
+  const int stage_size = kBatch * (kWarp + mine);               // keys, and after them dscores
+  float *stages = memory, *shares = stages + 2 * stage_size;    // [warps, kBatch, 32]
   float* held = shares + warps * kBatch * kWarp + threadIdx.x;  // [32, threads]
   __shared__ int lows[kThreads / kWarp], highs[kThreads / kWarp];
 

@@ -8,6 +8,9 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "heed/base/check.h"
 #include "heed/kernels/cuda/capabilities.h"
@@ -25,16 +28,22 @@ inline void launched(const char* kernel) {
 }
 
 // Blocks with more than 48 KiB of shared memory, what a kernel itself declares counted, must be
-// asked for.
+// asked for. What was allowed is never taken back: another thread may be about to launch with it.
 template <class Kernel>
 void allow_shared(Kernel* kernel, size_t bytes) {
-  if (bytes > capabilities().shared)
-    fail("kernel: wants ", bytes, " bytes of shared memory; a block of this GPU has ",
-         capabilities().shared);
+  const Capabilities& gpu = capabilities();
+  static std::mutex mutex;
+  static std::map<std::pair<Kernel*, const Capabilities*>, size_t> allowed;
+  const std::lock_guard lock(mutex);
+  size_t& most = allowed[{kernel, &gpu}];
+  if (bytes <= most) return;
+  if (bytes > gpu.shared)
+    fail("kernel: wants ", bytes, " bytes of shared memory; a block of this GPU has ", gpu.shared);
   if (const cudaError_t e = cudaFuncSetAttribute(
           kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
       e != cudaSuccess)
     fail("kernel: ", bytes, " bytes of shared memory cannot be had: ", cudaGetErrorString(e));
+  most = bytes;
 }
 
 inline constexpr int kWarp = 32;

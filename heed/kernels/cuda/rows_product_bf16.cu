@@ -1,6 +1,7 @@
 // Products of a model's rows with weights in bf16: which tile takes them (rows_product_bf16.cuh).
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "heed/kernels/bf16.h"
 #include "heed/kernels/cuda/launch.cuh"
@@ -55,29 +56,33 @@ void many(const Wanted<X, Y>& w, int most_stages) {
                 w.chunks_of_slice * kFewDepth / kDepth, stages);
 }
 
-// The tile with which the multiprocessor that has most of the blocks reads least: most products
-// wait for what they read. Of larger tiles two stages must fit.
+// The tile with which a multiprocessor reads least: most products wait for what they read. Blocks
+// that are more than one a multiprocessor share it, so a part of a round counts as that part; the
+// largest tiles, of which few run at a time, take half as long again as that says (by a table of
+// all tiles on an H200). Of larger tiles two stages must fit.
 template <bool kColumns, class X, class Y>
 void by_tile(const Wanted<X, Y>& w) {
   constexpr int kDepth = 2 * kFewDepth;  // of larger tiles, where slices are that long
   struct Tile {
     int m, n, bytes;
+    double slower = 1;
   };
   constexpr Tile kTiles[] = {{16, 8, 0},
                              {16, 16, 0},
                              {32, 16, 0},
                              {32, 32, 0},
                              {64, 64, Bf16Chunk<X, 64, 64, kDepth, kColumns>::kBytes},
-                             {64, 128, Bf16Chunk<X, 64, 128, kDepth, kColumns>::kBytes},
-                             {128, 128, Bf16Chunk<X, 128, 128, kDepth, kColumns>::kBytes}};
+                             {64, 128, Bf16Chunk<X, 64, 128, kDepth, kColumns>::kBytes, 1.5},
+                             {128, 128, Bf16Chunk<X, 128, 128, kDepth, kColumns>::kBytes, 1.5}};
   const bool deep = w.chunks_of_slice % 2 == 0;
   int best = 0;
-  int64_t least = INT64_MAX;
+  double least = std::numeric_limits<double>::infinity();
   for (int i = 0; i < static_cast<int>(std::size(kTiles)); ++i) {
     const Tile& t = kTiles[i];
     if (2 * static_cast<size_t>(t.bytes) > capabilities().shared || (!deep && t.n > 64)) continue;
     const int64_t a_block = min(int64_t{t.m}, w.p.rows) * static_cast<int64_t>(sizeof(X)) + t.n * 2;
-    const int64_t read = ceil_div(w.blocks(t.m, t.n), multiprocessors()) * a_block;
+    const double rounds = double(w.blocks(t.m, t.n)) / multiprocessors();
+    const double read = std::max(1.0, rounds) * double(a_block) * t.slower;
     if (read <= least) least = read, best = i;
   }
   switch (best) {
