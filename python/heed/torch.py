@@ -523,7 +523,7 @@ def attend(
     if bias is not None:
         bias = bias.to(_wide(terms.q.dtype))
         terms = terms._replace(bias=bias if terms.bias is None else terms.bias + bias)
-    kind = "cuda" if q.is_cuda else q.device.type  # a name made anew takes longer
+    kind = "cuda" if q.is_cuda else "cpu"
     if not torch.is_autocast_enabled(kind):
         return _fused(terms, v, ranges)
     numbers = torch.get_autocast_dtype(kind) if kind == "cuda" else torch.float32

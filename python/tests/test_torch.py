@@ -162,6 +162,30 @@ class Torch(unittest.TestCase):
         torch.library.opcheck(torch.ops.heed.attention.default,
                               (q, k, v, w, None, None, "additive", 1.0))
 
+    def test_the_op_is_seen_by_whoever_looks(self):
+        q, k, v = (x.detach() for x in tensors((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3)))
+        seen = []
+
+        class Mode(torch.utils._python_dispatch.TorchDispatchMode):
+            def __torch_dispatch__(self, op, kinds, given=(), named=None):
+                seen.append(str(op))
+                return op(*given, **(named or {}))
+
+        plain = heed.torch.attend(q, k, v)  # past the dispatcher
+        with Mode():
+            self.assertTrue(torch.equal(heed.torch.attend(q, k, v), plain))
+        self.assertIn("heed.attention.default", seen)
+        with torch.profiler.profile() as profile:
+            heed.torch.attend(q, k, v)
+        self.assertIn("heed::attention", {e.key for e in profile.key_averages()})
+        # What only the dispatcher knows how to read: numbers whose sign is still to be turned.
+        turned = torch.view_as_complex(torch.randn(2, 2, 3, 4, 2).double()).conj().imag
+        self.assertTrue(turned.is_neg())
+        torch.testing.assert_close(heed.torch.attend(turned, k, v),
+                                   heed.torch.attend(turned.clone(), k, v))
+        meta = heed.torch.attend(q.to("meta"), k.to("meta"), v.to("meta"))
+        self.assertEqual((meta.device.type, meta.shape), ("meta", plain.shape))
+
     def test_compiled(self):
         module = heed.torch.MultiHead(16, 4, score="additive")
         x = torch.randn(2, 5, 16)

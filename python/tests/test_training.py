@@ -141,6 +141,24 @@ except KeyboardInterrupt:
         self.assertEqual(found(), found(threshold=learnt))
         self.assertNotEqual(found(), found(threshold=1.0))
 
+    def test_an_alignment_is_learnt_and_teaches(self):
+        told = []
+        heed.train(self.english, self.french, self.model, guided="auto", on_message=told.append,
+                   **{**SMALL, "steps": 4})
+        self.assertTrue(any(t.startswith("aligned 200 pairs") for t in told), told)
+        with open(os.path.join(self.model, "config.json")) as file:
+            config = json.load(file)
+        self.assertEqual((config["training"]["guided"], config["training"]["guided_auto"]),
+                         (0.3, True))
+        self.assertIn("threshold", config["alignment"])
+        self.assertEqual([f for f in os.listdir(self.model) if ".tmp-" in f], [])
+        other = self.model + "-2"
+        heed.train(self.english, self.french, other, guided="auto", **{**SMALL, "steps": 2})
+        heed.train(self.english, self.french, other, resume=True, steps=4)
+        self.assertEqual(self.parameters(other), self.parameters(self.model))
+        with self.assertRaisesRegex(ValueError, "alignment"):
+            heed.train(self.english, self.french, self.model + "-3", guided=0.3, **SMALL)
+
     def test_what_a_callback_raises_ends_it(self):
         class Enough(Exception):
             pass
