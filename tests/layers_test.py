@@ -10,8 +10,8 @@ BELOW = {
     "exchange": "base data files kernels tensor ops nn attention models search translation",
     "language": "base data files kernels tensor ops nn attention models search translation",
     "ranks": "base kernels tensor",
-    "training": "base data files kernels ranks tensor ops nn attention models search translation "
-                "metrics",
+    "training": "base alignment data files kernels ranks tensor ops nn attention models search "
+                "translation metrics",
     "studies": "base data files kernels tensor ops nn attention models search training translation "
                "language metrics view",
     "serve": "base data files text kernels tensor ops nn attention models search translation language view",

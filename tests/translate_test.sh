@@ -636,7 +636,7 @@ refuse 2 "--tokens bpe is not what m has" train $files --model m --resume --toke
 refuse 2 "--joint is not what m has" train $files --model m --resume --joint
 refuse 2 "--vocabulary 5 is not what m has" train $files --model m --resume --vocabulary 5
 refuse 2 "--joint has one vocabulary" train $files --model y --joint --target-tokens-file m/target.words
-refuse 2 "--alignment is what --guided teaches" train $files --model y --alignment corpus/train.align
+refuse 2 "--alignment is what --guided teaches" train $files --model y --preset rnn-small --alignment corpus/train.align
 refuse 2 "--norm is for --family transformer; this model is of rnn" train $files --model y --preset rnn --norm post
 refuse 2 "--cell is for --family rnn" train $files --model y --preset transformer-tiny --cell lstm
 refuse 2 "--input-feeding is for --wiring after" train $files --model y --input-feeding
