@@ -144,8 +144,9 @@ void check_usage(const Options& o, const ModelConfig& config, const TrainConfig&
        "--guided wants --alignment, a file; or take --guided auto");
   want(!training.guided_auto || o.corpus.alignment.empty(),
        "--guided auto learns an alignment; with --alignment give its weight: --guided 0.2");
-  want(training.guided == 0 || has_attention(config),
-       "--guided teaches attention, and --score none has none");
+  want(training.guided == 0 || can_be_guided(config),
+       "--guided teaches soft attention: --score none has none, and --weigh " + config.weigh +
+           " is not for it");
   want(o.resume || training.guided > 0 || o.corpus.alignment.empty(),
        "--alignment is what --guided teaches; give --guided 0.1, say, or leave it out");
   want(!o.joint || o.target_tokenizer.empty(),
@@ -187,7 +188,7 @@ void check_usage(const Options& o, const ModelConfig& config, const TrainConfig&
 
 // What flags change: a preset, or what is chosen for a corpus, where they say nothing of it.
 Recipe ground_of(Options& o, const CorpusFacts& facts, const std::string& family,
-                 const TrainConfig& given) {
+                 const TrainConfig& given, bool may_be_bf16) {
   Recipe r;
   if (o.preset != kAuto) {
     r.model = chosen_preset(o.preset, ModelKind::translator);
@@ -203,7 +204,7 @@ Recipe ground_of(Options& o, const CorpusFacts& facts, const std::string& family
                   .threads = threads(),
                   .minutes = given.minutes,
                   .steps = given.steps,
-                  .bf16 = given.precision != "f32" && bf16_products_are_fast()},
+                  .bf16 = may_be_bf16 && bf16_products_are_fast()},
                  family, vocabulary);
   o.tokenizer.kind = r.tokenizer.kind, o.tokenizer.size = r.tokenizer.size, o.joint = r.joint;
   return r;
@@ -223,7 +224,9 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
   const auto ground = [&, given = training](const CorpusFacts& facts) {
     ModelConfig asked;
     model_flags.apply(asked);
-    return ground_of(o, facts, family_asked(asked, model_flags.given()), given);
+    const bool may_be_bf16 =
+        !train_flags.given().contains("precision") || given.precision == "bf16";
+    return ground_of(o, facts, family_asked(asked, model_flags.given()), given, may_be_bf16);
   };
   std::optional<ModelConfig> continued;
   if (!o.from.empty()) {
@@ -273,10 +276,17 @@ void run(Options o, const Flags<ModelConfig>& model_flags, const Flags<TrainConf
     want_text(o.corpus);
     index = look_through(o.corpus), valid_index = look_through(o.valid);
     Recipe recipe = ground(o.preset == kAuto ? corpus_facts(*index) : CorpusFacts());
-    if (!continued && !recipe.why.empty()) std::fprintf(stderr, "%s\n", recipe.why.c_str());
     if (o.valid.source.empty() && o.preset == kAuto)
       recipe.training.hold_out = hold_out_of(index->lines());
     configure(recipe);
+    // Of what was chosen a flag may have taken something back.
+    const auto unsay = [&](const std::string& words) {
+      if (const size_t at = recipe.why.find(words); at != std::string::npos)
+        recipe.why.erase(at, words.size());
+    };
+    if (!training.guided_auto) unsay(", guided by an alignment");
+    if (training.rdrop == 0) unsay(", R-Drop");
+    if (!continued && !recipe.why.empty()) std::fprintf(stderr, "%s\n", recipe.why.c_str());
     if (continued)
       std::fprintf(stderr, "from %s, as it is, with dropout %g, rate %g%s\n", o.from.c_str(),
                    config.dropout, training.rate, training.rdrop > 0 ? ", R-Drop" : "");

@@ -449,6 +449,58 @@ TEST(Engine, SourcesAreEncodedAheadOfTheirTurn) {
   }
 }
 
+// Where one joins for whom searches have to lie elsewhere, those that have ended are found; their
+// slots are free once they are told.
+TEST(Engine, WhoHasEndedIsToldBeforeHisSlotIsTaken) {
+  const Params params(5);
+  const auto model = made(params, models()[1].config);
+  const NoTape off;
+  std::vector<Engine::Request> all = requests(models()[1].config, 21, 1);
+  std::vector<std::vector<Id>> sources;
+  std::vector<int64_t> longest;
+  for (Engine::Request& r : all) {
+    r.options.want_weights = false, r.prefix.clear(), r.options.best = 1;
+    r.options.min_length = 2, r.options.max_ratio = 0, r.options.max_extra = 6;
+    sources.push_back(r.source);
+    longest.push_back(longest_target(r.options, std::ssize(r.source)));
+  }
+  Slots slots(
+      *model,
+      {.beam = 1, .likeliest = 10, .slots = 8, .resident = ResidentBeams::rules(all[0].options)},
+      all[0].options.pad);
+  std::map<int64_t, size_t> of;
+  const auto join = [&](size_t first, size_t last, std::vector<int64_t> most) {
+    for (const int64_t place :
+         slots.join({sources.data() + first, sources.data() + last}, {}, most))
+      of[place] = first++;
+  };
+  size_t begun = 0;
+  const auto begin = [&] {
+    for (const auto& [place, slot] : slots.begin()) {
+      EXPECT_FALSE(of.contains(slot)) << "two sentences in a slot";
+      of[slot] = of.at(place), of.erase(place), ++begun;
+    }
+  };
+  join(0, 20, {longest.begin(), longest.begin() + 20});
+  begin();
+  ASSERT_EQ(begun, 8u);
+  for (int i = 0; i < 12; ++i) slots.step_ahead();  // all of these end; nobody asks
+  join(20, 21, {1000});
+  begin();
+  EXPECT_EQ(begun, 8u);
+  size_t ended = 0;
+  for (int steps = 0; ended < all.size() && steps < 2000; ++steps) {
+    for (const Slots::Ended& one : slots.ended(1)) {
+      if (const size_t i = of.at(one.slot); i < 20)
+        expect_same(one.hypotheses, alone(*model, all[i]));
+      of.erase(one.slot), ++ended;
+    }
+    begin();
+    slots.step_ahead();
+  }
+  EXPECT_EQ(ended, all.size());
+}
+
 // The tree is told as it grows, each node once; the last step's are in the result alone.
 TEST(Engine, TellsOfTheTreeAsItGrows) {
   const Params params(5);

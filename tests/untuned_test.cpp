@@ -351,13 +351,13 @@ TEST(Plan, MinutesEndTheRateBeforeStepsThatDoNotFit) {
   Progress last;
   Trainer::Hooks hooks;
   hooks.log = [&](const Progress& p) { last = p; };
-  hooks.stop = [&] { return first.trainer->steps() >= 400; };
+  hooks.stop = [&] { return first.trainer->steps() >= 60; };
   EXPECT_EQ(first.trainer->run(hooks), Trainer::End::stopped);
   const ToyRun second = begin(corpus, toy_rnn(), config, folder.path());
   ASSERT_TRUE(second.trainer->resume());
   hooks.stop = {};
   EXPECT_EQ(second.trainer->run(hooks), Trainer::End::limit);
-  EXPECT_GT(second.trainer->steps(), 400);
+  EXPECT_GT(second.trainer->steps(), 60);
   EXPECT_LT(last.seconds, 3.2);
   EXPECT_LT(last.rate, 0.01 * config.rate);
 }

@@ -142,10 +142,14 @@ Tensor Transformer::embed(Side side, const Tensor& id, const Positions& first,
 }
 
 bool Transformer::rounds(const std::vector<Block>& blocks) const {
-  // Heads of a multiple of 8 columns: all their matrices can be bf16 (bf16_fits_gpu()).
+  // All matrices of the heads can be bf16 (bf16_fits_gpu(); of fewer than 16 columns none is).
+  const auto fit = [&](int64_t heads) {
+    const int64_t each = config_.size / heads;
+    return each % 8 == 0 && (config_.key_heads > 0 ? config_.key_heads : heads) * each >= 16;
+  };
   return !Tape::current() && config_.norm == "pre" && !blocks.empty() &&
-         blocks[0].inner.multiplies_in_bf16() && config_.size >= 16 && config_.size % 8 == 0 &&
-         config_.size / config_.heads % 8 == 0 && config_.size / decoder_heads(config_) % 8 == 0;
+         blocks[0].inner.multiplies_in_bf16() && config_.size % 8 == 0 && fit(config_.heads) &&
+         fit(decoder_heads(config_));
 }
 
 // f_t = sigmoid(x_t W_f + b_f), c_t = f_t c_{t-1} + (1 - f_t) x_t W, and relu(c_t) of every step.

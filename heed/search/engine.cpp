@@ -558,8 +558,10 @@ bool Engine::admit_some(Lane& lane, const Slots::Kind& kind, std::deque<Pending>
 
 // Who waits encoded gets a slot.
 void Engine::begin(Batch& batch) {
-  for (const auto& [place, slot] : batch.slots->begin())
+  for (const auto& [place, slot] : batch.slots->begin()) {
+    HEED_ASSERT(!batch.running[static_cast<size_t>(slot)]);
     batch.running[static_cast<size_t>(slot)] = std::move(batch.running[static_cast<size_t>(place)]);
+  }
 }
 
 // Those that nobody waits for any more are not encoded.
@@ -621,9 +623,9 @@ void Engine::advance(Lane& lane, Batch& batch) {
 void Engine::advance_ahead(Lane& lane, Batch& batch) {
   constexpr size_t kBehind = 1;
   ++steps_taken_;
-  sentences_in_steps_ += static_cast<uint64_t>(batch.live);
   try {
     begin(batch);
+    sentences_in_steps_ += static_cast<uint64_t>(batch.live - batch.slots->waiting());
     batch.slots->step_ahead();
     for (Slots::Ended& one : batch.slots->ended(kBehind))
       end(lane, batch, one.slot, {.hypotheses = std::move(one.hypotheses)}, one.error);

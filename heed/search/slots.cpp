@@ -353,7 +353,8 @@ std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources,
   }
   for (const auto& [width, numbers] : by_width)
     for (size_t begin = 0, at_once = 0; begin < numbers.size(); begin += at_once) {
-      at_once = static_cast<size_t>(at_a_time(std::ssize(numbers) - static_cast<int64_t>(begin)));
+      at_once =
+          static_cast<size_t>(at_a_time(std::ssize(numbers) - static_cast<int64_t>(begin), width));
       std::vector<std::vector<Id>> some;
       std::vector<int64_t> where;
       for (size_t i = begin; i < std::min(numbers.size(), begin + at_once); ++i) {
@@ -375,19 +376,23 @@ std::vector<int64_t> Slots::join(std::span<const std::vector<Id>> sources,
   return to;
 }
 
-// Sources that are encoded at a time, where so many are left: of two numbers, so that there are few
-// graphs.
-int64_t Slots::at_a_time(int64_t left) const {
-  const int64_t most = resident_ ? waiting_places_ : std::max(kSlots, size_ / 4);
-  return left <= kSlots ? kSlots : most;
+// Sources that are encoded at a time, where so many of a width are left: of two numbers, so that
+// there are few graphs. Long ones fill a GPU by themselves, and would take much memory together.
+int64_t Slots::at_a_time(int64_t left, int64_t width) const {
+  constexpr int64_t kLong = 256;
+  const int64_t few = std::max(kSlots, size_ / 4), most = resident_ ? waiting_places_ : few;
+  return left <= kSlots ? kSlots : width > kLong ? std::min(few, most) : most;
 }
 
 std::vector<std::pair<int64_t, int64_t>> Slots::begin() {
   // A launch costs about as much as some idle slots cost in a step.
   constexpr int64_t kWorthIt = 16;
+  // Who was in a slot has to be told of his end first.
+  std::vector<bool> free = idle_;
+  for (const Ended& e : ended_) free[static_cast<size_t>(e.slot)] = false;
   std::vector<std::pair<int64_t, int64_t>> moves;
   for (int64_t s = 0; s < size_ && std::ssize(moves) < std::ssize(waiting_); ++s)
-    if (idle_[static_cast<size_t>(s)]) moves.emplace_back(waiting_[moves.size()], s);
+    if (free[static_cast<size_t>(s)]) moves.emplace_back(waiting_[moves.size()], s);
   if (moves.empty() || std::ssize(moves) < std::min(std::ssize(waiting_), size_ / kWorthIt))
     return {};
   whole_ = false;
@@ -630,7 +635,7 @@ void Slots::put(const State& fresh, std::span<const Id> to) {
 
 void Slots::join_captured(std::span<const std::vector<Id>> sources, std::span<const int64_t> to,
                           int64_t width) {
-  const int64_t at_once = at_a_time(std::ssize(sources));
+  const int64_t at_once = at_a_time(std::ssize(sources), width);
   std::vector<Id> where(static_cast<size_t>(at_once), -1), rows;
   for (size_t i = 0; i < to.size(); ++i) {
     where[i] = static_cast<Id>(to[i]);

@@ -61,6 +61,7 @@ class Slots {
   // How many sentences may wait, of this kind; how many there is room for now.
   static int64_t may_wait(const Kind& kind);
   int64_t room() const;
+  int64_t waiting() const { return std::ssize(waiting_); }
   // False after an exception in the middle of a change: what is in it cannot go on.
   bool whole() const { return whole_; }
   int64_t beam() const { return kind_.beam; }
@@ -116,7 +117,7 @@ class Slots {
                                                   std::span<const int64_t> gone);
 
  private:
-  int64_t at_a_time(int64_t left) const;
+  int64_t at_a_time(int64_t left, int64_t width) const;
   int64_t row(int64_t slot, int64_t k) const { return slot * kind_.beam + k; }
   bool captured() const { return graphs_.has_value(); }
   State state() const;

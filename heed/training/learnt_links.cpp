@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <system_error>
 #include <utility>
@@ -12,10 +13,20 @@
 #include "heed/training/run_folder.h"
 
 namespace heed {
+namespace {
+
+// Each of a process has a file of its own: one that was given up may end late.
+std::string file_in(const std::filesystem::path& folder) {
+  static std::atomic<int> number = 0;
+  return (folder / kLearntLinks).string() + ".tmp-" + std::to_string(::getpid()) + "-" +
+         std::to_string(number++);
+}
+
+}  // namespace
 
 LearntLinks::LearntLinks(const CorpusFiles& files, const CorpusIndex* valid,
                          const std::filesystem::path& folder, const Shown& progress)
-    : path_((folder / kLearntLinks).string() + ".tmp-" + std::to_string(::getpid()) + "-0") {
+    : path_(file_in(folder)) {
   std::vector<std::string> sources, targets;
   PairReader reader({.source = files.source, .target = files.target, .alignment = {}});
   while (std::optional<TextPair> pair = reader.next()) {

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <utility>
 
+#include "heed/base/check.h"
 #include "heed/base/unicode.h"
 
 namespace heed {
@@ -88,15 +89,22 @@ AlignedLines given_links(const CorpusIndex& index, const HeldOut* held_out) {
 
 std::optional<LinkErrors::Best> learn_threshold(const Translator& translator,
                                                 const AlignedLines& lines) {
-  const std::vector<Translation> pairs =
-      translator.score(lines.sources, lines.targets, {.search = {.want_weights = true}});
+  // Long lines and large batches would want more memory than training did.
+  constexpr size_t kLongest = 1000;  // bytes
+  AlignedLines some;
+  for (size_t i = 0; i < lines.sources.size(); ++i)
+    if (lines.sources[i].size() <= kLongest && lines.targets[i].size() <= kLongest)
+      some.add(lines.sources[i], lines.targets[i], lines.links[i]);
+  const std::vector<Translation> pairs = translator.score(
+      some.sources, some.targets,
+      {.search = {.want_weights = true}, .batch = 16, .batch_tokens = 1024, .max_length = 256});
   LinkErrors errors{ExtractOptions()};
   bool any = false;
   for (size_t i = 0; i < pairs.size(); ++i) {
-    if (lines.links[i].empty()) continue;
+    if (some.links[i].empty()) continue;
     any = true;
     std::vector<GoldLink> links;
-    for (const Link& link : lines.links[i]) links.push_back({link});
+    for (const Link& link : some.links[i]) links.push_back({link});
     const Translation& pair = pairs[i];
     errors.add(
         {translator.model().tokenizers, pair.source, pair.best().target, pair.best().weights},
@@ -108,13 +116,19 @@ std::optional<LinkErrors::Best> learn_threshold(const Translator& translator,
 
 std::string keep_threshold(const std::filesystem::path& folder, const AlignedLines& lines) {
   if (!std::filesystem::exists(folder / "model.safetensors")) return {};
-  const Translator translator(folder);
-  const std::optional<LinkErrors::Best> learnt = learn_threshold(translator, lines);
-  if (!learnt) return {};
-  AlignmentHead head = translator.model().alignment;
-  head.threshold = learnt->threshold;
-  keep_alignment(folder, head);
   std::ostringstream told;
+  std::optional<LinkErrors::Best> learnt;
+  try {
+    const Translator translator(folder);
+    learnt = learn_threshold(translator, lines);
+    if (!learnt) return {};
+    AlignmentHead head = translator.model().alignment;
+    head.threshold = learnt->threshold;
+    keep_alignment(folder, head);
+  } catch (const Error& error) {  // the model is trained and saved without it
+    told << "no threshold of its links was learnt: " << error.what();
+    return told.str();
+  }
   told << "with threshold " << *learnt->threshold << " its links agree best with its teacher's: of "
        << lines.sources.size() << " pairs they differ in " << std::round(10 * learnt->aer) / 10
        << " %";

@@ -61,7 +61,7 @@ struct Call {
   GivenVocabulary vocabulary;
   CorpusOptions cleaning;
   bool joint = false, resume = false, anyway = false;
-  bool guided_given = false, guided_auto = false;
+  bool guided_given = false, guided_auto = false, precision_given = false;
   ChosenDevice device;
   int threads = 0;
   std::function<void(ModelConfig&)> set_model;
@@ -71,7 +71,7 @@ struct Call {
 Call call_of(const py::dict& given) {
   Settings s{py::dict(given.attr("copy")())};
   Call c;
-  c.guided_given = s.has("guided");
+  c.guided_given = s.has("guided"), c.precision_given = s.has("precision");
   if (c.guided_given && py::isinstance<py::str>(s.given["guided"]) &&
       s.text("guided") == kAuto) {  // as 'heed train --guided auto'
     c.guided_auto = true;
@@ -191,6 +191,13 @@ Index index_of(const CorpusFiles& files, Surplus surplus, const std::filesystem:
   return prepared([=] { return std::make_shared<const CorpusIndex>(files, surplus, kept); });
 }
 
+// What is guided has one alignment that teaches, and nothing else has one.
+void want_teacher(const Call& c, const TrainConfig& training) {
+  const bool given = !c.corpus.alignment.empty();
+  require(training.guided > 0 ? given != training.guided_auto : !given,
+          "train: guided wants alignment, a file with links, or is \"auto\", without one");
+}
+
 struct Configured {
   ModelConfig model;
   TrainConfig training;
@@ -204,13 +211,14 @@ Configured configured(Call& c, const Index& index, const Callbacks& python) {
   if (c.preset != kAuto) {
     r.model = preset(c.preset);
   } else {
-    r = recipe_for(prepared([index] { return corpus_facts(*index); }),
-                   {.device = c.device.device,
-                    .threads = threads(),
-                    .minutes = given.minutes,
-                    .steps = given.steps,
-                    .bf16 = given.precision != "f32" && bf16_products_are_fast()},
-                   c.family, c.vocabulary);
+    r = recipe_for(
+        prepared([index] { return corpus_facts(*index); }),
+        {.device = c.device.device,
+         .threads = threads(),
+         .minutes = given.minutes,
+         .steps = given.steps,
+         .bf16 = (!c.precision_given || given.precision == "bf16") && bf16_products_are_fast()},
+        c.family, c.vocabulary);
     c.tokenizer.kind = r.tokenizer.kind, c.tokenizer.size = r.tokenizer.size, c.joint = r.joint;
     python.tell(r.why);
     if (c.valid.source.empty()) r.training.hold_out = hold_out_of(index->lines());
@@ -218,6 +226,7 @@ Configured configured(Call& c, const Index& index, const Callbacks& python) {
   Configured out{r.model, r.training};
   c.set_model(out.model);
   if (!has_dropout(out.model)) out.training.rdrop = 0;
+  if (!c.corpus.alignment.empty() && c.preset == kAuto) out.training.guided = kGuidance;
   if (!can_be_guided(out.model)) out.training.guided = 0;
   c.set_training(out.training);
   out.training.guided_auto =
@@ -233,8 +242,7 @@ Configured configured(Call& c, const Index& index, const Callbacks& python) {
       !is_language_model(out.model),
       "train: a translator wants at least one of encoder_layers; 'heed lm train' trains language "
       "models");
-  require(t.guided_auto ? c.corpus.alignment.empty() : t.guided == 0 || !c.corpus.alignment.empty(),
-          "train: guided wants alignment, a file with links, or is \"auto\", without one");
+  want_teacher(c, t);
   return out;
 }
 
@@ -283,6 +291,7 @@ Ended run(Call c, const Callbacks& python) {
       c.set_training(training);
       training.guided_auto = training.guided > 0 && (training.guided_auto || c.guided_auto);
       check(training);
+      want_teacher(c, training);
       index = index_of(c.corpus, cleaning.surplus, kept);
       valid_index = index_of(c.valid, cleaning.surplus);
       cleaning.held_out = held_out_of(index, training);
@@ -338,7 +347,11 @@ Ended run(Call c, const Callbacks& python) {
   hooks.stop = stops;
   hooks.begun = [&] {
     if (!index->was_kept() && index->lines() > cleaning.window) index->keep(kept);
-    if (c.resume) keep_training(c.folder, training);
+    if (!c.resume) return;
+    keep_training(c.folder, training);
+    const AlignmentHead taught = model.model->guided_head(), none;
+    if (training.guided > 0 && model.alignment == none && taught != none)
+      keep_alignment(c.folder, taught);
   };
   hooks.best_begins_anew = [&](const std::string& why) {
     python.tell(why + ": what was best counts no more");
@@ -346,9 +359,11 @@ Ended run(Call c, const Callbacks& python) {
   hooks.spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   const Trainer::End end = trainer.run(hooks);
   if (training.guided > 0)
-    python.tell(keep_threshold(c.folder, links && valid_index
-                                             ? links->held_out()
-                                             : given_links(*index, cleaning.held_out.get())));
+    if (const std::string told = keep_threshold(
+            c.folder, links && valid_index ? links->held_out()
+                                           : given_links(*index, cleaning.held_out.get()));
+        !told.empty())
+      python.tell(told);
   return {end, trainer.steps()};
 }
 

@@ -169,7 +169,12 @@ def _is_seen(given: Tuple[Any, ...]) -> bool:
         return True
     plain, keys_of, learns = _PLAIN[given[0].is_cuda], _internals._dispatch_keys, torch.is_grad_enabled()
     for x in given[:6]:
-        if x is not None and ((learns and x.requires_grad) or keys_of(x) != plain):
+        if x is None:
+            continue
+        kind = type(x)
+        if kind is not Tensor and kind is not nn.Parameter:
+            return True
+        if (learns and x.requires_grad) or keys_of(x) != plain:
             return True
     return False
 

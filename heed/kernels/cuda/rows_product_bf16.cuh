@@ -133,7 +133,7 @@ __device__ inline void finish_pair(const Product& p, float low, float high, int6
     const float* const bias = p.bias + blockIdx.z * p.bias_step + column;
     low += bias[0], high += both ? bias[1] : 0;
   }
-  if (p.relu) low = low > 0 ? low : 0, high = high > 0 ? high : 0;
+  if (p.relu) low = low <= 0 ? 0 : low, high = high <= 0 ? 0 : high;  // NaN stays
   auto* const y = p.y + p.item(p.y_step) + row * p.y_row + column;
   const float pair[2] = {low, high};
   if (both && p.y_row % 2 == 0)
